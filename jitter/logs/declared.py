@@ -6,8 +6,9 @@ has what stands before it in the line: a date, the host of a syslog line or of N
 
 import csv
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -19,8 +20,8 @@ from jitter.logs.values import bus_address, number, time_ns
 
 Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
-    r"(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{1,64}) "
-    r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:\[\d+\])?: "
+    r"(?:<\d+>)?(?:1 )?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{1,64}) "
+    r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:(?:\[\d+\])?: | - )"
 )
 _NCCL: Final = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?NCCL WARN $"
@@ -127,36 +128,46 @@ def _converted(name: str, text: str, kind: Any) -> Any:
     return text
 
 
+@dataclass
+class _Stream:
+    """State of the lines of one rank, or of those without one: a launcher mixes the lines of several."""
+
+    head: dict[str, Any] = field(default_factory=dict)
+    """Values for all rows that follow."""
+    row: tuple[str, dict[str, Any]] | None = None
+    """A row that further lines complete, with its relation."""
+    section: str = ""
+    number: int = 0
+    is_open: bool = False
+
+
 class _PatternParser(_DeclaredParser):
     def __init__(self, context: Context, declared: Patterns) -> None:
         super().__init__(context, declared)
         self._declared = declared
-        self._head: dict[str, Any] = {}
-        """Values for all rows that follow."""
-        self._row: tuple[str, dict[str, Any]] | None = None
-        """A row that further lines complete, with its relation."""
-        self._owner: int | None = None
-        """The rank whose lines complete it: a launcher mixes those of several."""
-        self._section = ""
-        self._number = 0
+        self._streams: dict[int | None, _Stream] = defaultdict(_Stream)
 
     def line(self, line: bytes, number: int) -> None:
         declared = self._declared
         prefix, text, rank = split_prefix(line)
+        stream = self._streams[rank]
         if declared.opens and _compiled(declared.opens).search(text):
-            self.finish()
-            self._head, self._section, self._number, self.is_open = {}, "", 0, True
+            self._complete(stream)
+            self._streams[rank] = stream = _Stream(is_open=True)
+            self.is_open = True
         elif declared.closes and _compiled(declared.closes).search(text):
-            self.finish()
-            self.is_open = False
+            self._complete(stream)
+            stream.is_open = False
+            self.is_open = any(one.is_open for one in self._streams.values())
+        if declared.closes and not stream.is_open:
             return
         if declared.section and (title := _compiled(declared.section).fullmatch(text)):
-            self._section = title[1]
+            stream.section = title[1]
             return
         match_count = 0
         for rule in declared.rules:
             at = 0
-            if rule.section is None or _compiled(rule.section).search(self._section):
+            if rule.section is None or _compiled(rule.section).search(stream.section):
                 for match in _compiled(rule.pattern).finditer(text):
                     self._take(rule, match, text[at : match.start()], prefix, rank)
                     at, match_count = match.end(), match_count + 1
@@ -166,7 +177,11 @@ class _PatternParser(_DeclaredParser):
             self.context.problems.broken(self.format, number)
 
     def finish(self) -> None:
-        row, self._row = self._row, None
+        for stream in self._streams.values():
+            self._complete(stream)
+
+    def _complete(self, stream: _Stream) -> None:
+        row, stream.row = stream.row, None
         if row is not None:
             self.add_row(row[0], row[1])
 
@@ -177,19 +192,18 @@ class _PatternParser(_DeclaredParser):
         groups = match.groupdict()
         fixed = (rule.fixed or {}).items()
         values = {**{name: one.format(**groups) if isinstance(one, str) else one for name, one in fixed}, **values}
+        stream = self._streams[rank]
         if rule.relation is None:
-            if self._row is None or rank == self._owner:
-                _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
+            _update(stream.head if stream.row is None else stream.row[1], values, is_new=stream.row is None)
             return
-        open_row = {} if self._row is None else {name: self._row[1].get(name) for name in _OF_GPU}
-        values = {**self._head, **open_row, **values}
+        open_row = {} if stream.row is None else {name: stream.row[1].get(name) for name in _OF_GPU}
+        values = {**stream.head, **open_row, **values}
         if rule.numbered:
-            values[rule.numbered] = self._number
-            self._number += 1
+            values[rule.numbered] = stream.number
+            stream.number += 1
         if rule.is_begin:
-            self.finish()
-            self._owner = rank
-            self._row = (rule.relation, {key: value for key, value in values.items() if value is not None})
+            self._complete(stream)
+            stream.row = (rule.relation, {key: value for key, value in values.items() if value is not None})
         else:
             self.add_row(rule.relation, values, f"{prefix} {before}", rank)
 

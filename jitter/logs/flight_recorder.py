@@ -27,7 +27,7 @@ FORMAT: Final = "flight-recorder"
 MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
 _KNOWN: Final = re.compile(r"[12]\.\d+")
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
-_LIBRARY: Final = re.compile(
+LIBRARY_FILE: Final = re.compile(
     r"[\\/](?:torch|torch_[a-z]+|functorch)[\\/]|[\\/]lib[\\/]python[\d.]+[\\/](?!site-|dist-)"
 )
 """Files of PyTorch and of Python's own library."""
@@ -178,7 +178,7 @@ def _program_line(frames: Any) -> str | None:
         if not isinstance(frame, dict):
             continue
         file, line, name = as_text(frame.get("filename")), as_integer(frame.get("line")), as_text(frame.get("name"))
-        if file is not None and file.endswith(".py") and not _LIBRARY.search(file):
+        if file is not None and file.endswith(".py") and not LIBRARY_FILE.search(file):
             return f"{file}({line or 0}): {name or '?'}"
     return None
 

@@ -70,7 +70,9 @@ def _dmon_row(row: Values, context: Context) -> Values:
 
 def _amd_row(row: Values, context: Context) -> Values:
     device = re.fullmatch(r"(?:card)?(\d{1,4})", row.get("device", row.get("gpu", "")))
-    clock = next((value for name, value in row.items() if re.fullmatch(r"sclk clock speed:?|gfx_0_clk|clk", name)), "")
+    clock = next(
+        (value for name, value in row.items() if re.fullmatch(r"sclk clock speed:?|gfx_0_clk|gfx_clk|clk", name)), ""
+    )
     status = row.get("throttle_status")
     return {
         "device": device[1] if device else None,
@@ -78,6 +80,14 @@ def _amd_row(row: Values, context: Context) -> Values:
         "time_ns": time_ns(row.get("timestamp", "")),
         "reasons": {"THROTTLED": ["throttled"], "UNTHROTTLED": []}.get(status or ""),
     }
+
+
+_DCGM_COLUMNS: Final = {
+    "SM_CLOCK": "sm_mhz",
+    "GPU_TEMP": "temp_c",
+    "POWER_USAGE": "power_w",
+    "POWER_MGMT_LIMIT": "power_cap_w",
+}
 
 
 def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
@@ -88,7 +98,7 @@ def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
     row: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None}
     row["bus_id"] = bus_address(labels.get("pci_bus_id", ""))
     row["time_ns"] = int(match["ms"]) * 1_000_000 if match["ms"] else None
-    column = {"SM_CLOCK": "sm_mhz", "GPU_TEMP": "temp_c", "POWER_USAGE": "power_w"}.get(match["name"])
+    column = _DCGM_COLUMNS.get(match["name"])
     if match["name"] == "XID_ERRORS":
         return row | {"code": int(value)} if value else None
     return row | ({column: value} if column else {"reasons": _reasons_of_mask(int(value))})
@@ -155,6 +165,11 @@ def _amdgpu(match: re.Match[str], before: str) -> Values:
     }
 
 
+_REMAPPED: Final = {
+    "Uncorrectable Error": "rows remapped for uncorrectable errors",
+    "Pending": "row remapping pending",
+    "Remapping Failure Occurred": "row remapping failed",
+}
 _BOXED: Final = r"\|\s*(?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 _CARD: Final = r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},"
 _METRIC: Final = r"DCGM_FI_DEV_(?P<name>%s)\{(?P<labels>[^{}]*)\} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?"
@@ -230,18 +245,15 @@ FORMATS: Final = (
                 fixed={"counter": "PCIe lanes"},
             ),
             Rule(
-                r"^\s+(?P<what>(?:DRAM|SRAM) Uncorrectable\w*(?: \w+)*?)\s+: (?P<count>[1-9]\d*)\s*$",
+                r"^\s+(?P<what>(?:DRAM|SRAM) Uncorrectable\w*(?: [\w-]+)*?)\s+: (?P<count>[1-9]\d*)\s*$",
                 "gpu_errors",
                 fixed={"memory": "{what} errors"},
             ),
             Rule(
-                r"^\s+(?:Uncorrectable Error|(Pending))\s+: ([1-9]\d*|Yes)\s*$",
+                r"^\s+(Uncorrectable Error|Pending|Remapping Failure Occurred)\s+: ([1-9]\d*|Yes)\s*$",
                 "gpu_errors",
                 section="^Remapped Rows$",
-                values=lambda match, before: {
-                    "memory": "row remapping pending" if match[1] else "rows remapped for uncorrectable errors",
-                    "count": match[2].replace("Yes", "1"),
-                },
+                values=lambda match, before: {"memory": _REMAPPED[match[1]], "count": match[2].replace("Yes", "1")},
             ),
         ),
         opens="NVSMI LOG",
@@ -275,7 +287,9 @@ FORMATS: Final = (
         (b"DCGM_FI_DEV_",),
         (
             Rule(
-                "^" + _METRIC % "SM_CLOCK|GPU_TEMP|POWER_USAGE|CLOCK_THROTTLE_REASONS|CLOCKS_EVENT_REASONS",
+                "^"
+                + _METRIC
+                % "SM_CLOCK|GPU_TEMP|POWER_USAGE|POWER_MGMT_LIMIT|CLOCK_THROTTLE_REASONS|CLOCKS_EVENT_REASONS",
                 "gpu_clocks",
                 values=_dcgm_metric,
             ),
@@ -309,17 +323,59 @@ FORMATS: Final = (
         opens="Concise Info|SCLK.{0,255}MCLK",
         closes="End of ROCm",
     ),
+    # `rocm-smi -a`: a line a measurement
+    Patterns(
+        "rocm-smi",
+        (b"GPU[",),
+        (
+            Rule(
+                r"^GPU\[(?P<device>\d{1,4})\]\s*: (?:"
+                r"sclk clock level: \d+: \((?P<sm_mhz>\d+)Mhz\)"
+                r"|Temperature \(Sensor junction\) \(C\): (?P<temp_c>\d[\d.]*)"
+                r"|(?:Average|Current Socket) Graphics Package Power \(W\): (?P<power_w>\d[\d.]*)"
+                r"|Max Graphics Package Power \(W\): (?P<power_cap_w>\d[\d.]*))",
+                "gpu_clocks",
+            ),
+        ),
+    ),
+    # `amd-smi metric`: an indented report
+    Patterns(
+        "amd-smi",
+        (b"GPU: ",),
+        (
+            Rule(r"^GPU: (?P<device>\d{1,4})\s*$", "gpu_clocks", is_begin=True),
+            Rule(r"^\s+SOCKET_POWER: (?P<power_w>\d[\d.]*) W"),
+            Rule(r"^\s+(?:SOCKET_)?POWER_LIMIT: (?P<power_cap_w>\d[\d.]*) W"),
+            Rule(r"^\s+HOTSPOT: (?P<temp_c>\d[\d.]*) "),
+            Rule(r"^\s+CLK: (?P<sm_mhz>\d+) MHz", section="^GFX_0$"),
+            Rule(
+                r"^\s+THROTTLE_STATUS: (UN)?THROTTLED",
+                values=lambda match, before: {"reasons": [] if match[1] else ["throttled"]},
+            ),
+        ),
+        opens=r"^GPU: \d{1,4}\s*$",
+        closes=r"^(?!GPU: )\S",
+        section=r"\s+([A-Z][A-Z_\d]*):\s*",
+    ),
     # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
     Columns(
         "amd-smi",
-        (b"Temperature (Sensor", b"Graphics Package Power", b"clock speed", b"socket_power", b"gfx_0_clk", b"hotspot"),
+        (
+            b"Temperature (Sensor",
+            b"Graphics Package Power",
+            b"clock speed",
+            b"socket_power",
+            b"gfx_0_clk",
+            b"hotspot",
+            b"gfx_clk",
+        ),
         "gpu_clocks",
         {
             "temp_c": r"Temperature \(Sensor junction\) \(C\)|hotspot|hotspot_temperature|"
             r"Temperature \(Sensor edge\) \(C\)|edge|edge_temperature|temperature",
             "power_w": r"Current Socket Graphics Package Power \(W\)|Average Graphics Package Power \(W\)|socket_power|"
-            r"average_socket_power|current_socket_power",
-            "power_cap_w": r"Max Graphics Package Power \(W\)|Current Power Cap \(W\)|power_cap|power_limit",
+            r"average_socket_power|current_socket_power|power_usage",
+            "power_cap_w": r"Max Graphics Package Power \(W\)|Current Power Cap \(W\)|power_cap|power_limit|max_power",
             "bus_id": r"PCI Bus|gpu_bdf|bdf",
         },
         r"(?i)^\s*(?:timestamp,)?(?:device|gpu),",
@@ -345,7 +401,18 @@ FORMATS: Final = (
     # dmesg and syslog: drivers of GPUs and adapters, and the kernel's own lines of processes and of the PCI bus
     Patterns(
         "kernel-log",
-        (b"Xid (", b"mlx5_core ", b"amdgpu ", b" AER: ", b"soft lockup", b" blocked for more ", b"Killed process "),
+        (
+            b"Xid (",
+            b"mlx5_core ",
+            b"amdgpu ",
+            b" AER: ",
+            b"soft lockup",
+            b" blocked for more ",
+            b"Killed process ",
+            b"cpu clock throttled",
+            b" not responding, still trying",
+            b"Lustre: ",
+        ),
         (
             # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
             Rule(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b", "gpu_errors"),
@@ -382,6 +449,21 @@ FORMATS: Final = (
                 r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than (?P<seconds>\d{1,9}) seconds",
                 "incidents",
                 fixed={"kind": "hung_task", "count": 1},
+            ),
+            # therm_throt.c, of a core or of its package
+            Rule(
+                r"CPU\d{1,6}: (?:Core|Package) temperature above threshold, cpu clock throttled",
+                "incidents",
+                fixed={"kind": "cpu_heat", "count": 1},
+            ),
+            Rule(
+                r"\b(?:nfs: server \S{1,255} not responding, still trying"
+                r"|Lustre: (?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w+: Connection to \S{1,255} .{0,255}was lost)",
+                "incidents",
+                values=lambda match, before: {
+                    "detail": f"Lustre's {match['target']}" if match["target"] else "an NFS server"
+                },
+                fixed={"kind": "file_system", "count": 1},
             ),
             Rule(r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", "exits", fixed=KILLED),
         ),
@@ -445,6 +527,10 @@ FORMATS: Final = (
             Rule(
                 r"^\s+Link (?P<link>\d{1,3}): (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: (?P<count>\d{1,18})\s*$", "links"
             ),
+            Rule(
+                r"^\s+Link (?P<link>\d{1,3}): (?P<counter>Link recovery failed) events: (?P<count>\d{1,18})\s*$",
+                "links",
+            ),
             Rule(r"^\s+Link (?P<link>\d{1,3}): (?P<gb_per_s>[\d.]+) GB/s\s*$", "links", fixed={"state": "active"}),
             Rule(r"^\s+Link (?P<link>\d{1,3}): <inactive>\s*$", "links", fixed={"state": "inactive"}),
             Rule(r"^GPU (?P<device>\d{1,4}): (?:NVIDIA |.*\(UUID: GPU-)"),
@@ -461,6 +547,34 @@ FORMATS: Final = (
             Rule(r"^\s*Rate: (?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}),
         ),
         opens=r"^\s*CA '",
+    ),
+    # `ibstatus`
+    Patterns(
+        "ibstat",
+        (b"Infiniband device '",),
+        (
+            Rule(r"^Infiniband device '(?P<nic>[\w.-]{1,64})' port (?P<link>\d{1,3}) status:", "links", is_begin=True),
+            Rule(
+                r"^\s*state:\s+\d+: (?P<state>[A-Z]+)",
+                values=lambda match, before: {"state": match["state"].capitalize()},
+            ),
+            Rule(r"^\s*rate:\s+(?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}),
+        ),
+        opens="^Infiniband device '",
+    ),
+    # `ibv_devinfo`
+    Patterns(
+        "ibstat",
+        (b"hca_id:",),
+        (
+            Rule(r"^hca_id:\s+(?P<nic>[\w.-]{1,64})"),
+            Rule(r"^\s+port:\s+(?P<link>\d{1,3})\s*$", "links", is_begin=True),
+            Rule(
+                r"^\s+state:\s+PORT_(?P<state>[A-Z]+)",
+                values=lambda match, before: {"state": match["state"].capitalize()},
+            ),
+        ),
+        opens="^hca_id:",
     ),
     # of the counters those of errors, and `PortXmitWait`: times at which the port had data and could not send
     Patterns(
@@ -495,10 +609,10 @@ FORMATS: Final = (
         "mlxlink",
         (b"Operational Info",),
         (
-            Rule(r"^State +: (?:\x1b\[\d{1,2}m)?(?P<state>\w{1,32})", "links"),
+            Rule(r"^State +: (?P<state>\w{1,32})", "links"),
             Rule(
                 r"^(?P<counter>Symbol Errors|Effective Physical Errors|Link Down Counter|Link Error Recovery Counter)"
-                r" +: (?:\x1b\[\d{1,2}m)?(?P<count>\d{1,18})(?!\S*E)",
+                r" +: (?P<count>\d{1,18})(?!\S*E)",
                 "links",
             ),
         ),

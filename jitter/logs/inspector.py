@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
-from jitter.logs.line_parser import Context, LineParser, Lines, without_escapes
+from jitter.logs.line_parser import Context, LineParser, Lines
 from jitter.logs.values import as_integer, as_text, decode_json
 
 _KNOWN: Final = re.compile(r"v4\.[0-2]")
@@ -40,7 +40,6 @@ class InspectorParser(LineParser):
                 self.read_line(line, number)
 
     def line(self, line: bytes, number: int) -> None:
-        line = without_escapes(line)
         if prefix := _PREFIX.match(line):
             line = line[prefix.end() :]
         for record in self._objects.feed(line, number):

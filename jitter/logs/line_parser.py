@@ -2,7 +2,7 @@
 
 Launchers put prefixes before each line of a log, some with the rank: Open MPI `[1,0]<stdout>:` (5.x
 `[prterun-host-1@1,0]<stdout>:`), `srun -l` `0: `, torchrun `[default0]:`, MPICH `[0] `, PyTorch `[rank0]:`, Ray
-`(Worker pid=1, ip=…)`, Kubernetes times and CRI's `stdout F`, ANSI colours.
+`(Worker pid=1, ip=…)`, Kubernetes times and CRI's `stdout F`.
 """
 
 import csv
@@ -64,7 +64,6 @@ class Problems:
         ]
 
 
-_ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 _PREFIX: Final = re.compile(
     r"""\s*(?:
         (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ +\d+\ [\d:.]+\ \d{4})?\[[^\[\]\s]{0,64}?\d{1,9},(?P<mpi>\d{1,9})\]<std\w+>:\ ?
@@ -82,19 +81,12 @@ _PREFIX: Final = re.compile(
 _MOST: Final = 5
 
 
-def without_escapes(line: bytes) -> bytes:
-    """Return the line without terminal escapes (colours, titles)."""
-    return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
-
-
-def decoded(line: bytes) -> str:
-    """Return the line as text, without escapes and line end; bytes that are no UTF-8 are replaced."""
-    return without_escapes(line).rstrip(b"\r\n").decode("utf-8", "replace")
-
-
 def split_prefix(line: bytes) -> tuple[str, str, int | None]:
-    """Return the prefixes of a line, the text after them, and the rank that they state."""
-    text = decoded(line)
+    """Return the prefixes of a line, the text after them, and the rank that they state.
+
+    Bytes that are no UTF-8 are replaced.
+    """
+    text = line.decode("utf-8", "replace")
     at = 0
     rank = None
     for _ in range(_MOST):
@@ -109,7 +101,7 @@ def split_prefix(line: bytes) -> tuple[str, str, int | None]:
 
 
 Lines = Sequence[tuple[int, bytes]]
-"""Lines without their ends, each with its number in the file, from 1."""
+"""Lines without their ends and without terminal escapes, each with its number in the file, from 1."""
 
 
 @dataclass

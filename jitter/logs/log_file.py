@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from jitter.logs.nccl_debug import NcclDebugParser
 from jitter.logs.perftools import PerftoolsParser
 from jitter.logs.profiler_plugin import ProfilerPluginParser
 from jitter.logs.tables import Tables
+from jitter.logs.tracebacks import TracebackParser
 from jitter.logs.values import decode_json
 from jitter.logs.watchdog import WatchdogParser
 
@@ -49,6 +51,7 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     MpitraceParser,
     PerftoolsParser,
     WatchdogParser,
+    TracebackParser,
     ncclras.RasParser,
     placement.JobstepParser,
     placement.NvidiaTopologyParser,
@@ -71,6 +74,7 @@ def _document_of(head: bytes) -> Document | None:
 
 
 _CHUNK: Final = 1 << 20
+_ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\(B|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_LINE: Final = 4 << 20
 _HEAD: Final = 4 << 20
@@ -184,7 +188,7 @@ def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
     nccl = NcclDebugParser(context)
     parsers = [parser(context) for parser in _PARSERS]
     for whole, first in _chunks(blocks, context):
-        chunk = _unwrapped(whole)
+        chunk = _plain(_unwrapped(whole))
         lines: Lines | None = None
         if nccl.wants(chunk):
             lines = nccl.take(list(enumerate(chunk.split(b"\n"), first)))
@@ -207,6 +211,13 @@ def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
     for block in chain((head,), blocks):
         yield decoder.decode(block).encode("utf-8", "replace")
+
+
+def _plain(chunk: bytes) -> bytes:
+    """Return lines without what terminals and Windows add: escapes (colours, titles), and `\\r` at their ends."""
+    if b"\x1b" in chunk:
+        chunk = _ESCAPES.sub(b"", chunk)
+    return chunk.replace(b"\r\n", b"\n").removesuffix(b"\r") if b"\r" in chunk else chunk
 
 
 def _unwrapped(chunk: bytes) -> bytes:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from jitter.logs.line_parser import Context, LineParser, Lines, Problems, without_escapes
+from jitter.logs.line_parser import Context, LineParser, Lines, Problems
 from jitter.logs.schemas import SCHEMAS
 from jitter.logs.tables import Tables
 from jitter.logs.values import bus_address
@@ -437,7 +437,6 @@ class NcclDebugParser(LineParser):
         return rest
 
     def line(self, line: bytes, number: int) -> None:
-        line = without_escapes(line).rstrip(b"\r")
         if line.count(MARK) > 1:
             for record in split_records(line, self.context.hosts):
                 self._read_record(record, number)

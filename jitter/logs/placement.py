@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from jitter.logs.declared import KILLED, Patterns, Rule, Values
-from jitter.logs.line_parser import Context, LineParser, decoded, split_prefix
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.values import cpu_list, cpu_mask
 
 _RANK: Final = re.compile(r"(?:\b(?:[Rr]ank|RANK|PROCID|task)[ =:]*(\d{1,9})|^\s*(\d{1,9}) +(?:--|:|->|-))")
@@ -114,7 +114,7 @@ class JobstepParser(LineParser):
         self._last: dict[_Key, dict[int, int]] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        threads = list(_THREAD.finditer(decoded(line)))
+        threads = list(_THREAD.finditer(split_prefix(line)[1]))
         if not threads:
             raise ValueError("not a thread")
         for thread in threads:

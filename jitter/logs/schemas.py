@@ -178,11 +178,11 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _HOST,
         _DEVICE,
         _BUS_ID,
-        ("kind", pa.string(), "soft_lockup, hung_task, pcie or allocator"),
+        ("kind", pa.string(), "soft_lockup, hung_task, cpu_heat, file_system, pcie or allocator"),
         (
             "detail",
             pa.string(),
-            "the process; corrected or uncorrected; for an allocator, what counts since the beginning",
+            "the process; the file server; corrected or uncorrected; for an allocator, what counts since the beginning",
         ),
         ("count", pa.int64(), "how often it happened, by the line"),
         ("seconds", pa.float64(), "for how long it lasted so far"),

@@ -113,6 +113,8 @@ FORMATS: Final = (
             b", num_updates=",
             b"/s  (",
             b" data_time: ",
+            b"Epoch: [",
+            b"train.total_ips",
             b'"tracked_stats"',
             b"throughput/",
         ),
@@ -173,6 +175,17 @@ FORMATS: Final = (
                     match.groupdict() | {"step": int(match["epoch"]) * int(match["of"]) + int(match["at"])}
                 ),
             ),
+            # PyTorch's ImageNet example and its many copies: the last batch, and in brackets the mean
+            Rule(
+                r"Epoch: \[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\]\s+(?:Batch )?Time:? +"
+                rf"(?P<seconds>{_NUMBER}) \( *{_NUMBER}\)",
+                "throughput",
+                values=lambda match, before: (
+                    {"step": int(match["epoch"]) * int(match["of"]) + int(match["at"]), "seconds": match["seconds"]}
+                ),
+            ),
+            # NVIDIA's DeepLearningExamples
+            Rule(rf"\btrain\.total_ips\"? ?: \"?(?P<samples_per_s>{_NUMBER})", "throughput"),
             # detectron2 `iter: 19 …  time: 0.35 …  data_time: …`, mmengine `[1][ 50/7330] …  time: 0.21  data_time: …`
             Rule(
                 r"(?:\biter: (?P<step>\d+) |\[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\] ).{0,500}?"

@@ -46,6 +46,59 @@ NVLINK = (
     "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-abcdefab)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
     "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-abcdefac)\n\t Link 0: Replay Errors: 0\n\t Link 0: CRC Errors: 891\n"
 )
+NVLINK_OF_BLACKWELL = (
+    "GPU 0: NVIDIA B200 (UUID: GPU-abcdefab)\n\t Link 0: Tx packets: 12345\n\t Link 0: Link recovery failed events: 1\n"
+    "\t Link 0: Effective Errors: 4\n\t Link 0: Symbol BER: 15e-255\n"
+)
+TITAN_IN_COLOURS = (
+    "[rank0]:[titan] 2025-02-01 10:00:00,123 - root - INFO - \x1b[31mstep:  5  \x1b[32mloss:  7.1234  "
+    "\x1b[34mmemory: 35.15GiB(36.99%)  \x1b[36mtps: 6,543  \x1b[35mtflops: 380.12  \x1b[35mmfu: 38.43%\x1b[39m"
+)
+IMAGENET = "Epoch: [2][  10/5005]\tTime  0.345 ( 0.612)\tData  0.012 ( 0.250)\tLoss 6.9e+00 (6.9e+00)"
+DLL = "DLL 2020-11-12 10:00:00.250000 - Iteration: 3  train.loss : 7.0 None  train.total_ips : 20345.12 images/s"
+AMD_MONITOR = (
+    "gpu,power_usage,hotspot_temperature,memory_temperature,gfx_clk,gfx,mem,enc,mem_clock,vram_used,vram_total\n"
+    "0,139,41,36,132,0,0,N/A,900,283,196300\n"
+)
+AMD_METRIC = """\
+GPU: 3
+    USAGE:
+        GFX_ACTIVITY: 100 %
+    POWER:
+        SOCKET_POWER: 750 W
+        THROTTLE_STATUS: THROTTLED
+    CLOCK:
+        GFX_0:
+            CLK: 1400 MHz
+            MAX_CLK: 2100 MHz
+        MEM_0:
+            CLK: 900 MHz
+    TEMPERATURE:
+        EDGE: N/A
+        HOTSPOT: 99 °C
+"""
+ROCM_ALL = "GPU[1]\t\t: Current Socket Graphics Package Power (W): 139.0\nGPU[1]\t\t: sclk clock level: 1: (1700Mhz)\n"
+IBSTATUS = """\
+Infiniband device 'mlx5_0' port 1 status:
+	default gid:	 fe80:0000:0000:0000:e09d:7303:0012:fb5a
+	state:		 4: ACTIVE
+	phys state:	 5: LinkUp
+	rate:		 400 Gb/sec (4X NDR)
+Infiniband device 'mlx5_1' port 1 status:
+	state:		 1: DOWN
+	rate:		 40 Gb/sec (4X QDR)
+"""
+IBV_DEVINFO = (
+    "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand (0)\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n"
+    "hca_id:\tmlx5_1\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_DOWN (1)\n"
+)
+KERNEL_OF_HOST = (
+    "<4>1 2024-11-12T03:14:15.003Z n8 kernel - - - mce: CPU3: Core temperature above threshold, cpu clock throttled "
+    "(total events = 12)\n"
+    "Nov 12 03:14:15 n8 kernel: nfs: server 10.1.1.1 not responding, still trying\n"
+    "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection to scratch-OST0003 (at 10.0.0.3@o2ib) was "
+    "lost; in progress operations using this service will wait\n"
+)
 IBSTAT = """\
 CA 'mlx5_0'
 	CA type: MT4129
@@ -346,6 +399,39 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [("mlx5_0", 1, "Active", 50.0), ("mlx5_1", 1, "Down", 1.25)],
     ),
     (
+        "ibstat", IBSTATUS, "links", ("nic", "link", "state", "gb_per_s"),
+        [("mlx5_0", 1, "Active", 50.0), ("mlx5_1", 1, "Down", 5.0)],
+    ),
+    (
+        "ibstat", IBV_DEVINFO, "links", ("nic", "link", "state", "gb_per_s"),
+        [("mlx5_0", 1, "Active", None), ("mlx5_1", 1, "Down", None)],
+    ),
+    (
+        "nvlink", NVLINK_OF_BLACKWELL, "links", ("device", "link", "counter", "count"),
+        [(0, 0, "Link recovery failed", 1), (0, 0, "Effective", 4)],
+    ),
+    ("training-log", TITAN_IN_COLOURS, "throughput", ("step", "tokens_per_s", "tflops"), [(5, 6543.0, 380.12)]),
+    ("training-log", IMAGENET, "throughput", ("step", "seconds"), [(10_020, 0.345)]),
+    ("training-log", DLL, "throughput", ("step", "samples_per_s"), [(None, 20345.12)]),
+    (
+        "amd-smi", AMD_MONITOR, "gpu_clocks", ("device", "sm_mhz", "power_w", "temp_c"),
+        [(0, 132.0, 139.0, 41.0)],
+    ),
+    (
+        "amd-smi", AMD_METRIC, "gpu_clocks", ("device", "sm_mhz", "power_w", "temp_c", "reasons"),
+        [(3, 1400.0, 750.0, 99.0, ["throttled"])],
+    ),
+    (
+        "rocm-smi", ROCM_ALL, "gpu_clocks", ("device", "sm_mhz", "power_w"), [(1, None, 139.0), (1, 1700.0, None)],
+    ),
+    (
+        "kernel-log", KERNEL_OF_HOST, "incidents", ("host", "kind", "detail"),
+        [
+            ("n8", "cpu_heat", None), ("n8", "file_system", "an NFS server"),
+            ("n8", "file_system", "Lustre's scratch-OST0003"),
+        ],
+    ),
+    (
         "perfquery", PERFQUERY, "links", ("link", "counter", "count"),
         [(1, "SymbolErrorCounter", 1542), (1, "PortXmitWait", 7)],
     ),
@@ -380,11 +466,13 @@ def test_lines_become_rows(
     assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
 
 
-def test_boxes_of_two_hosts_are_not_mixed() -> None:
+def test_lines_of_two_ranks_are_not_mixed() -> None:
     first, second = SMI.splitlines()[3:5], SMI.splitlines()[6:8]
     mixed = f"0: {first[0]}\n1: {second[0]}\n0: {first[1]}\n1: {second[1]}\n"
     caps = rows(parsed(mixed), "gpu_clocks", "bus_id", "power_cap_w")
-    assert caps == [("0000:1b:00", None), ("0000:29:00", 300.0)]
+    assert caps == rows(parsed("\n".join((*first, *second))), "gpu_clocks", "bus_id", "power_cap_w")
+    assert [bus_id for bus_id, _ in caps] == ["0000:1b:00", "0000:29:00"]
+    assert None not in {cap for _, cap in caps}
 
 
 def test_a_row_with_too_few_values_is_counted() -> None:

@@ -464,6 +464,40 @@ def test_first_exit_decides_unless_something_else_ends_processes_so(tmp_path, ca
     assert (hang["culprit_ranks"], hang["unrecorded_ranks"]) == (culprits, [1])
 
 
+@pytest.mark.parametrize(("host", "culprits"), [("n3.cluster", [1]), ("n4", [])])
+def test_a_rank_killed_by_signal_9_failed_if_its_host_lacked_memory(tmp_path, capsys, host, culprits):
+    table = ["Root Cause (first observed failure):", "[0]:", "  time      : 2025-03-11_18:33:20", "  host      : n3",
+             "  rank      : 1 (local_rank: 1)", "  exitcode  : -9 (pid: 3401)", "=" * 30]  # fmt: skip
+    killed = f"Mar 11 18:33:19 {host} kernel: Out of memory: Killed process 3401 (python3) total-vm:1kB"
+    assert lines(tmp_path, capsys, caught(0, 8), caught(2, 8), *table, killed)["culprit_ranks"] == culprits
+
+
+TRACEBACKS = """\
+[rank3]: Traceback (most recent call last):
+[rank1]: Traceback (most recent call last):
+[rank3]:   File "/app/train.py", line 88, in main
+[rank1]:   File "/app/train.py", line 90, in main
+[rank3]:   File "/app/data.py", line 12, in __getitem__
+[rank3]:     return self.rows[i]
+[rank3]:            ~~~~~~~~~^^^
+[rank3]:   File "/usr/lib/python3/dist-packages/torch/utils/data.py", line 7, in fetch
+[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited
+[rank3]: IndexError: list index out of range
+[rank3]: During handling of the above exception, another exception occurred:
+[rank3]: Traceback (most recent call last):
+[rank3]:   File "/app/train.py", line 99, in main
+[rank3]: RuntimeError: training failed"""
+
+
+def test_an_exception_that_ended_a_rank_is_what_the_others_wait_for(tmp_path, capsys):
+    hang = lines(tmp_path, capsys, *(caught(rank, 8, before=f"[rank{rank}]:") for rank in (0, 2)), TRACEBACKS)
+    assert (hang["kind"], hang["culprit_ranks"]) == ("failed", [3])
+    assert hang["headline"].startswith("Hang: rank 3 failed (IndexError at /app/data.py(12): __getitem__) and ")
+    caught_by_program = TRACEBACKS.replace("[rank3]: ", "3: ")
+    hang = lines(tmp_path, capsys, *(caught(rank, 8, before=f"[rank{rank}]:") for rank in (0, 2)), caught_by_program)
+    assert (hang["kind"], hang["culprit_ranks"]) == ("undecided", [])
+
+
 def test_stuck_watchdog_is_told_with_and_without_a_hang(tmp_path, capsys):
     stuck = "[rank5]:[E6 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 5] ProcessGroupNCCL's watchdog got stuck "
     hang = lines(tmp_path, capsys, caught(2, 8), stuck + "for 480 seconds without making progress in monitoring")

@@ -104,6 +104,17 @@ GPU 00000000:10:00.0
     assert rows(log, "gpu_clocks", "device", "sm_mhz") == [(0, 1980.0)]
 
 
+def test_rows_that_could_not_be_remapped():
+    text = "==============NVSMI LOG==============\nGPU 00000000:18:00.0\n    ECC Errors\n        Aggregate\n"
+    text += "            SRAM Uncorrectable SEC-DED    : 2\n            SRAM Threshold Exceeded       : No\n"
+    text += "    Remapped Rows\n        Uncorrectable Error               : 0\n        Pending : No\n"
+    text += "        Remapping Failure Occurred        : Yes\n"
+    found = rows(parsed(text), "gpu_errors", "bus_id", "memory", "count")
+    assert found == [
+        ("0000:18:00", "SRAM Uncorrectable SEC-DED errors", 2), ("0000:18:00", "row remapping failed", 1)
+    ]  # fmt: skip
+
+
 def test_dcgmi_dmon():
     log = parsed(
         "#Entity   SMCLK                       DVCCTR                      TMPTR       POWER\nID\n"

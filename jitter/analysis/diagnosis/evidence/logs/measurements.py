@@ -20,6 +20,7 @@ from jitter.core.formatting import (
     format_ranks,
     format_time,
 )
+from jitter.lake.rank_places import short_host
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -248,6 +249,10 @@ def failures(rows: Rows) -> dict[int, str]:
     first = _first_exit([row for row in rows if row["stated_by"] in ("torchrun", None)])
     if first is not None and first["exit_code"] not in _ENDED_BY_OTHERS:
         ended[first["rank"]] = _how(first["exit_code"])
+    elif first is not None and first["exit_code"] == -SIGKILL and first["host"] is not None:
+        hosts = {short_host(row["host"]) for row in rows if row["stated_by"] == "system"}
+        if short_host(first["host"]) in hosts:
+            ended[first["rank"]] = "killed for lack of memory"
     of_program = (row for row in rows if row["stated_by"] == "program" and row["rank"] is not None and row["manner"])
     return ended | {row["rank"]: row["manner"] for row in of_program}
 

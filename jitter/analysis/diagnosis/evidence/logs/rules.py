@@ -620,7 +620,7 @@ def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]
         alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
         for row in logs.incidents:
             if row["kind"] == kind:
-                detail = row["detail"] if kind == "pcie" else None
+                detail = row["detail"] if kind in ("pcie", "file_system") else None
                 alike[row["rank"], row["host"], row["bus_id"], detail].append(row)
         for (rank, host, bus_id, detail), rows in sorted(alike.items(), key=str):
             of_gpu = logs.ranks_of_gpu(host, None, bus_id) if bus_id is not None else ()
@@ -799,6 +799,10 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("host", _HOST_CAUSES, "likely",
          _incidents("hung_task", "{detail} was blocked in the kernel for more than {seconds:.0f} s{times}"),
          "check the host's file systems and its driver: that is what such a process waits for"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("cpu_heat", "the clock of a processor was lowered for heat{times}"),
+         "check the host's cooling"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("file_system", "{detail} did not answer{times}"),
+         "check the file system and the host's network to it"),
     Rule("host", _OF_PCIE, "unknown", _incidents("pcie", "{errors}"), "check the slot, the riser and the link's speed"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads, _BIND_APART, is_item=False),
     Rule("placement", _HOST_CAUSES, "likely", _far_threads, _BIND, is_item=False),

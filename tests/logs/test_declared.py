@@ -96,8 +96,8 @@ KERNEL_OF_HOST = (
     "<4>1 2024-11-12T03:14:15.003Z n8 kernel - - - mce: CPU3: Core temperature above threshold, cpu clock throttled "
     "(total events = 12)\n"
     "Nov 12 03:14:15 n8 kernel: nfs: server 10.1.1.1 not responding, still trying\n"
-    "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection to scratch-OST0003 (at 10.0.0.3@o2ib) was "
-    "lost; in progress operations using this service will wait\n"
+    "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection to scratch-OST0003 (at 10.0.0.3@o2ib) "
+    "was lost; in progress operations using this service will wait\n"
 )
 IBSTAT = """\
 CA 'mlx5_0'

@@ -39,6 +39,18 @@ def test_own_pattern():
     assert compile_step_pattern(None).pattern == DEFAULT_STEP_PATTERN
 
 
+def test_times_may_be_negative():
+    """As in traces whose times were shifted to those of another rank."""
+    marks = [
+        Marker(1, f"step {at}", start_ns, start_ns + 90, None, at, None)
+        for at, start_ns in enumerate((-400, -300, -200))
+    ]
+    inner = [
+        mark._replace(text="step 9", step=9, start_ns=mark.start_ns + 10, end_ns=mark.start_ns + 20) for mark in marks
+    ]
+    assert [step.key.step for step in select_step_ranges([*inner, *marks]).ranges] == [0, 1, 2]
+
+
 def _counted(*texts: str, unnumbered: int = 0) -> list[int]:
     """Return the steps of ranges one after the other, beside as many ranges `train_step`."""
     markers = [parse_counted_range(text) for text in texts]

@@ -122,6 +122,8 @@ def distributed_number(members: dict[str, Raw], name: str) -> int | None:
     if isinstance(info, str):  # some writers make it a string
         info = member_value({"": Raw(info.encode())}, "")
     number = info.get(name) if isinstance(info, dict) else None
+    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+        number = int(number)
     return number if type(number) is int and 0 <= number < 2**31 else None
 
 

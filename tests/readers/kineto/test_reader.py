@@ -90,6 +90,12 @@ def test_rank_and_base_time_stand_before_or_after(tmp_path: Path, where: str) ->
     assert recording.profiler_version == "Kineto schema 1, CUPTI 28"
 
 
+def test_numbers_of_the_job_may_be_texts(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", small(), before={"distributedInfo": {"rank": "3", "world_size": "8"}})
+    recording, _ = read(path)
+    assert ([process.rank for process in recording.processes], recording.world_size) == ([3], 8)
+
+
 def test_no_rank_is_guessed(tmp_path: Path) -> None:
     recording, _ = one(tmp_path, *small())
     assert [(p.rank, p.launcher_rank) for p in recording.processes] == [(None, None)]

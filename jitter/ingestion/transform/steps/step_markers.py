@@ -356,10 +356,10 @@ def _other_kinds(markers: Sequence[Marker], chosen: Sequence[Marker]) -> list[st
 def _outermost(markers: list[Marker]) -> list[Marker]:
     """Return the markers that no other contains, by start. A range without an end contains none."""
     kept: list[Marker] = []
-    covered_to = -1
+    covered_to = min((marker.start_ns for marker in markers), default=0) - 1  # times may be negative
     for marker in sorted(markers, key=lambda m: (m.start_ns, -(m.end_ns if m.end_ns is not None else m.start_ns))):
         is_covered = marker.start_ns < covered_to if marker.end_ns is None else marker.end_ns <= covered_to
-        if not kept or not is_covered:
+        if not is_covered:
             kept.append(marker)
             covered_to = max(covered_to, marker.start_ns if marker.end_ns is None else marker.end_ns)
     return kept

@@ -1,6 +1,7 @@
 """The history of a job as rows, sentences, JSON, and a page in which each run opens its comparison."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
@@ -9,7 +10,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
 from jitter.report.comparison import build_tables
@@ -21,6 +22,8 @@ _BASES: Final = 5
 _MOST_COMPARED: Final = 60
 """Runs, the last ones, that have a comparison in the page."""
 _MOST_ROWS: Final = 10
+_UNITS: Final = ("rank", "gpu", "node")
+"""What a label counts that is called so, in the plural."""
 
 
 def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoint]:
@@ -91,24 +94,31 @@ def describe_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) 
 
 
 def describe_scaling(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> list[str]:
-    """Return how the throughput that logs state grows with the ranks, and its efficiency against the fewest ranks.
+    """Return how the throughput that logs state grows with the ranks, and its efficiency against the fewest.
 
-    Of several runs on equally many ranks the last one counts.
+    Where neither traces nor logs state the ranks of a run, its label `ranks`, `gpus` or `nodes` does. Of several runs
+    of one size the last one counts.
     """
-    rates: dict[int, float] = {}
+    rates: dict[str, dict[int, float]] = defaultdict(dict)
     for run, document in zip(runs, documents, strict=True):
+        labels = {unit: int(run.labels[f"{unit}s"]) for unit in _UNITS if run.labels.get(f"{unit}s", "").isdecimal()}
         for entry in document.throughput:
-            if entry.samples_per_s and (entry.ranks or run.ranks):
-                rates[entry.ranks or run.ranks] = entry.samples_per_s
-    if len(rates) < 2:
-        return []
+            ranks = entry.ranks or run.ranks
+            sizes = {"rank": ranks} if ranks else labels
+            if entry.samples_per_s and sizes:
+                unit, size = next(iter(sizes.items()))
+                rates[unit][size] = entry.samples_per_s
+    return [_describe_rates(unit, of_unit) for unit, of_unit in rates.items() if len(of_unit) > 1 and min(of_unit) > 0]
+
+
+def _describe_rates(unit: str, rates: Mapping[int, float]) -> str:
     fewest = min(rates)
     rate_texts = [
-        f"{rate:,.0f} samples/s on {ranks} ranks"
-        + (f" ({format_percent(rate / ranks / (rates[fewest] / fewest))} per rank)" if ranks != fewest else "")
-        for ranks, rate in sorted(rates.items())
+        f"{rate:,.0f} samples/s on {format_count(size, unit)}"
+        + (f" ({format_percent(rate / size / (rates[fewest] / fewest))} per {unit})" if size != fewest else "")
+        for size, rate in sorted(rates.items())
     ]
-    return [f"Scaling, by the logs: {', '.join(rate_texts)}."]
+    return f"Scaling, by the logs: {', '.join(rate_texts)}."
 
 
 def waterfall_parts(document: Document) -> dict[str, int | None]:

@@ -341,6 +341,21 @@ def test_a_click_on_a_run_opens_its_comparison(history, tmp_path, browser):
 IMAGES = {128: 118874.19, 256: 219602.73, 512: 388282.87}
 
 
+def test_a_label_states_the_size_of_a_run_whose_log_does_not(tmp_path, capsys):
+    """388,282.87 / 64 is 81.7% of 118,874.19 / 16."""
+    base = str(tmp_path / "history.sqlite")
+    for ranks, rate in IMAGES.items():
+        folder = tmp_path / f"run{ranks}"
+        folder.mkdir()
+        (folder / "train.log").write_text(f"total images/sec: {rate}\n")
+        lake, label = str(folder / "lake"), f"nodes={ranks // 8}"
+        assert main(["ingest", str(folder), "-o", lake]) == 0
+        assert main(["history", "add", lake, "--job", "cnn", "--label", label, "--db", base]) == 0
+    capsys.readouterr()
+    assert main(["history", "show", "--job", "cnn", "--db", base]) == 0
+    assert "388,283 samples/s on 64 nodes (81.7% per node)." in " ".join(capsys.readouterr().out.split())
+
+
 def test_images_per_second_over_ranks(tmp_path, capsys):
     """219,602.73 / 256 is 92.4% of 118,874.19 / 128; 388,282.87 / 512 is 81.7% of it."""
     base = str(tmp_path / "history.sqlite")

@@ -39,9 +39,13 @@ def known_median(values: Floats) -> float:
 
 def known_medians(values: Floats, axis: int = 0) -> Floats:
     """Return the median of the known values along an axis; NaN where none is known."""
-    is_known = ~np.isnan(values).all(axis=axis)
-    medians: Floats = np.nanmedian(np.where(np.expand_dims(is_known, axis), values, 0.0), axis=axis)
-    return np.where(is_known, medians, np.nan)
+    if not values.shape[axis]:
+        return np.full(np.delete(values.shape, axis), np.nan)
+    ordered = np.sort(values, axis=axis)  # NaN sorts last; np.nanmedian takes ten times as long for small arrays
+    last = np.maximum((~np.isnan(values)).sum(axis=axis, keepdims=True) - 1, 0)
+    lower, upper = (np.take_along_axis(ordered, at, axis) for at in (last // 2, (last + 1) // 2))
+    medians: Floats = ((lower + upper) / 2).squeeze(axis)
+    return medians
 
 
 def mad_sigma(values: Floats) -> float:

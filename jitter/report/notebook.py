@@ -1,9 +1,7 @@
 """The figures of the report as Bokeh objects, for notebooks."""
 
 from collections.abc import Sequence
-
-from bokeh.models import GridPlot
-from bokeh.plotting import figure
+from typing import TYPE_CHECKING
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.api import Lake
@@ -19,8 +17,12 @@ from jitter.report.figures.kernels import (
     draw_other_series,
     rank_columns,
 )
+from jitter.report.figures.models import Figure, as_bokeh
 from jitter.report.figures.steps import StepAxis, build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.views.run_report import RunReport
+
+if TYPE_CHECKING:
+    from bokeh.models import GridPlot
 
 
 class Figures:
@@ -45,7 +47,7 @@ class Figures:
         """The diagnosis that the figures show."""
         return self._page.diagnosis
 
-    def run(self) -> GridPlot:
+    def run(self) -> "GridPlot":
         """Return the figures over the steps: map of ranks by steps, and step times with the loss in them.
 
         Raises `UsageError` if nothing is known of the steps, such as for two steps that are not consecutive.
@@ -56,7 +58,7 @@ class Figures:
             drawn.append(draw_step_times(axis))
         return _require(drawn, "step times are unknown")
 
-    def split(self) -> GridPlot:
+    def split(self) -> "GridPlot":
         """Return each step's loss by class, in ns: late start, CPU, GPU, communication, rest.
 
         Raises `UsageError` if no step has a known loss.
@@ -64,7 +66,7 @@ class Figures:
         has_loss = any(step.by_class for step in self._page.run.steps)
         return _require([draw_loss_by_class(self._axis())] if has_loss else [], "no step has a known loss")
 
-    def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> GridPlot:
+    def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> "GridPlot":
         """Return the divergence along one step's kernels, in ns: cumulative, gap, duration, waits, ttke, latency.
 
         Max rank, min rank and `ranks` are lines, the other ranks a band. Raises `UsageError` for an unknown step or
@@ -74,10 +76,10 @@ class Figures:
         view = self._page.view(grid)
         axis = build_kernel_axis(view)
         for name, columns in rank_columns(grid, ranks).items():
-            axis.chosen[name].data = columns
-        return stack_figures([*draw_divergence(axis, [view]), *draw_other_series(axis, [view])])
+            axis.chosen[name].update(data=columns)
+        return as_bokeh(stack_figures([*draw_divergence(axis, [view]), *draw_other_series(axis, [view])]))
 
-    def kernels(self, step: int, epoch: int | None = None) -> GridPlot:
+    def kernels(self, step: int, epoch: int | None = None) -> "GridPlot":
         """Return what each kernel of a step adds on each rank, as a map of ranks by kernels, in ns.
 
         Raises `UsageError` for an unknown step and for a single rank.
@@ -86,7 +88,7 @@ class Figures:
         drawn = [] if view.map is None else [draw_kernel_map(build_kernel_axis(view), view.map)]
         return _require(drawn, "a single rank has no other ranks to compare with")
 
-    def kernel(self, kernel: int, step: int, epoch: int | None = None) -> GridPlot:
+    def kernel(self, kernel: int, step: int, epoch: int | None = None) -> "GridPlot":
         """Return the duration of one kernel on each rank over all steps, in ns; `kernel` is its index in `step`.
 
         Raises `UsageError` for an unknown step or kernel.
@@ -96,7 +98,7 @@ class Figures:
         drawn = [draw_kernel_strip(self._page.durations(grid, [kernel]), kernel)] if has_kernel else []
         return _require(drawn, f"{grid.key} has no kernel {kernel}")
 
-    def collectives(self, step: int, epoch: int | None = None) -> GridPlot:
+    def collectives(self, step: int, epoch: int | None = None) -> "GridPlot":
         """Return one step's collectives: time from the last arrival to the end (ns) against message size (bytes).
 
         Raises `UsageError` for an unknown step, and if message sizes were not recorded.
@@ -111,7 +113,7 @@ class Figures:
         return build_step_axis(run, run.position(self.diagnosis.costliest.key), range(len(run.steps)))
 
 
-def _require(drawn: Sequence[figure], otherwise: str) -> GridPlot:
+def _require(drawn: Sequence[Figure], otherwise: str) -> "GridPlot":
     if not drawn:
         raise UsageError(otherwise, "see the notes of the diagnosis: lake.diagnose().notes")
-    return stack_figures(drawn)
+    return as_bokeh(stack_figures(drawn))

@@ -8,12 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-import bokeh
 import numpy as np
-from bokeh.core.json_encoder import serialize_json
-from bokeh.core.serialization import Serializer
-from bokeh.models import LayoutDOM
-from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -49,6 +44,7 @@ from jitter.report.figures.kernels import (
     style_ranks,
     view_columns,
 )
+from jitter.report.figures.models import Model, library_file, serialize_document
 from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.markdown import render_markdown
 from jitter.report.text.fix_list import (
@@ -229,7 +225,7 @@ def how_to_read() -> Markup:
 
 def draw_figures(
     report: RunReport, sections: Sequence[StepSection], durations: KernelDurations, embedded: Collection[int]
-) -> dict[str, LayoutDOM]:
+) -> dict[str, Model]:
     """Draw the figures that have data by placeholder, with the first section in view.
 
     `embedded` are the positions of the steps that a click can show.
@@ -248,11 +244,9 @@ def draw_figures(
         "strip": [draw_kernel_strip(durations, choose_kernel(report, durations))] if durations.kernel_index else [],
         "sizes": [draw_collective_sizes(kernels)] if any(view.collectives.sized for view in views) else [],
     }
-    items: dict[str, LayoutDOM] = {
-        name: stack_figures(drawn, has_toolbar=False) for name, drawn in groups.items() if drawn
-    }
+    items: dict[str, Model] = {name: stack_figures(drawn, has_toolbar=False) for name, drawn in groups.items() if drawn}
     # sources without a renderer
-    items["kernels"].tags = [*kernels.sources.values(), *kernels.chosen.values()]
+    items["kernels"].update(tags=[*kernels.sources.values(), *kernels.chosen.values()])
     return items
 
 
@@ -267,14 +261,14 @@ def choose_kernel(report: RunReport, durations: KernelDurations) -> int:
     return next((kernel for kernel in wanted if kernel in durations.kernel_index), durations.kernel_index[0])
 
 
-def render_plain_page(template: str, title: str, items: Mapping[str, LayoutDOM], **values: Any) -> str:
+def render_plain_page(template: str, title: str, items: Mapping[str, Model], **values: Any) -> str:
     """Return a page that is no report: its body is this template with these values, and the title."""
     body = template_environment().get_template(template).render(title=title, is_drawn=bool(items), **values)
     return render_document(title, Markup(body), items)
 
 
 def render_document(
-    title: str, body: Markup, items: Mapping[str, LayoutDOM], data: Markup | None = None, *, live: bool = False
+    title: str, body: Markup, items: Mapping[str, Model], data: Markup | None = None, *, live: bool = False
 ) -> str:
     """Return a page that needs no network, unless `live`: `body` has an element `figures-<name>` for each figure.
 
@@ -298,17 +292,12 @@ def render_document(
 @cache
 def _library() -> str:
     """Return BokehJS, compressed to a quarter, as base64."""
-    script = "\n".join(Resources(mode="inline", components=["bokeh"], minified=True).js_raw)
-    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(library_file().read_bytes(), mtime=0)).decode()
 
 
-def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
+def serialize_figures(items: Mapping[str, Model]) -> Markup:
     """Return all figures as one JSON document, so that they share axes and data; safe inside a script element."""
-    # a Bokeh document as JSON, without looking for all models of the figures
-    models = Serializer(deferred=False).encode(list(items.values()))
-    roots = {item.id: f"figures-{name}" for name, item in items.items()}
-    document = {"version": bokeh.__version__, "title": "jitter", "roots": models}
-    return script_json(serialize_json({"document": document, "roots": roots}))
+    return script_json(serialize_document({f"figures-{name}": item for name, item in items.items()}))
 
 
 def script_json(text: str) -> Markup:

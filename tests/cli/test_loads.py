@@ -36,7 +36,7 @@ LOADS: dict[str, dict[str, set[str]]] = {
         "report --json": DIAGNOSIS,
         "report": {*DIAGNOSIS, "rich"},
         "report --markdown": DIAGNOSIS,
-        "report --html": {*DIAGNOSIS, "bokeh", "jinja2", "markdown_it"},
+        "report --html": {*DIAGNOSIS, "jinja2", "markdown_it"},
         "steps": DIAGNOSIS,
         "compare jitter-lake jitter-lake": {*DIAGNOSIS, "rich"},
         "check --max-loss 99%": DIAGNOSIS,

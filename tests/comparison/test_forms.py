@@ -12,6 +12,7 @@ from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import CulpritEntry
 from jitter.report.comparison import render_comparison_html, render_comparison_markdown, render_comparison_terminal
+from jitter.report.figures.models import as_bokeh
 from jitter.report.figures.runs import draw_comparison
 from tests.comparison.test_kernel_changes import USUAL, document, usual_step
 from tests.support.page import sources, titles
@@ -110,7 +111,7 @@ def test_notes_name_their_runs_and_are_not_repeated(pair):
 
 
 def test_legends_do_not_cover_what_figures_show(pair):
-    drawn = draw_comparison(pair[:1], pair[1], compare_documents(pair[:1], pair[1]))
+    drawn = as_bokeh(draw_comparison(pair[:1], pair[1], compare_documents(pair[:1], pair[1])))
     plots = [plot for plot in drawn.select({"type": Plot}) if plot.legend]
     assert plots
     for plot in plots:

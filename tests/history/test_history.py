@@ -277,7 +277,7 @@ def test_show(history, capsys):
 
 def test_the_page_has_every_run_and_its_comparison(history, tmp_path, capsys):
     page = tmp_path / "page.html"
-    assert main(["history", "show", "--job", "gpt", "--html", "-o", str(page)]) == 0
+    assert main(["history", "show", "--job", "gpt", "--html", str(page)]) == 0
     text = page.read_text()
     for number in range(len(FACTORS)):
         assert f'id="run-digest{number}"' in text

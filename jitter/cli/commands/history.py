@@ -94,21 +94,29 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
 
 @history.command()
 @click.option("--job", required=True, metavar="NAME", help="The job.")
-@click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
+@click.argument("page", required=False, metavar="", type=PATH)
+@click.option(
+    "--html",
+    "as_html",
+    is_flag=True,
+    help=f"Write one self-contained page; its name may follow. Default: ./{DEFAULT_PAGE}.",
+)
 @click.option("-o", "--output", type=PATH, help="Write the page to this file.")
 @force_option
 @_db_option
-def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | None) -> None:
+def show(job: str, page: Path | None, as_html: bool, output: Path | None, force: bool, db: str | None) -> None:
     """Show step time, loss, split and findings of a job over its runs, with the change points.
 
     In the page, each run opens its comparison with the runs before it.
 
     \b
     Example:
-        jitter history show --job gpt-13b --html -o gpt-13b.html
+        jitter history show --job gpt-13b --html gpt-13b.html
     """
+    if page is not None and (output is not None or not as_html):
+        raise UsageError(f"{page}: what is to be done with it?", f"write the page to it with `--html {page}`")
     is_page = as_html or output is not None
-    path = output or DEFAULT_PAGE
+    path = page or output or DEFAULT_PAGE
     if is_page:
         from jitter.core.files import check_overwrite
         from jitter.report.forms import HTML_SIGNATURE

@@ -9,32 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from bokeh.models import (
-    BasicTicker,
-    ColumnDataSource,
-    CrosshairTool,
-    CustomJS,
-    CustomJSTickFormatter,
-    DataRange1d,
-    FixedTicker,
-    Image,
-    Line,
-    LogColorMapper,
-    MultiLine,
-    Range1d,
-    Text,
-    VArea,
-    VSpan,
-)
-from bokeh.models.annotations import Span
-from bokeh.plotting import figure
-from bokeh.transform import factor_mark
 
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
 from jitter.core.names.kernels import OPERATIONS, short_name
 from jitter.report.figures import colors
-from jitter.report.figures.frame import add_hover, format_bytes_axis, format_time_axis, new_figure, read_script
+from jitter.report.figures.frame import (
+    add_hover,
+    add_legend,
+    format_bytes_axis,
+    format_ticks,
+    format_time_axis,
+    new_figure,
+    read_script,
+)
+from jitter.report.figures.models import EDGES, Field, Figure, Model, Source, script
 from jitter.report.views.step_view import (
     SELF_EXCESS,
     SERIES,
@@ -57,6 +46,7 @@ CHOSEN_COLUMNS: Final = ("xs", "ys", "rank", "color", "dash")
 """Columns of a source of chosen ranks: one line a rank."""
 _LABELLED_WIDTH: Final = 0.03
 """Least part of the kernels that a piece of the band takes to have its rank written in it."""
+_PICK_KERNEL: Final = "kernels.tags = [Math.round(cb_obj.x)];"
 _ROWS: Final = ("name", "max", "min", "others", "chosen", "wait", "full")
 
 
@@ -85,14 +75,14 @@ PANELS: Final[Mapping[str, PanelText]] = {
 class KernelAxis:
     """The step in view as Bokeh sources, with the range and the crosshair that its figures share."""
 
-    x_range: Range1d
-    sources: dict[str, ColumnDataSource]
+    x_range: Model
+    sources: dict[str, Source]
     """Named `shown:<part>`, one for each part of `view_columns`."""
-    chosen: dict[str, ColumnDataSource]
+    chosen: dict[str, Source]
     """Lines of chosen ranks, by series."""
-    matches: ColumnDataSource
+    matches: Source
     """Kernels that a search matches (`x`)."""
-    crosshair: Span
+    crosshair: Model
 
 
 class RankLine(NamedTuple):
@@ -183,15 +173,15 @@ def build_kernel_axis(view: StepView) -> KernelAxis:
     pad = max(0.5, 0.01 * view.kernels)  # the same as in the page's script
     empty: dict[str, Any] = {column: [] for column in CHOSEN_COLUMNS}
     return KernelAxis(
-        Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels"),
-        {part: ColumnDataSource(columns, name=f"shown:{part}") for part, columns in view_columns(view).items()},
-        {name: ColumnDataSource(dict(empty), name=f"chosen:{name}") for name in SERIES},
-        ColumnDataSource({"x": []}, name="matches"),
-        Span(dimension="height", line_color=colors.OTHERS, line_width=1, line_dash="dotted", name="crosshair"),
+        Model("Range1d", start=-pad, end=view.kernels - 1 + pad, name="kernels"),
+        {part: Source(columns, name=f"shown:{part}") for part, columns in view_columns(view).items()},
+        {name: Source(dict(empty), name=f"chosen:{name}") for name in SERIES},
+        Source({"x": []}, name="matches"),
+        Model("Span", dimension="height", line_color=colors.OTHERS, line_width=1, line_dash="dotted", name="crosshair"),
     )
 
 
-def draw_divergence(axis: KernelAxis, views: Iterable[StepView]) -> list[figure]:
+def draw_divergence(axis: KernelAxis, views: Iterable[StepView]) -> list[Figure]:
     """Draw the cumulative divergence, the band of ranks, gap, duration, waits and transfers of collectives.
 
     The cumulative divergence is that of own time; of the time to kernel end if own time is known in none of the views.
@@ -202,12 +192,12 @@ def draw_divergence(axis: KernelAxis, views: Iterable[StepView]) -> list[figure]
         drawn.append(_draw_rank_band(axis))
     drawn += [draw_series(axis, "gap"), draw_series(axis, "duration"), _draw_waits(axis)]
     for plot in drawn[:-1]:
-        plot.xaxis.visible = False
-    drawn[-1].xaxis.axis_label = "kernel index (launch order in the step)"
+        plot.x_axis.update(visible=False)
+    drawn[-1].x_axis.update(axis_label="kernel index (launch order in the step)")
     return drawn
 
 
-def draw_other_series(axis: KernelAxis, views: Sequence[StepView]) -> list[figure]:
+def draw_other_series(axis: KernelAxis, views: Sequence[StepView]) -> list[Figure]:
     """Draw the series that the divergence does not: time to kernel end, and launch latency where it is known."""
     drawn = [draw_series(axis, "ttke")]
     if any(is_known(view.series["launch_latency"]) for view in views):
@@ -215,22 +205,25 @@ def draw_other_series(axis: KernelAxis, views: Sequence[StepView]) -> list[figur
     return drawn
 
 
-def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> figure:
+def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> Figure:
     """Draw max rank, min rank, the band of the other ranks and chosen ranks; with marks and text if `is_flagged`."""
     source, words, view = axis.sources[name], PANELS[name], axis.sources["view"]
     titles = words.title, words.title_of_values
     plot = _new_panel(axis, name, titles[view.data["values"][0]], words.height, titles=titles)
     max_color = colors.CALM if view.data["is_calm"][0] else colors.MAX_RANK
-    # `add_glyph`: the methods named after glyphs make three of each, of which a page shows one
-    x: Any = {"x": "kernel_index"}
-    plot.add_glyph(source, VArea(**x, y1="low", y2="high", fill_color=colors.OTHERS, fill_alpha=0.3))
-    zero = plot.add_glyph(source, Line(**x, y="zero", line_color=colors.TEXT, line_width=1, line_alpha=0.55))
-    plot.add_glyph(source, Line(**x, y="min", line_color=colors.MIN_RANK, line_width=1.6, line_dash=[5, 2]))
-    most = Line(**x, y="max", line_color=max_color, line_width=2, name="max-line", tags=[colors.MAX_RANK, colors.CALM])
-    plot.add_glyph(source, most)
-    lines = MultiLine(xs="xs", ys="ys", line_color="color", line_width=1.6, line_dash={"field": "dash"})
-    plot.add_glyph(axis.chosen[name], lines)
-    plot.add_glyph(axis.matches, VSpan(x="x", line_color=colors.MARK, line_width=3, line_alpha=0.35))
+    x = {"x": Field("kernel_index")}
+    plot.draw(source, Model("VArea", **x, y1=Field("low"), y2=Field("high"), fill_color=colors.OTHERS, fill_alpha=0.3))
+    zero = Model("Line", **x, y=Field("zero"), line_color=colors.TEXT, line_width=1, line_alpha=0.55)
+    read = plot.draw(source, zero)
+    least = Model("Line", **x, y=Field("min"), line_color=colors.MIN_RANK, line_width=1.6, line_dash=[5, 2])
+    plot.draw(source, least)
+    most = Model("Line", **x, y=Field("max"), line_color=max_color, line_width=2, name="max-line")
+    most.update(tags=[colors.MAX_RANK, colors.CALM])
+    plot.draw(source, most)
+    lines = Model("MultiLine", xs=Field("xs"), ys=Field("ys"), line_color=Field("color"), line_dash=Field("dash"))
+    lines.update(line_width=1.6)
+    plot.draw(axis.chosen[name], lines)
+    plot.draw(axis.matches, Model("VSpan", x=Field("x"), line_color=colors.MARK, line_width=3, line_alpha=0.35))
     if is_flagged:
         _draw_flags(plot, axis)
     args = {"source": source, "chosen": axis.chosen[name], "signed": words.is_signed}
@@ -238,7 +231,7 @@ def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> fig
     # limit: between two kernels, two are equally near
     add_hover(
         plot,
-        [zero],
+        [read],
         "kernel",
         "kernel_index",
         _ROWS,
@@ -253,22 +246,21 @@ def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> fig
 
 
 def _new_panel(
-    axis: KernelAxis, name: str, title: str, height: int, y_range: Range1d | None = None, titles: Sequence[str] = ()
-) -> figure:
-    plot = new_figure(title, name, height, titles=titles, x_range=axis.x_range, y_range=y_range or Range1d())
+    axis: KernelAxis, name: str, title: str, height: int, y_range: Model | None = None, titles: Sequence[str] = ()
+) -> Figure:
+    plot = new_figure(title, name, height, titles=titles, x_range=axis.x_range, y_range=y_range or Model("Range1d"))
     format_time_axis(plot)
-    plot.yaxis.ticker = BasicTicker(desired_num_ticks=max(3, height // 45))
-    plot.add_tools(CrosshairTool(overlay=axis.crosshair))
-    pick = "kernels.tags = [Math.round(cb_obj.x)];"
-    plot.js_on_event("tap", CustomJS(args={"kernels": axis.x_range}, code=pick))
+    plot.y_axis.update(ticker=Model("BasicTicker", desired_num_ticks=max(3, height // 45)))
+    plot.tools.append(Model("CrosshairTool", overlay=axis.crosshair))
+    plot.on_event("tap", script(_PICK_KERNEL, kernels=axis.x_range))
     return plot
 
 
 def _follow(
     axis: KernelAxis,
-    plot: figure,
-    source: ColumnDataSource,
-    chosen: ColumnDataSource | None,
+    plot: Figure,
+    source: Source,
+    chosen: Source | None,
     lines: Sequence[str],
     *,
     has_floor: bool,
@@ -276,14 +268,15 @@ def _follow(
     """Fit y to the lines in view, now and when the data or the range of kernels changes."""
     view = axis.sources["view"]
     start, end = fit_range([source.data[line] for line in lines], view.data["scale_ns"][0], has_floor=has_floor)
-    plot.y_range.update(start=start, end=end)
-    plot.yaxis.axis_label = "≥ 1% of step"
+    y_range: Model = plot.attributes["y_range"]
+    y_range.update(start=start, end=end)
+    plot.y_axis.update(axis_label="≥ 1% of step")
     args = {"kernels": axis.x_range, "view": view, "source": source, "chosen": chosen, "lines": list(lines)}
-    fit = CustomJS(args={**args, "y_range": plot.y_range, "floor": has_floor}, code=read_script("fit.js"))
-    for event in ("start", "end"):
-        axis.x_range.js_on_change(event, fit)
+    fit = script(read_script("fit.js"), **args, y_range=y_range, floor=has_floor)
+    for end_of_range in ("start", "end"):
+        axis.x_range.on_change(end_of_range, fit)
     for data_source in (source, view, *(() if chosen is None else (chosen,))):
-        data_source.js_on_change("data", fit)
+        data_source.on_change("data", fit)
 
 
 def fit_range(lines: Iterable[Any], least: float, *, has_floor: bool = False) -> tuple[float, float]:
@@ -300,69 +293,58 @@ def fit_range(lines: Iterable[Any], least: float, *, has_floor: bool = False) ->
     return low - missing / 2 - pad, high + missing / 2 + pad
 
 
-def _draw_flags(plot: figure, axis: KernelAxis) -> None:
-    plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
-    waits, marks = axis.sources["waits"], axis.sources["marks"]
-    plot.add_glyph(waits, VSpan(x="kernel_index", line_color=colors.COLLECTIVE, line_width=1.2, line_alpha=0.7))
-    line = VSpan(x="kernel_index", line_color=colors.MARK, line_dash="dashed", line_width=1.8, line_alpha="alpha")
-    plot.add_glyph(marks, line)
-    text = Text(
-        x="kernel_index",
-        y="height",
-        text="text",
-        text_color=colors.TEXT,
-        background_fill_color=colors.BACKGROUND,
-        background_fill_alpha=0.75,
-        text_font_size="12px",
-        text_align="align",
-        text_baseline="top",
-        x_offset="offset",
-    )
-    drawn = plot.add_glyph(marks, text)
-    drawn.y_range_name, drawn.name = "strip", "flags"
+def _draw_flags(plot: Figure, axis: KernelAxis) -> None:
+    plot.update(extra_y_ranges={"strip": Model("Range1d", start=0, end=1)})
+    waits, marks, x = axis.sources["waits"], axis.sources["marks"], {"x": Field("kernel_index")}
+    plot.draw(waits, Model("VSpan", **x, line_color=colors.COLLECTIVE, line_width=1.2, line_alpha=0.7))
+    line = Model("VSpan", **x, line_color=colors.MARK, line_dash="dashed", line_width=1.8, line_alpha=Field("alpha"))
+    plot.draw(marks, line)
+    text = Model("Text", **x, y=Field("height"), text=Field("text"), text_color=colors.TEXT, text_font_size="12px")
+    text.update(text_align=Field("align"), text_baseline="top", x_offset=Field("offset"))
+    text.update(background_fill_color=colors.BACKGROUND, background_fill_alpha=0.75)
+    plot.draw(marks, text, y_range_name="strip", name="flags")
 
 
-def _draw_rank_band(axis: KernelAxis) -> figure:
+def _draw_rank_band(axis: KernelAxis) -> Figure:
     """Draw which ranks are furthest behind and ahead at each kernel; pale where all ranks are close together."""
-    plot = _new_panel(axis, "ranks", "", 50, Range1d(start=0, end=2))
-    plot.yaxis.ticker = FixedTicker(ticks=[0.5, 1.5])
-    plot.yaxis.formatter = CustomJSTickFormatter(code="return tick > 1 ? 'behind' : 'ahead';")
-    plot.grid.grid_line_color = None
+    plot = _new_panel(axis, "ranks", "", 50, Model("Range1d", start=0, end=2))
+    formatter = format_ticks("return tick > 1 ? 'behind' : 'ahead';")
+    plot.y_axis.update(ticker=Model("FixedTicker", ticks=[0.5, 1.5]), formatter=formatter)
+    for grid in (plot.x_grid, plot.y_grid):
+        grid.update(grid_line_color=None)
     source = axis.sources["runs"]
-    pieces = plot.quad(
-        "left",
-        "right",
-        "top",
-        "bottom",
-        source=source,
-        fill_color="color",
-        fill_alpha="alpha",
-        line_color=colors.BACKGROUND,
-        line_width=1,
-    )
-    words = Text(x="middle", y="height", text="text", text_color=colors.TEXT, text_font_size="11px")
-    words.text_align, words.text_baseline = "center", "middle"
-    plot.add_glyph(source, words)
+    piece = Model("Quad", **EDGES, fill_color=Field("color"), fill_alpha=Field("alpha"), line_color=colors.BACKGROUND)
+    pieces = plot.draw(source, piece)
+    words = Model("Text", x=Field("middle"), y=Field("height"), text=Field("text"), text_color=colors.TEXT)
+    words.update(text_font_size="11px", text_align="center", text_baseline="middle")
+    plot.draw(source, words)
     args = {"source": source}
     add_hover(plot, [pieces], "run", "left", ("who", "where", "clear"), args, point_policy="follow_mouse")
     return plot
 
 
-def _draw_waits(axis: KernelAxis) -> figure:
+def _draw_waits(axis: KernelAxis) -> Figure:
     """Draw of each collective the transfer, on top of it the longest wait of a rank, and what a benchmark gives."""
     source = axis.sources["collectives"]
     benchmark = ", benchmark (dash)" if np.isfinite(source.data["expected_ns"]).any() else ""
     title = f"collectives: longest wait (pale), transfer (dark){benchmark}"
     plot = _new_panel(axis, "waits", title, 112)
+    x = {"x": Field("kernel_index")}
+    bar = {"x0": Field("kernel_index"), "y0": 0, "x1": Field("kernel_index"), "line_color": colors.COLLECTIVE}
     for end, alpha in (("waiter_ns", 0.4), ("most_ns", 1.0)):
-        bars = plot.segment("kernel_index", 0, "kernel_index", end, source=source, line_color=colors.COLLECTIVE)
-        bars.glyph.line_width, bars.glyph.line_alpha = 4, alpha
-    plot.scatter("kernel_index", "expected_ns", source=source, marker="dash", size=11, color=colors.TEXT, line_width=2)
-    dots = plot.scatter("kernel_index", "waiter_ns", source=source, size=5, color=colors.COLLECTIVE)
+        plot.draw(source, Model("Segment", **bar, y1=Field(end), line_width=4, line_alpha=alpha))
+    plot.draw(source, _dash(**x, y=Field("expected_ns"), size=11, line_color=colors.TEXT, line_width=2))
+    dot = Model("Scatter", **x, y=Field("waiter_ns"), size=5, fill_color=colors.COLLECTIVE)
+    dot.update(line_color=colors.COLLECTIVE)
+    dots = plot.draw(source, dot)
     rows = ("what", "waited", "took", "expected", "size")
     add_hover(plot, [dots], "collective", "waiter", rows, {"source": source}, mode="vline", limit=1)
     _follow(axis, plot, source, None, ("waiter_ns", "most_ns", "expected_ns"), has_floor=True)
     return plot
+
+
+def _dash(**attributes: Any) -> Model:
+    return Model("Scatter", marker="dash", **attributes)
 
 
 def style_ranks(ranks: Sequence[int]) -> list[RankLine]:
@@ -415,31 +397,36 @@ def map_columns(cells: KernelMap) -> dict[str, dict[str, Any]]:
     }
 
 
-def draw_kernel_map(axis: KernelAxis, cells: KernelMap) -> figure:
+def draw_kernel_map(axis: KernelAxis, cells: KernelMap) -> Figure:
     """Draw what each kernel adds on each rank; a click chooses the kernel."""
-    columns = {name: ColumnDataSource(data, name=f"shown:{name}") for name, data in map_columns(cells).items()}
+    columns = {name: Source(data, name=f"shown:{name}") for name, data in map_columns(cells).items()}
     source, labels = columns["map"], columns["cells"]
     rows = len(cells.ranks)
-    y_range = Range1d(start=rows - 0.5, end=-0.5, name="map-ranks")
+    y_range = Model("Range1d", start=rows - 0.5, end=-0.5, name="map-ranks")
     height = min(max(150, 14 * rows + 70), 420)
     title = "rank × kernel: gap and duration above their mean"
     plot = new_figure(title, "map", height, x_range=axis.x_range, y_range=y_range)
     scale_ns = axis.sources["view"].data["scale_ns"][0]
-    mapper = LogColorMapper(palette=colors.LIGHT_HEAT_PALETTE, nan_color=colors.TRANSPARENT, name="map:colours")
-    mapper.low, mapper.high, mapper.low_color = scale_ns / 50, map_ceiling(cells, scale_ns), colors.TRANSPARENT
-    mapper.tags = [colors.LIGHT_HEAT_PALETTE, colors.DARK_HEAT_PALETTE]
-    glyph = Image(image="image", x=-0.5, y=-0.5, dw="dw", dh="dh", color_mapper=mapper)
-    image = plot.add_glyph(source, glyph, level="image")
-    plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-    plot.yaxis.formatter = CustomJSTickFormatter(
-        args={"cells": labels}, code="return Number.isInteger(tick) ? cells.data.rows[0][tick] ?? '' : '';"
+    mapper = Model(
+        "LogColorMapper",
+        palette=colors.LIGHT_HEAT_PALETTE,
+        nan_color=colors.TRANSPARENT,
+        low=scale_ns / 50,
+        high=map_ceiling(cells, scale_ns),
+        low_color=colors.TRANSPARENT,
+        name="map:colours",
+        tags=[colors.LIGHT_HEAT_PALETTE, colors.DARK_HEAT_PALETTE],
     )
-    plot.yaxis.axis_label, plot.xaxis.axis_label = "rank", "kernel index"
-    plot.ygrid.grid_line_color = None
+    glyph = Model("Image", image=Field("image"), x=-0.5, y=-0.5, dw=Field("dw"), dh=Field("dh"), color_mapper=mapper)
+    image = plot.draw(source, glyph, level="image")
+    code = "return Number.isInteger(tick) ? cells.data.rows[0][tick] ?? '' : '';"
+    ticker = Model("BasicTicker", min_interval=1, num_minor_ticks=0)
+    plot.y_axis.update(ticker=ticker, formatter=format_ticks(code, cells=labels), axis_label="rank")
+    plot.x_axis.update(axis_label="kernel index")
+    plot.y_grid.update(grid_line_color=None)
     args = {"source": source, "cells": labels}
     add_hover(plot, [image], "map", "here", ("who", "where", "added"), args, point_policy="follow_mouse")
-    pick = "kernels.tags = [Math.round(cb_obj.x)];"
-    plot.js_on_event("tap", CustomJS(args={"kernels": axis.x_range}, code=pick))
+    plot.on_event("tap", script(_PICK_KERNEL, kernels=axis.x_range))
     return plot
 
 
@@ -461,21 +448,20 @@ def strip_columns(durations: KernelDurations, kernel: int) -> dict[str, Any]:
     }
 
 
-def draw_kernel_strip(durations: KernelDurations, kernel: int) -> figure:
+def draw_kernel_strip(durations: KernelDurations, kernel: int) -> Figure:
     """Draw the duration of one kernel on each rank, its steps side by side."""
-    source = ColumnDataSource(strip_columns(durations, kernel), name="strip")
+    source = Source(strip_columns(durations, kernel), name="strip")
     ranks = [str(rank) for rank in durations.ranks]
-    x_range = Range1d(start=-0.6, end=len(ranks) - 0.4)
+    x_range = Model("Range1d", start=-0.6, end=len(ranks) - 0.4)
     title = "one kernel: its duration on each rank, the steps side by side"
-    plot = new_figure(title, "strip", 200, x_range=x_range, y_range=DataRange1d(start=0))
+    plot = new_figure(title, "strip", 200, x_range=x_range, y_range=Model("DataRange1d", start=0))
     format_time_axis(plot, "duration")
-    points = plot.scatter("x", "took", source=source, size=5, fill_color=colors.MIN_RANK, line_color=colors.TEXT)
-    points.glyph.fill_alpha, points.glyph.line_alpha = 0.7, 0.3
-    plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=min(len(ranks), 16))
-    plot.xaxis.formatter = CustomJSTickFormatter(
-        args={"ranks": ranks}, code="return Number.isInteger(tick) ? ranks[tick] ?? '' : '';"
-    )
-    plot.xaxis.axis_label = "rank"
+    point = Model("Scatter", x=Field("x"), y=Field("took"), size=5, fill_color=colors.MIN_RANK, fill_alpha=0.7)
+    point.update(line_color=colors.TEXT, line_alpha=0.3)
+    points = plot.draw(source, point)
+    code = "return Number.isInteger(tick) ? ranks[tick] ?? '' : '';"
+    ticker = Model("BasicTicker", min_interval=1, num_minor_ticks=0, desired_num_ticks=min(len(ranks), 16))
+    plot.x_axis.update(ticker=ticker, formatter=format_ticks(code, ranks=ranks), axis_label="rank")
     add_hover(plot, [points], "strip", "rank", ("who", "took"), {"source": source})
     return plot
 
@@ -486,35 +472,29 @@ _MARKERS: Final = (
 )
 
 
-def draw_collective_sizes(axis: KernelAxis) -> figure:
+def draw_collective_sizes(axis: KernelAxis) -> Figure:
     """Draw the figure for the step in view."""
     source = axis.sources["collectives"]
     title = "last arrival to end, against message size"
-    plot = new_figure(title, "collectives", 290, x_axis_type="log", y_axis_type="log")
-    plot.scatter("bytes", "usual_ns", source=source, marker="dash", size=12, line_color=colors.OTHERS, line_width=2.5)
-    plot.scatter("bytes", "expected_ns", source=source, marker="dash", size=12, line_color=colors.TEXT, line_width=2.5)
-    plot.segment("bytes", "least_ns", "bytes", "most_ns", source=source, line_color=colors.COLLECTIVE, line_width=1)
+    plot = new_figure(title, "collectives", 290, x_kind="Log", y_kind="Log")
+    x = {"x": Field("bytes")}
+    plot.draw(source, _dash(**x, y=Field("usual_ns"), size=12, line_color=colors.OTHERS, line_width=2.5))
+    plot.draw(source, _dash(**x, y=Field("expected_ns"), size=12, line_color=colors.TEXT, line_width=2.5))
+    line = Model("Segment", x0=Field("bytes"), y0=Field("least_ns"), x1=Field("bytes"), y1=Field("most_ns"))
+    line.update(line_color=colors.COLLECTIVE, line_width=1)
+    plot.draw(source, line)
     words = [word.replace("_", " ") for word in (*OPERATIONS, UNKNOWN_OPERATION)]
-    took = plot.scatter(
-        "bytes",
-        "most_ns",
-        source=source,
-        marker=factor_mark("operation", list(_MARKERS), words),
-        size=9,
-        fill_color=colors.COLLECTIVE,
-        fill_alpha=0.6,
-        line_color=colors.TEXT,
-        legend_field="operation",
-    )
+    marker = Field("operation", Model("CategoricalMarkerMapper", factors=words, markers=list(_MARKERS)))
+    point = Model("Scatter", **x, y=Field("most_ns"), marker=marker, size=9, line_color=colors.TEXT)
+    point.update(fill_color=colors.COLLECTIVE, fill_alpha=0.6)
+    took = plot.draw(source, point)
     format_bytes_axis(plot)
     # each tick in a unit of its own: one unit does not fit a logarithmic axis;
     # a logarithmic ticker would have only multiples of 100 µs between 20 and 400 µs
-    plot.yaxis.ticker = FixedTicker(ticks=[mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)])
-    plot.yaxis.formatter = CustomJSTickFormatter(code=read_script() + "return time(tick);")
-    plot.yaxis.axis_label = "last arrival to end"
-    legend = plot.legend[0]
-    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", colors.BACKGROUND, colors.TEXT
-    legend.border_line_color = None
+    ticks = [mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)]
+    formatter = format_ticks(read_script() + "return time(tick);")
+    plot.y_axis.update(ticker=Model("FixedTicker", ticks=ticks), formatter=formatter, axis_label="last arrival to end")
+    add_legend(plot, [(Field("operation"), [took])])
     rows = ("what", "size", "took", "expected", "usual", "waited")
     add_hover(plot, [took], "collective", "waiter", rows, {"source": source}, limit=1)
     return plot

@@ -6,26 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from bokeh.models import (
-    BasicTicker,
-    ColumnDataSource,
-    CustomJS,
-    CustomJSTickFormatter,
-    DataRange1d,
-    HSpan,
-    Image,
-    LogColorMapper,
-    Range,
-    Range1d,
-    VSpan,
-)
-from bokeh.models.annotations import Legend, LegendItem, Span
-from bokeh.plotting import figure
 
 from jitter.core.formatting import abbreviate
 from jitter.core.names.kernels import short_name
 from jitter.report.figures import colors
-from jitter.report.figures.frame import add_hover, as_float, format_time_axis, new_figure
+from jitter.report.figures.frame import add_hover, add_legend, as_float, format_ticks, format_time_axis, new_figure
+from jitter.report.figures.models import EDGES, Field, Figure, Model, Source, script
 from jitter.report.text.step_text import describe_cause
 from jitter.report.views.excess_heatmap import NETWORK_LAYER, ExcessHeatmap, HeatmapLayer
 from jitter.report.views.run_report import RunSeries
@@ -49,11 +35,11 @@ class StepAxis:
     """The steps as a source, one row each; x is the position in the run."""
 
     run: RunSeries
-    x_range: Range1d
-    steps: ColumnDataSource
-    shown: ColumnDataSource
+    x_range: Model
+    steps: Source
+    shown: Source
     """Position of the step in view."""
-    picked: ColumnDataSource
+    picked: Source
     """The cell or step that was clicked: `step` (position) and `rank` (NaN for a whole step)."""
 
 
@@ -61,57 +47,55 @@ def build_step_axis(run: RunSeries, shown: int, embedded: Collection[int]) -> St
     """Build the axis of the run. The step at position `shown` is in view; `embedded` steps have details in the page."""
     return StepAxis(
         run,
-        Range1d(start=-0.5 - 0.02 * len(run.steps), end=len(run.steps) * 1.02 - 0.5, name="steps-range"),
-        ColumnDataSource(_columns(run, embedded), name="steps"),
-        ColumnDataSource({"x": [shown]}, name="shown:step"),
-        ColumnDataSource({"step": [], "rank": []}, name="picked"),
+        Model("Range1d", start=-0.5 - 0.02 * len(run.steps), end=len(run.steps) * 1.02 - 0.5, name="steps-range"),
+        Source(_columns(run, embedded), name="steps"),
+        Source({"x": [shown]}, name="shown:step"),
+        Source({"step": [], "rank": []}, name="picked"),
     )
 
 
-def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int) -> figure:
+def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Model, height: int) -> Figure:
     plot = new_figure(title, name, height, STEP_MARGIN_PX, x_range=axis.x_range, y_range=y_range)
-    plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-    plot.xaxis.formatter = CustomJSTickFormatter(
-        args={"labels": list(axis.run.labels)}, code="return Number.isInteger(tick) ? labels[tick] ?? '' : '';"
-    )
-    plot.xgrid.grid_line_color = None
+    code = "return Number.isInteger(tick) ? labels[tick] ?? '' : '';"
+    ticker = Model("BasicTicker", min_interval=1, num_minor_ticks=0)
+    plot.x_axis.update(ticker=ticker, formatter=format_ticks(code, labels=list(axis.run.labels)))
+    plot.x_grid.update(grid_line_color=None)
     return plot
 
 
-def draw_step_times(axis: StepAxis) -> figure:
+def draw_step_times(axis: StepAxis) -> Figure:
     """Draw the time of each step, the loss as the upper part of its bar; a click chooses a step."""
-    y_range = DataRange1d(start=0)
+    y_range = Model("DataRange1d", start=0)
     plot = new_step_figure(axis, "step time, loss on top", "step_time", y_range, 110)
     format_time_axis(plot)
     _mark_step_in_view(plot, axis)
     loss = colors.CALM if axis.run.is_calm else colors.MAX_RANK
-    bars: list[Any] = [
-        plot.vbar("x", top="without", width=0.7, source=axis.steps, fill_color=colors.OTHERS, line_color=None),
-        plot.vbar("x", top="time", bottom="without", width=0.7, source=axis.steps, fill_color=loss, line_color=None),
-    ]
-    y_range.renderers = bars
-    plot.yaxis.ticker = BasicTicker(desired_num_ticks=3)
+    bar: dict[str, Any] = {"x": Field("x"), "width": 0.7, "line_color": None}
+    usual = Model("VBar", **bar, top=Field("without"), fill_color=colors.OTHERS)
+    lost = Model("VBar", **bar, top=Field("time"), bottom=Field("without"), fill_color=loss)
+    bars = [plot.draw(axis.steps, glyph) for glyph in (usual, lost)]
+    y_range.update(renderers=bars)
+    plot.y_axis.update(ticker=Model("BasicTicker", desired_num_ticks=3))
     add_hover(plot, bars, "step", "x", _ROWS, {"source": axis.steps}, mode="vline", limit=1)
     return plot
 
 
-def draw_loss_by_class(axis: StepAxis) -> figure:
+def draw_loss_by_class(axis: StepAxis) -> Figure:
     """Draw each step's loss by class; classes above 0 are stacked upwards, classes below 0 downwards."""
-    y_range = DataRange1d()
+    y_range = Model("DataRange1d")
     plot = new_step_figure(axis, "loss of each step by class", "step_split", y_range, 240)
     format_time_axis(plot, "loss")
     _mark_step_in_view(plot, axis)
-    bars: list[Any] = []
-    items: list[LegendItem] = []
+    bars: dict[str, Model] = {}
     for part, (words, colour, pattern) in _CLASSES.items():
         if part in ("after", "rest") and not _is_seen(axis, part):
             continue  # most jobs have none, or nearly
-        bar: Any = plot.vbar(
-            "x",
-            top=f"{part}_to",
-            bottom=f"{part}_from",
+        bar = Model(
+            "VBar",
+            x=Field("x"),
+            top=Field(f"{part}_to"),
+            bottom=Field(f"{part}_from"),
             width=0.7,
-            source=axis.steps,
             fill_color=colour,
             line_color=colors.TEXT,
             line_width=0.5,
@@ -120,22 +104,20 @@ def draw_loss_by_class(axis: StepAxis) -> figure:
             hatch_alpha=0.6,
             hatch_scale=7,
         )
-        bars.append(bar)
-        items.append(LegendItem(label=words, renderers=[bar]))
-    y_range.renderers = bars
-    plot.add_layout(Span(location=0, dimension="width", line_color=colors.TEXT, line_width=1, line_alpha=0.55))
-    legend = Legend(items=items, orientation="horizontal", border_line_color=None, label_text_color=colors.TEXT)
-    legend.background_fill_color, legend.label_text_font_size, legend.margin = colors.BACKGROUND, "11px", 0
-    plot.add_layout(legend, "above")
-    plot.xaxis.axis_label = "epoch/step" if any("/" in label for label in axis.run.labels) else "step"
-    add_hover(plot, bars, "step", "x", _ROWS, {"source": axis.steps}, mode="vline", limit=1)
+        bars[words] = plot.draw(axis.steps, bar)
+    y_range.update(renderers=list(bars.values()))
+    zero = Model("Span", location=0, dimension="width", line_color=colors.TEXT, line_width=1, line_alpha=0.55)
+    plot.attributes["center"].append(zero)
+    add_legend(plot, [(words, [bar]) for words, bar in bars.items()])
+    plot.x_axis.update(axis_label="epoch/step" if any("/" in label for label in axis.run.labels) else "step")
+    add_hover(plot, list(bars.values()), "step", "x", _ROWS, {"source": axis.steps}, mode="vline", limit=1)
     return plot
 
 
-def _mark_step_in_view(plot: figure, axis: StepAxis) -> None:
-    plot.add_glyph(axis.shown, VSpan(x="x", line_color=colors.MARK, line_width=9, line_alpha=0.28))
+def _mark_step_in_view(plot: Figure, axis: StepAxis) -> None:
+    plot.draw(axis.shown, Model("VSpan", x=Field("x"), line_color=colors.MARK, line_width=9, line_alpha=0.28))
     pick = "const at = Math.round(cb_obj.x); if (at >= 0 && at < count) picked.data = {step: [at], rank: [NaN]};"
-    plot.js_on_event("tap", CustomJS(args={"picked": axis.picked, "count": len(axis.run.steps)}, code=pick))
+    plot.on_event("tap", script(pick, picked=axis.picked, count=len(axis.run.steps)))
 
 
 def _is_seen(axis: StepAxis, part: str) -> bool:
@@ -203,7 +185,7 @@ picked.data = { step: [step[0][i]], rank: [rank[0][i]] };
 """
 
 
-def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) -> figure:
+def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) -> Figure:
     """Draw the first layer, with the sources of all layers attached as `layer:<name>`. A click chooses a cell.
 
     Rows of the ranks in `culprits` get an arrow.
@@ -211,13 +193,14 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     rows = len(drawn.rows)
     height = min(max(_LEAST_HEIGHT, _ROW_PX * rows + _FRAME_PX), _MOST_HEIGHT)
     pad = 0.5 + 0.006 * rows  # the first row at the top, with room for half an arrow
-    y_range = Range1d(start=rows - 1 + pad, end=-pad)
+    y_range = Model("Range1d", start=rows - 1 + pad, end=-pad)
     plot = new_step_figure(axis, "every rank and step", "excess", y_range, height)
     sources = [_source(layer, f"layer:{layer.name}", axis) for layer in drawn.layers]
     shown = _source(drawn.layers[0], "shown:excess", axis)
     first = drawn.layers[0]
-    mapper = LogColorMapper(
-        palette=colors.GREY_PALETTE if shown.tags[3] else colors.LIGHT_HEAT_PALETTE,
+    mapper = Model(
+        "LogColorMapper",
+        palette=colors.GREY_PALETTE if _is_grey(first, axis) else colors.LIGHT_HEAT_PALETTE,
         low=first.low_ns,
         high=first.high_ns,
         nan_color=colors.TRANSPARENT,
@@ -225,38 +208,40 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
         tags=[colors.LIGHT_HEAT_PALETTE, colors.DARK_HEAT_PALETTE, colors.GREY_PALETTE],
     )
     wide = drawn.columns[0][1] + 1
-    place: dict[str, Any] = {"image": "image", "x": -0.5, "y": -0.5, "dw": wide * len(drawn.columns), "dh": rows}
+    place: dict[str, Any] = {"image": Field("image"), "x": -0.5, "y": -0.5, "dw": wide * len(drawn.columns), "dh": rows}
     self_time_source = None
     if drawn.own is not None:
-        self_time_source = ColumnDataSource(_layer_columns(drawn.own), name="own:excess")
+        self_time_source = Source(_layer_columns(drawn.own), name="own:excess")
         # in grey below the other layers; the page hides it below layers of own time
-        below = LogColorMapper(
-            palette=colors.GREY_PALETTE, low=drawn.own.low_ns, high=drawn.own.high_ns, nan_color=colors.TRANSPARENT
-        )
-        grey = plot.add_glyph(self_time_source, Image(**place, color_mapper=below), level="image")
-        grey.name, grey.visible = "own:cells", first.shows_loss
-    image = plot.add_glyph(shown, Image(**place, color_mapper=mapper), level="image")
+        below = Model("LogColorMapper", palette=colors.GREY_PALETTE, nan_color=colors.TRANSPARENT)
+        below.update(low=drawn.own.low_ns, high=drawn.own.high_ns)
+        grey = Model("Image", **place, color_mapper=below)
+        plot.draw(self_time_source, grey, level="image", name="own:cells", visible=first.shows_loss)
+    image = plot.draw(shown, Model("Image", **place, color_mapper=mapper), level="image")
     _draw_holes(plot, drawn)
     _draw_hosts(plot, drawn)
     _draw_arrows(plot, drawn, culprits, len(axis.run.steps))
-    plot.vspan(x="x", source=axis.shown, line_color=colors.MARK, line_width=2, line_alpha=0.9)
-    cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
-    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=colors.TEXT, line_width=2.5)
+    plot.draw(axis.shown, Model("VSpan", x=Field("x"), line_color=colors.MARK, line_width=2, line_alpha=0.9))
+    cursor = Source({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
+    plot.draw(cursor, Model("Quad", **EDGES, fill_color=None, line_color=colors.TEXT, line_width=2.5))
     _label(plot, drawn)
     args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": self_time_source}
     cell = args | {"hosts": list(drawn.hosts)}
     # keyed by rank: Bokeh calls no formatter for a NaN image value
     add_hover(plot, [image], "cell", "rank", ("who", "when", "excess"), cell, point_policy="follow_mouse")
-    plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=_PICK))
-    plot.tags = sources
+    plot.on_event("tap", script(_PICK, **args, picked=axis.picked))
+    plot.update(tags=sources)
     return plot
 
 
-def _source(layer: HeatmapLayer, name: str, axis: StepAxis) -> ColumnDataSource:
+def _source(layer: HeatmapLayer, name: str, axis: StepAxis) -> Source:
     """Return a layer as a source. Tags: ends of the colour scale, what a cell without a value means, whether grey."""
     unknown = "next to no share of the loss" if layer.shows_loss else "unknown"
-    is_grey = axis.run.is_calm and layer.name != NETWORK_LAYER
-    return ColumnDataSource(_layer_columns(layer), name=name, tags=[layer.low_ns, layer.high_ns, unknown, is_grey])
+    return Source(_layer_columns(layer), name, [layer.low_ns, layer.high_ns, unknown, _is_grey(layer, axis)])
+
+
+def _is_grey(layer: HeatmapLayer, axis: StepAxis) -> bool:
+    return axis.run.is_calm and layer.name != NETWORK_LAYER
 
 
 def _layer_columns(layer: HeatmapLayer) -> dict[str, Any]:
@@ -265,66 +250,50 @@ def _layer_columns(layer: HeatmapLayer) -> dict[str, Any]:
     return {"image": [layer.excess_ns], "rank": [layer.rank.astype(small)], "step": [layer.step.astype(small)]}
 
 
-def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
+def _draw_holes(plot: Figure, drawn: ExcessHeatmap) -> None:
     columns: dict[str, Any] = {
         "left": [drawn.columns[first][0] - 0.5 for _, first, _ in drawn.holes],
         "right": [drawn.columns[last][1] + 0.5 for _, _, last in drawn.holes],
         "top": [row - 0.5 for row, _, _ in drawn.holes],
         "bottom": [row + 0.5 for row, _, _ in drawn.holes],
     }
-    plot.quad(
-        "left",
-        "right",
-        "top",
-        "bottom",
-        source=ColumnDataSource(columns, name="holes"),
-        fill_color=None,
-        line_color=None,
-        hatch_pattern="right_diagonal_line",
-        hatch_color=colors.OTHERS,
-        hatch_scale=8,
-    )
+    pattern = {"hatch_pattern": "right_diagonal_line", "hatch_color": colors.OTHERS, "hatch_scale": 8}
+    plot.draw(Source(columns, "holes"), Model("Quad", **EDGES, fill_color=None, line_color=None, **pattern))
 
 
-def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
+def _draw_hosts(plot: Figure, drawn: ExcessHeatmap) -> None:
     """Draw a line between hosts, unless most rows are hosts."""
     borders = [at - 0.5 for at in range(1, len(drawn.rows)) if drawn.hosts[at] != drawn.hosts[at - 1]]
     if len(borders) > len(drawn.rows) / 2:
         borders = []
     thin = len(drawn.rows) > 60
-    plot.add_glyph(
-        ColumnDataSource({"y": borders}, name="host-borders"),
-        HSpan(y="y", line_color=colors.TEXT, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
-    )
+    line = Model("HSpan", y=Field("y"), line_color=colors.TEXT)
+    line.update(line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5)
+    plot.draw(Source({"y": borders}, "host-borders"), line)
 
 
-def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
+def _draw_arrows(plot: Figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
     """Draw an arrow at the rows of the findings' ranks, one for neighbours, with a line along them."""
     named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
     first = [at for at in named if at - 1 not in named]
     last = [at for at in named if at + 1 not in named]
     x, middle = steps - 0.5 + 0.01 * steps, [(a + b) / 2 for a, b in zip(first, last, strict=True)]
-    source = ColumnDataSource({"x": [x] * len(first), "y": middle, "first": first, "last": last}, name="named")
-    plot.segment("x", "first", "x", "last", source=source, line_color=colors.TEXT, line_width=2)
-    plot.scatter(
-        "x",
-        "y",
-        source=source,
-        marker="triangle",
-        angle=np.pi / 2,
-        size=8,
-        fill_color=colors.TEXT,
-        line_color=colors.TEXT,
-    )
+    source = Source({"x": [x] * len(first), "y": middle, "first": first, "last": last}, name="named")
+    line = Model("Segment", x0=Field("x"), y0=Field("first"), x1=Field("x"), y1=Field("last"))
+    line.update(line_color=colors.TEXT, line_width=2)
+    arrow = Model("Scatter", x=Field("x"), y=Field("y"), marker="triangle", angle=math.pi / 2, size=8)
+    arrow.update(fill_color=colors.TEXT, line_color=colors.TEXT)
+    for glyph in (line, arrow):
+        plot.draw(source, glyph)
 
 
-def _label(plot: figure, drawn: ExcessHeatmap) -> None:
+def _label(plot: Figure, drawn: ExcessHeatmap) -> None:
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
         rank_label = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         words.append(rank_label if host is None else f"{abbreviate(host, _HOST_CHARS)} · {rank_label}")
-    plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=max(6, min(len(words), 14)))
-    plot.yaxis.formatter = CustomJSTickFormatter(
-        args={"words": words}, code="return Number.isInteger(tick) ? words[tick] ?? '' : '';"
-    )
-    plot.ygrid.grid_line_color = None
+    ticks = max(6, min(len(words), 14))
+    ticker = Model("BasicTicker", min_interval=1, num_minor_ticks=0, desired_num_ticks=ticks)
+    formatter = format_ticks("return Number.isInteger(tick) ? words[tick] ?? '' : '';", words=words)
+    plot.y_axis.update(ticker=ticker, formatter=formatter)
+    plot.y_grid.update(grid_line_color=None)

@@ -12,7 +12,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.resources import files
 from typing import Any, Final
 
 from tornado.httpserver import HTTPServer
@@ -22,6 +21,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from jitter.core.errors import JitterError, UsageError, reason_of
 from jitter.core.formatting import escape_control
 from jitter.core.interrupts import Interrupted, note_signal
+from jitter.report.figures.models import library_file
 from jitter.report.live.request_guard import RequestPolicy, is_loopback
 from jitter.report.live.served_run import ServedRun, describe_metrics
 from jitter.report.page import template_environment
@@ -110,14 +110,13 @@ class LiveServer:
 def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
     """Return the routes: of one run at the root; of several each below its number, and a page with all at the root."""
     lakes = [str(run.report.lake.root) for run in runs]
-    library = files("bokeh").joinpath("server/static/js/bokeh.min.js")
     routes: list[tuple[Any, ...]] = [
         (
             "metrics",
             _ContentHandler,
             {"content": partial(describe_metrics, runs), "Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         ),
-        (r"(?:\d/)?bokeh\.js", _ContentHandler, {"content": library.read_bytes, **_BOKEH_HEADERS}),
+        (r"(?:\d/)?bokeh\.js", _ContentHandler, {"content": library_file().read_bytes, **_BOKEH_HEADERS}),
     ]
     loading = partial(_render, "loading.html.j2")  # shows the progress, then loads again
     for number, run in enumerate(runs, 1):

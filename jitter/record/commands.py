@@ -9,6 +9,12 @@ Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
 
 _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
 _CHECKING: Final = {"nsys": ", with nsys on PATH or --nsys PATH, which exports the reports"}
+_KERNELS_OF_A_STEP: Final = 1_000
+"""Of the example that says how large a recording gets."""
+_OVERHEAD: Final = (
+    "#    what it slows down depends on the job: compare the step time that the job logs with and without nsys"
+)
+_CSV: Final = "#    from ROCm 10 on, which writes CSV with a warning, `--output-format rocpd` does as well"
 _RENDEZVOUS: Final = "HEAD_NODE:29500"
 
 
@@ -59,11 +65,14 @@ def _nsys(launcher: Launcher, job: JobShape) -> list[str]:
         *("-o", f"{job.folder}/rank-%q{{{_RANK_VARIABLE[launcher]}}}"),
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"),
     ]
+    megabytes = 0.5e-3 * _KERNELS_OF_A_STEP * (job.last - job.first + 1)
     return [
         "# 1. in the training loop: a marker around each step, and the capture range",
         *_marker_lines(job, capture=True),
         "",
-        f"# 2. run; {_steps(job)} are recorded, about 0.5 kB per kernel in the export",
+        f"# 2. run; {_steps(job)} are recorded, about 0.5 kB per kernel in the export: {megabytes:,.1f} MB per rank at "
+        f"{_KERNELS_OF_A_STEP:,} kernels a step",
+        *([_OVERHEAD] if job.light else []),
         *_launch(launcher, profiler, job),
     ]
 
@@ -93,6 +102,7 @@ def _whole_run(launcher: Launcher, profiler: Sequence[str], job: JobShape, what:
         *_marker_lines(job, capture=False),
         "",
         f"# 2. run; the whole run is recorded, {what}: run few steps",
+        *([_CSV] if "csv" in profiler else []),
         *_launch(launcher, profiler, job),
     ]
 

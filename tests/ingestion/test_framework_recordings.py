@@ -83,7 +83,58 @@ def _fsdp2() -> Iterator[str]:
         yield f"- ProfilerStep#{step}"
 
 
+def _deepspeed() -> Iterator[str]:
+    """Yield the ranges of DeepSpeed's ZeRO-3."""
+    stage, engine = "DeepSpeedZeroOptimizer_Stage3", "DeepSpeedEngine"
+    coordinator, offload = "PartitionedParameterCoordinator", "DeepSpeedZeRoOffload"
+    hook = f"{stage}.create_reduce_and_remove_grad_hooks.<locals>.wrapper.<locals>.reduce_partition_and_remove_grads"
+    gather = "send ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    scatter = "send ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    fetch = _within(f"{coordinator}.fetch_sub_module", *_within("Init._all_gather", gather))
+    reduce = _within(f"{stage}.__avg_scatter_grads", *_within("reduce_scatter_coalesced", "run cat", scatter))
+    norm = _within(f"{stage}._get_norm_groups", *_within(f"{stage}.get_grad_norm_direct", "run norm"))
+    for step in range(1, STEPS + 1):
+        yield f"+ ProfilerStep#{step}"
+        before = _within(f"{offload}._register_deepspeed_module.<locals>._pre_forward_module_hook", *fetch)
+        yield from _within(f"{engine}.forward", *before, "run gemm")
+        bucket = _within(hook, *_within(f"{stage}.__add_grad_to_ipg_bucket", "run add_grad"))
+        last = _within(f"{engine}.allreduce_gradients", *reduce)
+        yield from _within(f"{engine}.backward", "run gemm_backward", *bucket, *last)
+        yield from _within(f"{stage}.step", *norm, *_within("Optimizer.step#AdamW.step", "run adam"), "run copy")
+        yield f"- ProfilerStep#{step}"
+
+
+def _megatron() -> Iterator[str]:
+    """Yield Megatron-core's ranges: the path of the function in whose middle they lie, and a part of it."""
+    layer, attention, mlp = (
+        f"megatron.core.transformer.{path}" for path in ("transformer_layer", "attention.forward", "mlp.forward")
+    )
+    for step in range(1, STEPS + 1):
+        yield f"+ ProfilerStep#{step}"
+        yield from _within(f"{layer}._forward_attention.self_attention", *_within(f"{attention}.qkv", "run qkv"))
+        yield from _within(f"{layer}._forward_mlp.mlp", *_within(f"{mlp}.linear_fc1", "run fc1", _ALLREDUCE))
+        yield from _within("autograd::engine::evaluate_function: MmBackward0", "run gemm_backward")
+        yield from _within("Optimizer.step#AdamW.step", "run adam")
+        yield f"- ProfilerStep#{step}"
+
+
+def _torchtitan(first: int) -> Iterator[str]:
+    """Yield one cycle of torchtitan's profiler, which writes a file for each; later cycles lie at later times."""
+    yield from ["run warm_up"] * 20 * first
+    for step in (first, first + 1):
+        yield from _within(
+            f"ProfilerStep#{step}", "run gemm", _ALLREDUCE, *_within("Optimizer.step#AdamW.step", "run adam")
+        )
+
+
 PHASES = {
+    "megatron": (_megatron, {
+        "qkv": "forward", "fc1": "forward", "gemm_backward": "backward", "adam": "optimizer",
+    }),
+    "deepspeed": (_deepspeed, {
+        "gemm": "forward", "gemm_backward": "backward", "add_grad": "backward", "cat": "backward",
+        "norm": "optimizer", "adam": "optimizer", "copy": "optimizer",
+    }),
     "lightning": (_lightning, {
         "gemm": "forward", "loss": "forward", "zero": "optimizer", "gemm_backward": "backward", "adam": "optimizer",
     }),
@@ -94,7 +145,7 @@ PHASES = {
 
 
 def _write(folder: Path, name: str, script: Iterable[str], rank: int) -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     (folder / name).write_text(json.dumps(_trace(script, rank)))
 
 
@@ -114,6 +165,17 @@ def test_steps_and_phases(framework: str, tmp_path: Path):
         name: (phase, 2 * STEPS) for name, phase in phases.items()
     }
     assert {of for name, of in counted.items() if "nccl" in name} == {("communication", 2 * STEPS)}
+
+
+def test_cycles_of_a_profiler_in_files_of_their_own(tmp_path: Path):
+    """Torchtitan writes a folder for each cycle of its schedule, and the file's name has the rank."""
+    for folder, first in (("iteration_5", 3), ("iteration_10", 8)):
+        for rank in range(2):
+            script = _torchtitan(first)
+            _write(tmp_path / "traces" / folder, f"rank{rank}_trace.json", script, rank)
+    assert jitter.ingest([tmp_path / "traces"], tmp_path / "lake").refused == []
+    lake = jitter.open(tmp_path / "lake")
+    assert (lake.ranks, [key.step for key in lake.step_keys]) == ([0, 1], [3, 4, 8, 9])
 
 
 def test_lightning_records_steps_of_training_and_of_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

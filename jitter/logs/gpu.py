@@ -5,7 +5,8 @@ driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are
 """
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from jitter.logs.declared import KILLED, Columns, Patterns, Rule, Values
 from jitter.logs.line_parser import Context
@@ -82,44 +83,55 @@ def _amd_row(row: Values, context: Context) -> Values:
     }
 
 
-_DCGM_COLUMNS: Final = {
-    "SM_CLOCK": "sm_mhz",
-    "GPU_TEMP": "temp_c",
-    "POWER_USAGE": "power_w",
-    "POWER_MGMT_LIMIT": "power_cap_w",
+_DCGM: Final[Mapping[str, Mapping[str, Values]]] = {
+    "gpu_clocks": {
+        "SM_CLOCK": {"sm_mhz": float},
+        "GPU_TEMP": {"temp_c": float},
+        "POWER_USAGE": {"power_w": float},
+        "POWER_MGMT_LIMIT": {"power_cap_w": float},
+        "CLOCK_THROTTLE_REASONS": {"reasons": lambda value: _reasons_of_mask(int(value))},
+        "CLOCKS_EVENT_REASONS": {"reasons": lambda value: _reasons_of_mask(int(value))},
+    },
+    "gpu_errors": {
+        "XID_ERRORS": {"code": int},
+        "ECC_DBE_VOL_TOTAL": {"count": int, "memory": "DCGM: double-bit errors"},
+        "UNCORRECTABLE_REMAPPED_ROWS": {"count": int, "memory": "DCGM: rows remapped for uncorrectable errors"},
+        "ROW_REMAP_FAILURE": {"count": int, "memory": "DCGM: failures to remap rows"},
+    },
+    "links": {
+        "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": {"count": int, "counter": "CRC flit"},
+        "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": {"count": int, "counter": "CRC data"},
+        "NVLINK_REPLAY_ERROR_COUNT_TOTAL": {"count": int, "counter": "Replay"},
+        "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": {"count": int, "counter": "Recovery"},
+    },
 }
+"""By relation, what each metric of a GPU states: by column a text, or what makes it of the value."""
 
 
-def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
-    value = float(match["value"])
-    if value >= _BLANK:
-        return None
-    labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
-    row: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None}
-    row["bus_id"] = bus_address(labels.get("pci_bus_id", ""))
-    row["time_ns"] = int(match["ms"]) * 1_000_000 if match["ms"] else None
-    column = _DCGM_COLUMNS.get(match["name"])
-    if match["name"] == "XID_ERRORS":
-        return row | {"code": int(value)} if value else None
-    return row | ({column: value} if column else {"reasons": _reasons_of_mask(int(value))})
+def _dcgm_rule(relation: str) -> Rule:
+    metrics = _DCGM[relation]
 
+    def values(match: re.Match[str], before: str) -> Values | None:
+        """Return what a metric states; None for a value that is blank, and for no errors."""
+        value = float(match["value"])
+        if value >= _BLANK or (not value and relation != "gpu_clocks"):
+            return None
+        labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
+        stated = metrics[match["name"]].items()
+        return {
+            "device": labels.get("gpu"),
+            "host": labels.get("Hostname") or None,
+            "bus_id": bus_address(labels.get("pci_bus_id", "")),
+            "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] else None,
+            **{column: made if isinstance(made, str) else made(value) for column, made in stated},
+        }
 
-def _dcgm_counter(match: re.Match[str], before: str) -> Values | None:
-    """Return a counter of a GPU's errors, as `nvidia-smi` counts them; none where there are none."""
-    value = float(match["value"])
-    if not 0 < value < _BLANK:
-        return None
-    words = match["name"].removeprefix("NVLINK_").removesuffix("_ERROR_COUNT_TOTAL")
-    labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
-    row: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None, "count": int(value)}
-    memory = {
-        "ECC_DBE_VOL_TOTAL": "DCGM: double-bit errors",
-        "UNCORRECTABLE_REMAPPED_ROWS": "DCGM: rows remapped for uncorrectable errors",
-        "ROW_REMAP_FAILURE": "DCGM: failures to remap rows",
-    }.get(words)
-    if memory is None:
-        return row | {"counter": words.replace("_", " ").capitalize().replace("Crc", "CRC")}
-    return row | {"bus_id": bus_address(labels.get("pci_bus_id", "")), "memory": memory}
+    names = "|".join(metrics)
+    return Rule(
+        rf"^DCGM_FI_DEV_(?P<name>{names})\{{(?P<labels>[^{{}}]*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
+        relation,
+        values=values,
+    )
 
 
 def _stated_reason(match: re.Match[str], before: str) -> Values | None:
@@ -172,7 +184,6 @@ _REMAPPED: Final = {
 }
 _BOXED: Final = r"\|\s*(?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 _CARD: Final = r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},"
-_METRIC: Final = r"DCGM_FI_DEV_(?P<name>%s)\{(?P<labels>[^{}]*)\} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?"
 
 FORMATS: Final = (
     # `nvidia-smi --query-gpu=… --format=csv`, with or without units; without a header nothing names the columns
@@ -282,30 +293,7 @@ FORMATS: Final = (
         values=_dmon_row,
     ),
     # DCGM's exporter for Prometheus: a line a metric and GPU
-    Patterns(
-        "dcgm-exporter",
-        (b"DCGM_FI_DEV_",),
-        (
-            Rule(
-                "^"
-                + _METRIC
-                % "SM_CLOCK|GPU_TEMP|POWER_USAGE|POWER_MGMT_LIMIT|CLOCK_THROTTLE_REASONS|CLOCKS_EVENT_REASONS",
-                "gpu_clocks",
-                values=_dcgm_metric,
-            ),
-            Rule("^" + _METRIC % "XID_ERRORS", "gpu_errors", values=_dcgm_metric),
-            Rule(
-                "^" + _METRIC % r"NVLINK_(?:CRC_FLIT|CRC_DATA|REPLAY|RECOVERY)_ERROR_COUNT_TOTAL",
-                "links",
-                values=_dcgm_counter,
-            ),
-            Rule(
-                "^" + _METRIC % "ECC_DBE_VOL_TOTAL|UNCORRECTABLE_REMAPPED_ROWS|ROW_REMAP_FAILURE",
-                "gpu_errors",
-                values=_dcgm_counter,
-            ),
-        ),
-    ),
+    Patterns("dcgm-exporter", (b"DCGM_FI_DEV_",), tuple(map(_dcgm_rule, _DCGM))),
     # the concise table of ROCm 5 and 6; ROCm 6 puts node, ids and partitions (`NPS1, SPX, 0`) between
     Patterns(
         "rocm-smi",
@@ -537,44 +525,23 @@ FORMATS: Final = (
         ),
         opens=r"^GPU \d{1,4}: (?:NVIDIA |.*\(UUID: GPU-)",
     ),
+    # `ibstat`, `ibstatus`, `ibv_devinfo`
     Patterns(
         "ibstat",
-        (b"CA '",),
+        (b"CA '", b"Infiniband device '", b"hca_id:"),
         (
-            Rule(r"^\s*CA '(?P<nic>[\w.-]{1,64})'"),
-            Rule(r"^\s*Port (?P<link>\d{1,3}):\s*$", "links", is_begin=True),
-            Rule(r"^\s*State: (?P<state>[A-Z]\w+)"),
-            Rule(r"^\s*Rate: (?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}),
-        ),
-        opens=r"^\s*CA '",
-    ),
-    # `ibstatus`
-    Patterns(
-        "ibstat",
-        (b"Infiniband device '",),
-        (
+            Rule(r"^(?:\s*CA '|hca_id:\s+)(?P<nic>[\w.-]{1,64})"),
             Rule(r"^Infiniband device '(?P<nic>[\w.-]{1,64})' port (?P<link>\d{1,3}) status:", "links", is_begin=True),
+            Rule(r"^\s*(?:Port |port:\s+)(?P<link>\d{1,3}):?\s*$", "links", is_begin=True),
             Rule(
-                r"^\s*state:\s+\d+: (?P<state>[A-Z]+)",
+                r"^\s*[Ss]tate:\s+(?:PORT_|\d+: )?(?P<state>[A-Z]\w+)",
                 values=lambda match, before: {"state": match["state"].capitalize()},
             ),
-            Rule(r"^\s*rate:\s+(?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}),
-        ),
-        opens="^Infiniband device '",
-    ),
-    # `ibv_devinfo`
-    Patterns(
-        "ibstat",
-        (b"hca_id:",),
-        (
-            Rule(r"^hca_id:\s+(?P<nic>[\w.-]{1,64})"),
-            Rule(r"^\s+port:\s+(?P<link>\d{1,3})\s*$", "links", is_begin=True),
             Rule(
-                r"^\s+state:\s+PORT_(?P<state>[A-Z]+)",
-                values=lambda match, before: {"state": match["state"].capitalize()},
+                r"^\s*[Rr]ate:\s+(?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}
             ),
         ),
-        opens="^hca_id:",
+        opens=r"^(?:\s*CA '|Infiniband device '|hca_id:)",
     ),
     # of the counters those of errors, and `PortXmitWait`: times at which the port had data and could not send
     Patterns(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
+from jitter.logs.schemas import SCHEMAS
 from jitter.logs.tables import Tables
 
 LOCATIONS: Final = 5
@@ -116,6 +117,8 @@ class Context:
     """Records read, by format."""
     hosts: set[str] = field(default_factory=set)
     """Names of hosts met so far."""
+    host: str | None = None
+    """The host of all lines; None: of whatever host they name."""
 
     def count(self, format_: str, records: int = 1) -> None:
         """Count records of a format."""
@@ -123,6 +126,8 @@ class Context:
 
     def add(self, format_: str, relation: str, **values: object) -> None:
         """Add a row, and count it as a record of a format."""
+        if self.host is not None and "host" in SCHEMAS[relation].names and values.get("host") is None:
+            values["host"] = self.host
         self.tables.add(relation, **values)
         self.count(format_)
 

@@ -4,7 +4,7 @@ import codecs
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path, PurePath
@@ -74,6 +74,9 @@ def _document_of(head: bytes) -> Document | None:
 
 
 _CHUNK: Final = 1 << 20
+_HOST_PREFIX: Final = re.compile(
+    rb"(?!(?i:rank|worker|proc|process|task)[_-]?\d+:)([A-Za-z][\w.-]{0,62}\d[\w.-]{0,62}):(?: |$)"
+)
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\(B|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_LINE: Final = 4 << 20
@@ -185,20 +188,59 @@ def _read_document(blocks: Iterable[bytes], document: Document, context: Context
 
 def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
     blocks = _as_utf8(iter(blocks))
-    nccl = NcclDebugParser(context)
-    parsers = [parser(context) for parser in _PARSERS]
+    readers: dict[str | None, _Readers] = {}
+    is_of_hosts: bool | None = None
     for whole, first in _chunks(blocks, context):
         chunk = _plain(_unwrapped(whole))
+        is_of_hosts = _has_host_prefixes(chunk) if is_of_hosts is None else is_of_hosts
+        for host, lines in _by_host(chunk) if is_of_hosts else [(None, chunk)]:
+            if host not in readers:
+                readers[host] = _Readers(replace(context, host=host))
+            readers[host].read(lines, first)
+    for of_host in readers.values():
+        of_host.end()
+
+
+class _Readers:
+    """The parsers of all formats, for the lines of one host or of a whole file."""
+
+    def __init__(self, context: Context) -> None:
+        self._nccl = NcclDebugParser(context)
+        self._parsers = [parser(context) for parser in _PARSERS]
+
+    def read(self, chunk: bytes, first: int) -> None:
+        """Read whole lines; `first` is the number of the first one."""
         lines: Lines | None = None
-        if nccl.wants(chunk):
-            lines = nccl.take(list(enumerate(chunk.split(b"\n"), first)))
+        if self._nccl.wants(chunk):
+            lines = self._nccl.take(list(enumerate(chunk.split(b"\n"), first)))
             chunk = b"\n".join([line for _, line in lines])
-        for parser in parsers:
+        for parser in self._parsers:
             if parser.wants(chunk):
                 lines = list(enumerate(chunk.split(b"\n"), first)) if lines is None else lines
                 parser.read(lines)
-    for parser in (nccl, *parsers):
-        parser.end()
+
+    def end(self) -> None:
+        """Take the end of the file."""
+        for parser in (self._nccl, *self._parsers):
+            parser.end()
+
+
+def _has_host_prefixes(chunk: bytes) -> bool:
+    """Return whether every line begins with the name of a host, as `pdsh` and `clush` print the output of several."""
+    lines = [line for line in chunk.split(b"\n") if line.strip()]
+    hosts = [match[1] for line in lines if (match := _HOST_PREFIX.match(line)) is not None]
+    return len(hosts) == len(lines) >= 2 * len(set(hosts)) > 0
+
+
+def _by_host(chunk: bytes) -> Iterator[tuple[str | None, bytes]]:
+    """Return the lines of each host without its name; those of other hosts are left as empty lines."""
+    of_host: dict[bytes | None, list[bytes]] = {}
+    for at, line in enumerate(chunk.split(b"\n")):
+        match = _HOST_PREFIX.match(line)
+        lines = of_host.setdefault(match[1] if match else None, [])
+        lines.extend([b""] * (at - len(lines)))
+        lines.append(line[match.end() :] if match else line)
+    yield from ((host.decode() if host else None, b"\n".join(lines)) for host, lines in of_host.items())
 
 
 def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -111,6 +111,7 @@ _STATEMENTS: Final = tuple(
             rb"Using network (?P<network>[A-Za-z][\w .+-]*)",
             rb"\ANET/(?P<transport>\w+) ?: Using (?P<interfaces>\[0\][^;]*)",
             rb"\A(?P<lacks_ib>NET/IB ?: No (?:\w+ )?device found)",
+            rb"\A(?P<disables_ib>NCCL_IB_DISABLE set by environment to [1-9]|NCCL_NET set by environment to Socket)",
             rb"\A(?P<lacks_p2p>P2P is disabled between|NCCL_P2P_DISABLE set by environment to [1-9])",
             rb"\ABootstrap ?: Using (?:\[0\])?(?P<bootstrap>[A-Za-z][\w.@-]*):",
             rb"(?:NCCL|RCCL) version ?:? ?(?P<version>\d[\w.+-]*)",
@@ -126,13 +127,13 @@ _STATEMENTS: Final = tuple(
     )
 )
 """What a message states of its process, by the names of the groups; of several statements of one the first counts."""
-_VERSION: Final = _STATEMENTS[5]
+_VERSION: Final = _STATEMENTS[6]
 _INTERFACE: Final = re.compile(r"\[\d+\] ?([A-Za-z][\w.@-]*)(?::(\d+/\w+))?")
 _NEWEST: Final = (2, 30)
 
 INTERESTING: Final = re.compile(
     rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin"
-    rb"|net plugin|P2P is dis|P2P_DIS"
+    rb"|net plugin|P2P is dis|P2P_DIS|IB_DISABLE set|NCCL_NET set"
 )
 """Messages that may state one of these; all other messages are skipped."""
 
@@ -188,7 +189,7 @@ class Communicators:
             bootstrap = [process["bootstrap"]] if "bootstrap" in process else None
             plugin = process.get("plugin", "none" if "none" in process else None)
             plugin = "failed" if "failed" in process else plugin
-            is_stated = network or plugin or used or "lacks_p2p" in process
+            is_stated = network or plugin or used or not {"lacks_p2p", "disables_ib"}.isdisjoint(process)
             if "provider" in process:
                 plugin = f"{plugin or 'OFI'} ({process['provider']})"
             for member in self._members.get(head, {}).values() or ([{}] if is_stated else []):
@@ -200,6 +201,7 @@ class Communicators:
                     plugin=plugin,
                     interfaces=used or bootstrap,
                     lacks_ib="lacks_ib" in process or None,
+                    disables_ib="disables_ib" in process or None,
                     lacks_p2p="lacks_p2p" in process or None,
                     **member,
                 )

@@ -58,6 +58,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("plugin", pa.string(), "network plug-in: its name, `none` (NCCL's own transports) or `failed`"),
         ("interfaces", _STRINGS, "interfaces of the network; of the bootstrap where the source names no others"),
         ("lacks_ib", pa.bool_(), "whether NCCL says that it found no InfiniBand device"),
+        ("disables_ib", pa.bool_(), "whether NCCL says that its environment turns InfiniBand off"),
         ("lacks_p2p", pa.bool_(), "whether NCCL says that GPUs of the host do not reach each other's memory (P2P)"),
     ),
     "edges": _schema(

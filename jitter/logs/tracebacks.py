@@ -8,8 +8,10 @@ import re
 from typing import Final
 
 from jitter.logs.flight_recorder import LIBRARY_FILE
-from jitter.logs.line_parser import Context, LineParser, split_prefix
+from jitter.logs.line_parser import Context, LineParser
 
+_LINE: Final = re.compile(r"\[rank(\d{1,9})\]: ?(.*)")
+"""Whatever launchers put before it."""
 _FRAME: Final = re.compile(r'  File "([^"]{1,400})", line (\d{1,9}), in (\S{1,200})')
 _ERROR: Final = re.compile(r"([A-Za-z_][\w.]{0,200})(?::|$)")
 _OF_OTHERS: Final = re.compile(
@@ -34,22 +36,22 @@ class TracebackParser(LineParser):
         self._ended: set[int] = set()
 
     def line(self, line: bytes, number: int) -> None:
-        prefix, text, rank = split_prefix(line)
-        if rank is None or "[rank" not in prefix:
+        match = _LINE.search(line.decode("utf-8", "replace"))
+        if match is None:
             return
+        rank, text = int(match[1]), match[2]
         if text.startswith("Traceback (most recent call last):"):
             self._open[rank] = ""
         elif rank in self._open and (frame := _FRAME.match(text)) is not None:
             if not LIBRARY_FILE.search(frame[1]):
                 self._open[rank] = f" at {frame[1]}({frame[2]}): {frame[3]}"
-        elif rank in self._open and text[:1].strip():
-            self._end(rank, text)
+        elif rank in self._open and (error := _ERROR.match(text)) is not None:
+            self._end(rank, error[1], text)
         self.is_open = bool(self._open)
 
-    def _end(self, rank: int, text: str) -> None:
+    def _end(self, rank: int, error: str, text: str) -> None:
         where = self._open.pop(rank)
-        error = _ERROR.match(text)
         is_first = rank not in self._ended
         self._ended.add(rank)
-        if is_first and error is not None and not _OF_OTHERS.search(text) and not _TOLD_APART.search(text):
-            self.add("exits", rank=rank, manner=f"{error[1]}{where}", stated_by="program")
+        if is_first and not _OF_OTHERS.search(text) and not _TOLD_APART.search(text):
+            self.add("exits", rank=rank, manner=f"{error}{where}", stated_by="program")

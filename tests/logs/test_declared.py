@@ -475,6 +475,19 @@ def test_lines_of_two_ranks_are_not_mixed() -> None:
     assert None not in {cap for _, cap in caps}
 
 
+@pytest.mark.parametrize("prefix", ["n{0}: ", "gpu-{0}.cluster: "])
+def test_a_name_before_each_line_is_the_host(prefix: str) -> None:
+    report = [line for line in IBSTAT.splitlines() if line]
+    mixed = "".join(f"{prefix.format(host)}{line}\n" for line in report for host in (1, 2))
+    found = rows(parsed(mixed), "links", "host", "nic", "state")
+    hosts = [prefix.format(host).strip(" :") for host in (1, 2)]
+    assert sorted(found) == sorted((host, nic, state) for nic, state in (("mlx5_0", "Active"), ("mlx5_1", "Down"))
+                                   for host in hosts)  # fmt: skip
+    assert {host for host, *_ in rows(parsed(mixed + "loss 1.0\n"), "links", "host", "nic")} <= {None}
+    ranks = "".join(f"rank{rank}: {line}\n" for line in report for rank in (1, 2))
+    assert {host for host, *_ in rows(parsed(ranks), "links", "host", "nic")} <= {None}
+
+
 def test_a_row_with_too_few_values_is_counted() -> None:
     assert [(one.format, one.count, one.lines) for one in parsed(ROCM_CSV).problems] == []
     cut = ROCM_CSV + "card1,44.0,60.0,(1700Mhz),1,481.0\n"

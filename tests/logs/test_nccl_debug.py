@@ -213,6 +213,15 @@ def test_adapters_that_nccl_merges_are_each_read():
     assert rows(log, "communicators", "interfaces") == [["mlx5_0:1/IB", "mlx5_1:1/IB", "mlx5_4:1/RoCE"]]
 
 
+def test_environments_that_turn_infiniband_off():
+    said = ("NCCL_IB_DISABLE set by environment to 1.", "NCCL_NET set by environment to Socket.",
+            "NCCL_IB_DISABLE set by environment to 0.", "NCCL_NET set by environment to IB.")  # fmt: skip
+    text = "".join(f"n{at}:7:9 [0] NCCL INFO {words}\nn{at}:7:9 [0] NCCL INFO Using network Socket\n"
+                   for at, words in enumerate(said))  # fmt: skip
+    found = rows(parsed(text), "communicators", "host", "disables_ib")
+    assert found == [("n0", True), ("n1", True), ("n2", None), ("n3", None)]
+
+
 def test_hosts_without_access_between_gpus():
     said = "P2P is disabled between connected GPUs 2 and 1. You can repress this message with NCCL_IGNORE_D.\n"
     text = "".join(f"n{host}:{pid}:9 [1] NCCL INFO {said}" for host in (1, 2) for pid in (7, 8))

@@ -56,6 +56,7 @@ def test_tcp_where_a_fabric_is_present():
     [
         ({"plugin": "failed"}, ": the network plug-in could not be loaded on node0, node1"),
         ({"lacks_ib": True}, ": no InfiniBand device was found"),
+        ({"disables_ib": True}, ": NCCL_IB_DISABLE or NCCL_NET in its environment turns InfiniBand off"),
     ],
 )
 def test_why_it_is_tcp(more: dict[str, Any], why: str):

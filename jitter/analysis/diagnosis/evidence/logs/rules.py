@@ -169,6 +169,8 @@ def _why(rows: Rows) -> str:
     failed = sorted({str(row["host"]) for row in rows if row["plugin"] == "failed"})
     if failed:
         return f": the network plug-in could not be loaded on {_listed(failed)}"
+    if any(row.get("disables_ib") for row in rows):
+        return ": NCCL_IB_DISABLE or NCCL_NET in its environment turns InfiniBand off"
     return ": no InfiniBand device was found" if any(row.get("lacks_ib") for row in rows) else ""
 
 

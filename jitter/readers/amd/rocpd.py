@@ -258,6 +258,7 @@ class _SessionBatches:
             columns, agents = self._columns(read), _column(read, "agent_id")
             columns["device"] = pc.coalesce(self._gpus(agents), agents)
             columns["stream"] = _column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
+            columns["queue"] = _column(read, "queue_id")
             columns["name"] = map_distinct(
                 read["name"],
                 lambda symbol: rows.name(kernels.get(symbol) or f"[kernel {symbol} is not in the database]"),

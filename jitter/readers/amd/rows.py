@@ -167,6 +167,10 @@ SHAPE: Final = {
 """The columns of launch shapes by those of `schema.ACTIVITIES`, as rocprofv3 names them in CSV files and databases."""
 NO_CALLS: Final = "no HIP API calls recorded: the launching calls are unknown; record with --hip-trace"
 NO_RANGES: Final = "no roctx ranges recorded; record with --marker-trace"
+_NO_STREAMS: Final = (
+    "no kernel states its HIP stream: those of {} queues are read as one stream, so that gaps between them may be "
+    "wrong; record with --hip-trace"
+)
 _MOST_NAMES: Final = 5
 _WORDS: Final = {
     **dict.fromkeys(("kernels", "copies"), "GPU activities"),
@@ -201,6 +205,10 @@ class RowBuilder:
         self.left_out: Counter[str] = Counter()
         """Number of rows that could not be used, by reason."""
         self.rccl = RcclCalls()
+        self._has_streams = False
+        """Whether a kernel states another stream than 0, which is the null stream and also an unknown one."""
+        self._queues: set[int] = set()
+        """Queues of kernels of stream 0."""
         # one for each kind of file: those of one recording may have several clocks
         self._times: defaultdict[str, CaptureTimes] = defaultdict(CaptureTimes)
         self._process_of: dict[Hashable, int] = {}
@@ -226,8 +234,12 @@ class RowBuilder:
     def kernels(self, columns: Columns, *, grids_in_items: bool = True) -> Batch:
         """Return a batch of kernels; grids in work items become work groups.
 
-        Barriers and markers are dropped; rows without a valid time are counted and left out.
+        Barriers and markers are dropped; rows without a valid time are counted and left out. A column `queue` is noted.
         """
+        if "queue" in columns:
+            is_unknown = pc.fill_null(pc.equal(columns["stream"], 0), False)
+            self._has_streams |= is_unknown.false_count > 0
+            self._queues.update(pc.unique(pc.drop_null(columns["queue"].filter(is_unknown))).to_pylist())
         typed = self._typed("activities", columns)
         typed |= self.rccl.of_kernels(typed, self.names)
         return self._activities("kernels", typed, grids_in_items=grids_in_items)
@@ -282,6 +294,8 @@ class RowBuilder:
         pids = frozenset(process.pid for process in self.processes if process.pid is not None)
         recording.rank_in_name = rank_in_file_name(name, pids)
         left_out = [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
+        if len(self._queues) > 1 and not self._has_streams:
+            left_out.append(_NO_STREAMS.format(len(self._queues)))
         recording.problems += [*problems, *left_out]
 
     def _typed(self, table: TableName, columns: Columns) -> dict[str, pa.Array]:

@@ -345,3 +345,11 @@ def test_kernels_renamed_by_markers_are_said_and_rccl_calls_tell_communication(t
     assert said.startswith("2 kernel names are texts of markers (layer1)")
     (tmp_path / "7_marker_api_trace.csv").write_text(API + '"MARKER_CORE_API","step 1",7,70,0,100,390\n')
     assert not any("kernel-rename" in problem for problem in read(tmp_path / "7_kernel_trace.csv").recording.problems)
+
+
+@pytest.mark.parametrize(("streams", "is_told"), [((0, 0), True), ((0, 3), False)])
+def test_queues_without_streams_are_told(tmp_path: Path, streams: tuple[int, int], is_told: bool):
+    rows = [f'"KERNEL_DISPATCH","Agent 4",{at},{stream},70,"k",1,10,20\n' for at, stream in enumerate(streams)]
+    (tmp_path / "kernel_trace.csv").write_text(KERNEL + "".join(rows))
+    told = [line for line in read(tmp_path / "kernel_trace.csv").recording.problems if "2 queues" in line]
+    assert bool(told) is is_told

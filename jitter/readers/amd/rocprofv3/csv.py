@@ -34,7 +34,7 @@ _ALL: Final = {**_SPAN, "correlation": "correlation_id", "pid": "process_id"}
 _CALLS: Final = ColumnMap({**_ALL, "thread": "thread_id"}, {"guid": "guid", "name": "function"})
 _MARKERS: Final = ColumnMap(_CALLS.integers, {"guid": "guid", "text": "function", "domain": "domain"})
 _KERNELS: Final = ColumnMap(
-    {**_ALL, **SHAPE, "stream": ("stream_id", "queue_id"), "launched_by": "thread_id"},
+    {**_ALL, **SHAPE, "stream": ("stream_id", "queue_id"), "queue": "queue_id", "launched_by": "thread_id"},
     {"guid": "guid", "agent": "agent_id", "name": "kernel_name"},
 )
 _COPIES: Final = ColumnMap(

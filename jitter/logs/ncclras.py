@@ -14,7 +14,10 @@ FORMAT: Final = "nccl-ras"
 _COMMUNICATOR: Final = re.compile(r"\s*#\d+-\d+ \(([0-9a-f]{1,32})\) ([A-Z]+)")
 _COUNT: Final = re.compile(r"\s*(\d{1,9}) ranks? (?:has|have) launched up to (?:(\w{1,32}) )?operation (\d{1,18})")
 _GROUP: Final = re.compile(r"\s*\d{1,9} ranks? (?:has|have) ")
-_RANK: Final = re.compile(r"\s*Rank (\d{1,9}) -- GPU (\d{1,6})(?: \([^()]*\))? managed by process \d+ on node (\S+)")
+_RANK: Final = re.compile(
+    r"\s*Rank (?P<rank>\d{1,9}) -- GPU (?P<device>\d{1,6})(?: \([^()]*\))? "
+    r"managed by process (?P<process>\d{1,18}) on node (?P<host>\S+)"
+)
 _MISSING: Final = re.compile(r"\s*The missing ranks?: ([\d ,]+)")
 _PROCESS: Final = re.compile(
     r"\s*(?:\[[\d :-]{19}\] (?P<event>PEER_DEAD): )?Process \d+ on node (?P<host>\S+) managing GPUs? "
@@ -63,10 +66,10 @@ class RasParser(LineParser):
         elif _GROUP.match(text):
             self._counted, self._lacks_data = None, False
         elif (match := _RANK.match(text)) and self._lacks_data and self._communicator is not None:
-            if int(match[1]) < _LARGEST:
-                self._add(rank=int(match[1]), device=int(match[2]), host=match[3], state="unresponsive")
+            if int(match["rank"]) < _LARGEST:
+                self._add(**_place(match), state="unresponsive")
         elif (match := _RANK.match(text)) and self._counted is not None:
-            self._add(rank=int(match[1]), device=int(match[2]), host=match[3], **self._counted)
+            self._add(**_place(match), **self._counted)
         elif match := _MISSING.match(text):
             for rank in re.findall(r"\d{1,9}", match[1]):
                 self._add(rank=int(rank), state="unresponsive")
@@ -76,6 +79,10 @@ class RasParser(LineParser):
 
     def _add(self, **values: Any) -> None:
         self.add("ras", query=self._query, comm=self._communicator, **values)
+
+
+def _place(match: re.Match[str]) -> dict[str, Any]:
+    return {"host": match["host"], **{name: int(match[name]) for name in ("rank", "device", "process")}}
 
 
 def read_json(content: bytes, context: Context) -> None:
@@ -102,7 +109,8 @@ def read_json(content: bytes, context: Context) -> None:
 def _add(context: Context, rank: dict[str, Any], facts: dict[str, Any]) -> None:
     number, device = as_integer(rank.get("rank")), as_integer(rank.get("cuda_dev"))
     try:
-        context.add(FORMAT, "ras", query=0, rank=number, host=as_text(rank.get("host")), device=device, **facts)
+        place = {"host": as_text(rank.get("host")), "device": device, "process": as_integer(rank.get("pid"))}
+        context.add(FORMAT, "ras", query=0, rank=number, **place, **facts)
     except (ValueError, TypeError):
         context.problems.note(FORMAT, "a rank of it cannot be read")
 

@@ -123,6 +123,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("ranks", pa.int32(), "ranks in the communicator"),
         _HOST,
         _DEVICE,
+        ("process", pa.int64(), "number of the process on its host"),
         ("operation", pa.string(), "collective that is counted: AllReduce, …; null for all of them together"),
         ("operations", pa.int64(), "collectives of this kind that the ranks launched in the communicator"),
         ("count", pa.int32(), "ranks that launched so many; null for a row of one rank"),

@@ -601,6 +601,27 @@ def test_a_health_query_counts_each_kind_of_collective_by_itself(tmp_path, capsy
     assert (hang["kind"], hang["culprit_ranks"], (hang["operation"], hang["sequence"])) == (kind, culprits, call)
 
 
+def test_a_rank_that_waits_in_another_communicator_is_not_blamed(tmp_path, capsys):
+    """Processes that see one GPU each: rank 0 of the first communicator waits in the second one, for its rank 3."""
+    pair = [(0, {"AllGather": 7}), (9, {"AllGather": 8})]
+    world = [(at, {"AllReduce": 8 if at == 3 else 9, "AllGather": 2}) for at in range(4)]
+
+    def ranks(members: list[tuple[int, dict[str, int]]]) -> list[dict[str, Any]]:
+        places = {"host": "10.0.0.1", "cuda_dev": 0}
+        return [{"rank": rank, "pid": 100 + process, "collective_counts": counts, **places}
+                for rank, (process, counts) in enumerate(members)]  # fmt: skip
+
+    communicators = [{"hash": name, "size": len(members), "ranks": ranks(members), "missing_ranks": []}
+                     for name, members in (("0xcc", pair), ("0xaa", world))]  # fmt: skip
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for minute in (1, 2):
+        answer = {"timestamp": f"2025-12-19 13:0{minute}:00", "communicators_count": 2, "communicators": communicators}
+        (logs / f"{minute}.json").write_text(json.dumps(answer))
+    hang = report(logs, capsys)["hang"]
+    assert (hang["group"], hang["culprit_ranks"], hang["sequence"]) == ("0xaa", [3], 9)
+
+
 def test_a_peer_that_the_health_monitor_calls_dead_is_told(tmp_path, capsys):
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -23,8 +23,8 @@ class _Counts:
     communicator: str
     by_rank: Mapping[int, Mapping[str | None, int]]
     """Launched collectives of each rank by kind; empty where the answers do not list the ranks of all counts."""
-    places: Mapping[int, tuple[str | None, int | None]]
-    """Host and GPU of the ranks that they list."""
+    places: Mapping[int, tuple[Any, ...]]
+    """Host, process and GPU of the ranks that they list."""
 
     @property
     def behind(self) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ def _unlike_counts(communicator: str, rows: Rows) -> _Counts | None:
     for operation, ranks in zip(last, listed, strict=True):
         for rank, count in ranks.items() if all(listed) else ():
             by_rank[rank][operation] = count
-    places = {row["rank"]: (row["host"], row["device"]) for row in rows if row["host"] is not None}
+    places = {row["rank"]: (row["host"], row["process"], row["device"]) for row in rows if row["host"] is not None}
     return _Counts(communicator, by_rank, places)
 
 

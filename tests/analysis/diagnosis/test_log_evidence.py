@@ -1,5 +1,6 @@
 """What logs state: facts of ranks, hosts and GPUs, joined with a diagnosis; none if the logs hold nothing unusual."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,9 +68,20 @@ def test_why_it_is_tcp(more: dict[str, Any], why: str):
     assert (fact.certainty, fact.is_of_job, fact.is_item) == ("certain", True, True)
 
 
+@pytest.mark.parametrize("odd", [range(4), [1]])
+def test_a_log_of_other_hosts_than_the_recordings_is_certain_of_nothing(odd: Sequence[int]):
+    rows = [communicator(rank, network="Socket" if rank in odd else "IB", lacks_ib=True) for rank in range(4)]
+    place = RankPlace(device=0, conflicts=("host n7 by recording, host node0 by NCCL",))
+    facts = find_facts(JobLogs(communicators=rows, places=dict.fromkeys(range(4), place)), ["network", "contradiction"])
+    assert {fact.certainty for fact in facts} == {"unknown"}
+    assert all(fact.kind == "contradiction" for fact in facts if fact.ranks)
+    assert facts[-1].kind == "contradiction"
+
+
 def test_a_plugin_that_failed_where_a_fabric_is_used_all_the_same():
     rows = [communicator(rank, plugin="failed") for rank in range(4)]
-    assert words(JobLogs(communicators=rows)) == ["the network plug-in could not be loaded on node0, node1"]
+    (fact,) = find_facts(JobLogs(communicators=rows))
+    assert (fact.words, fact.certainty) == ("the network plug-in could not be loaded on node0, node1", "likely")
 
 
 def test_edges_without_gdr_and_of_unequal_transport():

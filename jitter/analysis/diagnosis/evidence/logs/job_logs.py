@@ -137,12 +137,23 @@ class JobLogs:
         members = []
         for row in self.communicators:
             is_global = is_job and row["rank"] is not None and row.get("ranks") in (None, world)
-            place = self.places.get(row["rank"]) if is_global else None
-            if place is not None and place.host and row["host"] and short_host(place.host) != short_host(row["host"]):
+            if is_global and self._is_of_other_host(row):
                 continue  # the log of another job
             by_gpu = self.ranks_of_gpu(row["host"], row["device"], row["bus_id"])
             members.append(((row["rank"],) if is_global else by_gpu, row))
         return members
+
+    @cached_property
+    def is_of_other_hosts(self) -> bool:
+        """Whether NCCL's log states other hosts than the recordings for every rank of which both do."""
+        stated = [row for row in self.communicators if row["host"] and row["rank"] in self.places]
+        return bool(stated) and all(map(self._is_of_other_host, stated))
+
+    def _is_of_other_host(self, row: Mapping[str, Any]) -> bool:
+        place = self.places.get(row["rank"])
+        if place is None or not row["host"]:
+            return False
+        return bool(place.conflicts) if place.host is None else short_host(place.host) != short_host(row["host"])
 
     def reconciled(self) -> "JobLogs":
         """Return the logs without the files that contradict each other, as those of two runs: neither is believed."""

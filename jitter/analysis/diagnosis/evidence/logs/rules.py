@@ -156,6 +156,7 @@ def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
         present = f", although {_listed(fabric)} is present" if fabric else ""
         said = f"NCCL communicates by TCP{over}"
         certainty: CauseCertainty = "certain" if has_fabric else "likely"
+        certainty = "unknown" if logs.is_of_other_hosts else certainty
         yield Statement(f"{said}{present}{why}", reason=f"{said}{why}", certainty=certainty, is_item=has_fabric)
 
 
@@ -769,7 +770,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "certain", _over_tcp, _CHECK_FABRIC),
     Rule("network", _NETWORK, "likely", _odd_networks, _CHECK_FABRIC),
     Rule("network", _NETWORK, "certain", _all_over_tcp, _CHECK_FABRIC),
-    Rule("network", _NETWORK, "certain", _failed_plugins, _CHECK_FABRIC),
+    Rule("network", _NETWORK, "likely", _failed_plugins, _CHECK_FABRIC),
     Rule("network", _NETWORK, "likely", _mixed_fabric, "check that the ranks of a job are on one fabric"),
     Rule("network", _NETWORK, "likely", _odd_adapters,
          "check NCCL_IB_HCA and that each rank finds the adapters of its node"),

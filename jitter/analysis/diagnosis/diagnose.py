@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
+from jitter.analysis.detection.likely_communication import CommunicationSurvey
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.culprits import PricedGroup, cap_gain, make_culprit
@@ -60,7 +60,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         (culprit.gain_ns for culprit in culprits if culprit.is_beyond_loss and culprit.rung != "network"), default=0
     )
     what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
-    diagnosis = Diagnosis(
+    return Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
@@ -72,7 +72,6 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         unexplained_fraction=run.unexplained_fraction,
         warm_up=describe_warm_up(analysis),
     )
-    return limit_to_communication(diagnosis, survey_communication(run))
 
 
 def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:

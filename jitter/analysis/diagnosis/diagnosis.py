@@ -100,6 +100,11 @@ class Diagnosis:
         return next(iter(self.findings), None)
 
     @property
+    def timed_steps(self) -> list[StepAnswer]:
+        """The steps of known time that have a loss."""
+        return [step for step in self.steps if step.loss_ns is not None and step.step_time_ns is not None]
+
+    @property
     def counted_steps(self) -> int:
         """How many steps have a loss."""
         return sum(step.loss_ns is not None for step in self.steps)

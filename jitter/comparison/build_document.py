@@ -112,7 +112,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
     if compared not in kinds:
         raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
     alike = np.flatnonzero(np.array(kinds) == compared)  # the steps of one kind have one usual step
-    times_ns = analysis.step_ns[alike]
+    times_ns = analysis.measured.step_ns[alike]
     # the programs of the run are those of its commonest steps; of steps that do not follow each other no start is known
     of_kind = (
         analysis
@@ -120,8 +120,9 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         else lake.analyze([analysis.keys[number] for number in alike.tolist()])
     )
     places = alike if of_kind is analysis else np.arange(len(alike))
-    medians = [of_kind.baselines[number] for number in places.tolist()]
-    transfers = lower_median(np.stack([of_kind.baseline_transfers[number] for number in places.tolist()], axis=1))[:, 0]
+    medians = [of_kind.measured.baselines[number] for number in places.tolist()]
+    of_steps = [of_kind.transfers.baseline[number] for number in places.tolist()]
+    transfers = lower_median(np.stack(of_steps, axis=1))[:, 0]
     usual = find_usual_step(of_kind.run, medians, transfers)
     near = _near_median(of_kind, places, times_ns)
     jitter = _jitter(of_kind, usual, near)
@@ -158,7 +159,7 @@ class _Names:
 def _step_entries(analysis: "RunAnalysis", diagnosis: "Diagnosis") -> tuple[StepEntry, ...]:
     losses = {step.key: step.loss_ns for step in diagnosis.steps}
     # of steps that do not follow each other no time is known, but a span that another recording need not share
-    times = analysis.step_ns if analysis.run.has_consecutive_steps else np.full(len(analysis.keys), np.nan)
+    times = analysis.measured.step_ns if analysis.run.has_consecutive_steps else np.full(len(analysis.keys), np.nan)
     return tuple(
         StepEntry(key.epoch, key.step, None if np.isnan(time) else round(time), losses.get(key), kind)
         for key, time, kind in zip(analysis.keys, times.tolist(), analysis.steps.kinds, strict=True)
@@ -278,7 +279,7 @@ def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
 
 def _near_median(analysis: "RunAnalysis", alike: Ints, times_ns: Floats) -> list[int]:
     """Return the half of the steps of one kind (`alike`) whose times are next to their median, the nearest first."""
-    has_losses = np.array([bool(len(analysis.accounts[number].losses)) for number in alike.tolist()], np.bool_)
+    has_losses = np.array([bool(len(analysis.account.of_steps[number].losses)) for number in alike.tolist()], np.bool_)
     known = has_losses & ~np.isnan(times_ns)
     timed, times = alike[known], times_ns[known]
     if not len(timed):
@@ -293,7 +294,7 @@ def _jitter(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -> tu
     if not near:
         return ()
     run = analysis.run
-    losses = join_losses([analysis.accounts[number].losses for number in near])
+    losses = join_losses([analysis.account.of_steps[number].losses for number in near])
     meets = [
         (run.matching.blocks[meeting.members[0].block].team, meeting.members[0].place)
         for meeting in run.matching.collectives
@@ -315,7 +316,7 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
         SelfTimes(
             *(
                 np.where(np.isnan(values[usual.cells]), instead, values[usual.cells])
-                for values, instead in zip(analysis.baselines[number], usual.step.own, strict=True)
+                for values, instead in zip(analysis.measured.baselines[number], usual.step.own, strict=True)
             )
         )
         for number in numbers

@@ -198,7 +198,7 @@ def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline
 
 
 def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
-    run, usual = analysis.run, analysis.baseline_transfers
+    run, usual = analysis.run, analysis.transfers.baseline
     collectives = run.collective_arrays
     number = np.repeat(np.arange(len(collectives.first) - 1), np.diff(collectives.first))
     for step in _steps(analysis, keys):

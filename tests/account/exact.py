@@ -33,7 +33,7 @@ class MeanReplay(ScenarioReplay):
 
 def mean_gains(analysis: RunAnalysis, scenarios: Sequence[Scenario]) -> Floats:
     """Return, (steps, scenarios), how much shorter each step would be."""
-    replayed = MeanReplay(analysis.run, analysis.steps.ends, scenarios, analysis.baseline_transfers)
+    replayed = MeanReplay(analysis.run, analysis.steps.ends, scenarios, analysis.transfers.baseline)
     for step in analysis.steps.steps():
         replayed.step(step, analysis.steps.baseline(step))
     return np.array(replayed.gained)

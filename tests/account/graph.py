@@ -396,7 +396,7 @@ class _StepTape:
 
 def baseline_transfers(analysis: RunAnalysis, recorded: RecordedStep) -> np.ndarray:
     """Return, (groups of all collectives,), the transfers of the lower setting."""
-    usual, took = analysis.baseline_transfers[recorded.number], recorded.transfers.took
+    usual, took = analysis.transfers.baseline[recorded.number], recorded.transfers.took
     return np.where(recorded.transfers.mostly_complete, usual, np.fmin(usual, took))
 
 

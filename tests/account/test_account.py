@@ -45,7 +45,9 @@ class TapedJob(NamedTuple):
 
 def account(analysis: RunAnalysis) -> list[StepAccount]:
     """Return the loss of each step and its shares by the compiled pass."""
-    made = Account(analysis.run, analysis.steps.ends, analysis.baseline_transfers, analysis.noise, own_row_ns=0.0)
+    made = Account(
+        analysis.run, analysis.steps.ends, analysis.transfers.baseline, analysis.measured.noise, own_row_ns=0.0
+    )
     found = []
     for step in analysis.steps.steps():
         one = made.step(step, analysis.steps.baseline(step))

@@ -37,21 +37,21 @@ def analyzed(folder: Path, kernels: int, gpu: float, host: float) -> RunAnalysis
 def test_a_gpu_that_falls_behind_its_host(tmp_path: Path, kernels: int, gpu: float, host: float):
     analysis = analyzed(tmp_path, kernels, gpu, host)
     alone_host, alone_gpu, both = analysis.gains([HOST, GPU, together([HOST, GPU])])
-    loss_ns = float(analysis.loss_ns[STEP])
+    loss_ns = float(analysis.account.loss_ns[STEP])
     assert both > 0.9 * loss_ns
     exact_gpu = (alone_gpu + both - alone_host) / 2
-    assert analysis.loss_of(GPU) == pytest.approx(exact_gpu, abs=0.15 * loss_ns)
-    assert analysis.loss_of(HOST) == pytest.approx(both - exact_gpu, abs=0.15 * loss_ns)
+    assert analysis.account.loss_of(GPU) == pytest.approx(exact_gpu, abs=0.15 * loss_ns)
+    assert analysis.account.loss_of(HOST) == pytest.approx(both - exact_gpu, abs=0.15 * loss_ns)
 
 
 @pytest.mark.parametrize("kernels", [30, 480])
 def test_a_slow_gpu_that_its_host_masks_at_every_kernel_has_next_to_no_share(tmp_path: Path, kernels: int):
     """By exact Shapley values it would have up to a third: documented in `jitter explain account`."""
     analysis = analyzed(tmp_path, kernels, 20, 6)
-    loss_ns = float(analysis.loss_ns[STEP])
-    assert analysis.loss_of(HOST) > 0.85 * loss_ns
-    assert analysis.loss_of(GPU) < 0.15 * loss_ns
-    own = analysis.accounts[STEP].losses.of([LossClass.GPU], RANK)
+    loss_ns = float(analysis.account.loss_ns[STEP])
+    assert analysis.account.loss_of(HOST) > 0.85 * loss_ns
+    assert analysis.account.loss_of(GPU) < 0.15 * loss_ns
+    own = analysis.account.of_steps[STEP].losses.of([LossClass.GPU], RANK)
     assert np.nansum(own.excess_ns) > 0.5 * loss_ns
 
 
@@ -60,18 +60,18 @@ def test_each_rank_is_charged_its_own_losses_whatever_the_order_of_teams(tmp_pat
     job = LayoutJob(7, shape="pipeline", slow=(2, 1.2), naming="peers", logs=0)
     analysis = ingest_job(job, tmp_path).analyze()
     assert analysis.run.rank_numbers.tolist() != sorted(analysis.run.rank_numbers.tolist())
-    timed = [account for account in analysis.accounts if account.losses is not None][1:]
+    timed = [account for account in analysis.account.of_steps if account.losses is not None][1:]
     every = frozenset(range(len(analysis.keys)))
     for rank in analysis.run.rank_numbers.tolist():
         for part in OWN_PARTS:
             charged = sum(one.losses.of(CLASSES_OF_PART[part], rank).loss_ns.sum() for one in timed)
-            assert analysis.loss_of(Scenario({(rank, part): every})) == pytest.approx(charged, abs=1)
-    assert analysis.loss_of(Scenario({(2, part): every for part in OWN_PARTS})) > 100e3
+            assert analysis.account.loss_of(Scenario({(rank, part): every})) == pytest.approx(charged, abs=1)
+    assert analysis.account.loss_of(Scenario({(2, part): every for part in OWN_PARTS})) > 100e3
     # what a lead is weighed by: the first step, of unknown time, lost its part too, and does not count
     of_ranks = [sum(one.losses.of(RANK_CLASSES, rank).loss_ns.sum() for one in timed) for rank in analysis.run.team_of]
     transfers = sum(one.losses.of([LossClass.TRANSFER]).loss_ns.sum() for one in timed)
-    assert len(analysis.accounts[0].losses)
-    assert analysis.charges.all_ns() == pytest.approx(sum(max(ns, 0.0) for ns in (*of_ranks, transfers)), abs=1)
+    assert len(analysis.account.of_steps[0].losses)
+    assert analysis.account.charges.all_ns() == pytest.approx(sum(max(ns, 0.0) for ns in (*of_ranks, transfers)), abs=1)
 
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -86,8 +86,8 @@ def test_one_rank_of_each_block_is_enough(shape: str, tmp_path):
     """Its step is that of the waterfall's rung `steps`, a replay of all ranks."""
     lake = ingest_run(simulate(small(shape, steps=6, **JOBS[shape])), tmp_path)
     analysis, diagnosis = lake.analyze(), lake.diagnose()
-    baselines = analysis.baselines
-    usual = find_usual_step(analysis.run, baselines, analysis.baseline_transfers[0])
+    baselines = analysis.measured.baselines
+    usual = find_usual_step(analysis.run, baselines, analysis.transfers.baseline[0])
     assert len(usual.program.blocks) < len(analysis.run.team_of)
     assert usual.program.time_ns(usual.step) == pytest.approx(diagnosis.lower_rungs["steps"], rel=1e-6)
 

@@ -386,7 +386,7 @@ def test_a_slow_network_is_seen_in_map_and_strip(slow_link):
     layer = RunReport(lake).excess.layers[0]
     assert layer.name == "network"
     examined = lake.analyze()
-    above = np.clip(examined.transfers[2] - examined.expected_transfers[2], 0, None)
+    above = np.clip(examined.transfers.took[2] - examined.transfers.expected[2], 0, None)
     np.testing.assert_allclose(layer.excess_ns[:, 2], np.nansum(above), rtol=1e-6)  # one group of all ranks
 
 

@@ -113,7 +113,7 @@ def test_long_steps_are_thinned_without_losing_a_spike(tmp_path, monkeypatch):
 def test_the_last_and_the_first_rank_of_every_kernel(lake):
     examined, step = lake.analyze(), lake.diagnose().steps[1]
     grid = StepGrid(lake, step)
-    view = build_step_view(grid, examined, step, examined.arrivals[1].waited_ns)
+    view = build_step_view(grid, examined, step, examined.measured.arrivals[1].waited_ns)
     values, runs = grid.metric("self_excess"), view.runs
     for row, pick in ((0, np.argmax), (1, np.argmin)):
         own = runs.row == row
@@ -165,7 +165,7 @@ def test_gaps_of_kernels_that_wait_for_a_collective_of_another_stream_are_left_o
     number = next(at for at, step in enumerate(lake.diagnose().steps) if step.key.step == 2003)
     step = lake.diagnose().steps[number]
     grid = StepGrid(lake, step)
-    view = build_step_view(grid, examined, step, examined.arrivals[number].waited_ns)
+    view = build_step_view(grid, examined, step, examined.measured.arrivals[number].waited_ns)
     table = lake.table("gap", step=2003, deviation=True)["rank_5"].astype(float)
     assert np.isnan(view.series["gap"].max[58])
     assert table[58] < -900_000
@@ -318,7 +318,7 @@ def test_cells_without_a_share_have_their_own_excess(tmp_path):
     off = np.isnan(drawn.layers[0].excess_ns)
     assert off.any()
     assert not np.isnan(drawn.own.excess_ns[off]).any()
-    parts = lake.analyze().deviations[0].total_ns
+    parts = lake.analyze().measured.deviations[0].total_ns
     np.testing.assert_allclose(drawn.own.excess_ns, np.nanmax(parts, axis=0).T, rtol=1e-6)
 
 
@@ -335,8 +335,8 @@ def test_a_cell_is_what_the_step_lost_to_the_rank(tmp_path):
         for row, (rank,) in enumerate(drawn.rows):
             own = rows[(rows["step"] == key.step) & (rows["rank"] == rank)]["loss_ns"]
             cell = drawn.layers[0].excess_ns[row, number]
-            if np.isfinite(examined.step_ns[number]):
-                shown = own.sum() >= 0.003 * examined.usual_step_ns
+            if np.isfinite(examined.measured.step_ns[number]):
+                shown = own.sum() >= 0.003 * examined.measured.usual_step_ns
                 assert cell == pytest.approx(own.sum(), rel=1e-6) if shown else np.isnan(cell)
     assert drawn.layers[0].most[:2] == (2, 1)
     assert drawn.layers[0].most[2] == pytest.approx(400_000, abs=1500)  # the others differ by 40 ns a kernel at most
@@ -347,7 +347,7 @@ def test_own_time_is_that_of_the_deviations(tmp_path):
     examined = lake.analyze()
     drawn = build_excess_heatmap(lake, examined, self_time_layer(CPU))
     assert drawn.layers[0].name == self_time_layer(CPU)
-    (team,) = examined.deviations
+    (team,) = examined.measured.deviations
     np.testing.assert_allclose(drawn.layers[0].excess_ns, team.total_ns[CPU].T, rtol=1e-6)
 
 

@@ -36,7 +36,7 @@ class Pricing:
         """The candidates worth fixing, the costliest first."""
         candidates = self._analysis.candidates
         scenarios = [candidate.repair for candidate in candidates]
-        gains, losses = self._analysis.gains(scenarios), list(map(self._analysis.loss_of, scenarios))
+        gains, losses = self._analysis.gains(scenarios), list(map(self._analysis.account.loss_of, scenarios))
         most = self.most(scenarios, gains)
         together = self._worth_fixing_together(candidates, losses)
         costs = [
@@ -51,7 +51,7 @@ class Pricing:
         loss_of = {
             candidate.members[0]: max(loss_ns, 0.0)
             for candidate, loss_ns in zip(candidates, losses_ns, strict=True)
-            if candidate.kind == "late_rank" and not self._analysis.are_uncoupled
+            if candidate.kind == "late_rank" and not self._analysis.measured.are_uncoupled
         }
         kept: set[Outlier] = set()
         for alike in divide_by_steps(loss_of, part_and_measure):
@@ -94,14 +94,14 @@ class Pricing:
 
     def is_worth_fixing(self, candidate: Finding, alone_ns: float, loss_ns: float) -> bool:
         """Return whether fixing the candidate alone saves enough, or the account charges enough to it."""
-        if self._analysis.are_uncoupled:
+        if self._analysis.measured.are_uncoupled:
             return False
         least = self.min_gain_ns(candidate.steps)
         if candidate.part is TimePart.TRANSFER:
             collectives = self._analysis.run.matching.collectives
             # the group may wait for unrecorded ranks, which waited for another fault: nothing is saved then
             sure_ns = min(alone_ns, loss_ns)
-            if self._analysis.lacks_ranks(candidate):
+            if self._analysis.transfers.lacks_ranks(candidate):
                 return sure_ns >= max(least, THRESHOLDS.minor_share * candidate.excess_ns)
             if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
                 return sure_ns >= THRESHOLDS.much_more * least
@@ -119,7 +119,7 @@ class Pricing:
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""
-        return THRESHOLDS.min_cost_share * float(self._analysis.assumed_step_ns[list(steps)].sum())
+        return THRESHOLDS.min_cost_share * float(self._analysis.measured.assumed_step_ns[list(steps)].sum())
 
 
 def _differ(low_ns: float, high_ns: float) -> bool:

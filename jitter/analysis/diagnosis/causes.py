@@ -326,7 +326,9 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
     }
     is_one = len(slow.ranks) == 1
     sentences = ("all slow groups contain this rank, and no other group is slow",) if is_one else ()
-    return Match(values, (*sentences, *((_ASSUMED_SIZES,) if evidence.analysis.has_assumed_sizes(slow) else ())))
+    return Match(
+        values, (*sentences, *((_ASSUMED_SIZES,) if evidence.analysis.transfers.has_assumed_sizes(slow) else ()))
+    )
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:

@@ -32,7 +32,7 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether something that was not recorded may explain a finding as well."""
     return (
         group.group.scope == "unrecorded"
-        or evidence.analysis.contradicts_recording
+        or evidence.analysis.account.contradicts_recording
         or evidence.analysis.is_unexplained
         or (not group.is_of_stages and evidence.is_doubtful(group.group.ranks, communication=not group.parts))
         or _exceeds_clocks(group, evidence)
@@ -42,7 +42,7 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
 
 def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether the clocks of the ranks err by more than a part of the excess of one rank in one step."""
-    qualities = evidence.analysis.qualities
+    qualities = evidence.analysis.measured.qualities
     error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
     ranks = len({outlier.rank for outlier in group.outliers}) or 1
     return error_ns > THRESHOLDS.main_share * group.excess_ns / max(len(group.steps), 1) / ranks
@@ -77,7 +77,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     ]
     alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
     answers = answers or [
-        decide_recurrence(evidence.analysis.standouts_of(outlier), group.group.ranks, len(group.steps))
+        decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), group.group.ranks, len(group.steps))
         for outlier in alike.values()
     ]
     return min(answers, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))
@@ -89,7 +89,7 @@ def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
     if job.kind == "slow_steps":
         return Recurrence("together")
     if job.kind == "random_pauses":
-        team = evidence.analysis.deviations_of(job.members[0].team)
+        team = evidence.analysis.measured.deviations_of(job.members[0].team)
         events = np.array([len(job.steps_of_rank.get(rank, ())) for rank in team.ranks.tolist()])
         return Recurrence("no") if is_random(events) else Recurrence("unknown", recorded)
     if recorded < THRESHOLDS.min_steps:

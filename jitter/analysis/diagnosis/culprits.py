@@ -137,7 +137,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     of_steps = "per step" if is_whole else "in this step" if len(group.steps) == 1 else "per affected step"
     if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
         per_step = group.excess_ns / len(group.steps)
-        share = _format_share(per_step / evidence.analysis.usual_step_ns)
+        share = _format_share(per_step / evidence.analysis.measured.usual_step_ns)
         where = "on these ranks"
         if group.is_lead:
             where = "where the job waited for it"
@@ -158,7 +158,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of the other ranks"
     else:
         baseline = "the median of its other steps"
-    share = _format_share(per_step / evidence.analysis.usual_step_ns)
+    share = _format_share(per_step / evidence.analysis.measured.usual_step_ns)
     # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
     most = _LIMITS.max_sigmas
     sigmas = f", > {most:.0f}σ" if group.sigmas > most else f", {group.sigmas:.0f}σ"
@@ -183,7 +183,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
     meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
     classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
     for number in group.steps:
-        account = evidence.analysis.accounts[number]
+        account = evidence.analysis.account.of_steps[number]
         if group.parts:
             is_largest = len(account.largest) > 0 and account.largest.rank[0] == rank
             shares = (account.largest if is_largest else account.losses).of(classes, rank)
@@ -200,7 +200,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
     """Return the rank to which most of the loss by the group's parts is charged; of equals the lowest."""
-    ranks, charges = sorted(group.group.ranks), evidence.analysis.charges
+    ranks, charges = sorted(group.group.ranks), evidence.analysis.account.charges
     lost = charges.own_ns[np.ix_(sorted(group.parts), group.steps, charges.columns(ranks))]
     return ranks[int(np.argmax(lost.sum(axis=(0, 1))))]
 
@@ -210,7 +210,7 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
     parts = [part for part in group.parts if part != TimePart.GPU]
     largest: list[tuple[float, int, Losses]] = []
     for number in group.steps if parts else ():
-        rows = evidence.analysis.accounts[number].losses
+        rows = evidence.analysis.account.of_steps[number].losses
         shares = rows.of([loss_class for part in parts for loss_class in CLASSES_OF_PART[part]])
         shares = shares.where((shares.origin == number) & (shares.place >= 0) & np.isin(shares.rank, group.group.ranks))
         longest = np.argsort(-shares.loss_ns, kind="stable")[: _LIMITS.max_named].tolist()
@@ -232,7 +232,7 @@ def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
     """Return the group's rank that arrived last at most collectives; of equals the lowest."""
     counts = Counter[int]()
     for number in group.steps:
-        counts.update(evidence.analysis.arrivals[number].last_at)
+        counts.update(evidence.analysis.measured.arrivals[number].last_at)
     return max(group.group.ranks, key=lambda rank: (counts[rank], -rank))
 
 

@@ -42,7 +42,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     beside = group_job_findings(evidence)
     steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
     loss = _sum_loss(steps)
-    shares = _limit_to_loss([analysis.loss_of(group.scenario) for group in groups], loss.ns)
+    shares = _limit_to_loss([analysis.account.loss_of(group.scenario) for group in groups], loss.ns)
     ranges = _gain_ranges(evidence, groups, gains, loss)
     priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
     priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
@@ -110,7 +110,9 @@ def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> 
     return [
         group
         for group, scenario, alone_ns in zip(groups, scenarios, most, strict=True)
-        if alone_ns >= 0 or has_unpaired or alone_ns + analysis.loss_of(scenario) >= pricing.min_gain_ns(group.steps)
+        if alone_ns >= 0
+        or has_unpaired
+        or alone_ns + analysis.account.loss_of(scenario) >= pricing.min_gain_ns(group.steps)
     ]
 
 

@@ -27,7 +27,7 @@ def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
     groups = analysis.run.collective_arrays.incomplete
     if analysis.run.matching.lacks_groups:
         groups = np.ones_like(groups)  # a collective whose group was not recorded may span all ranks of the job
-    whole = float(np.nansum(analysis.step_ns))
+    whole = float(np.nansum(analysis.measured.step_ns))
     if not groups.any() or not whole > 0:
         return UnrecordedRanks(ranks, None, None, incomplete)
     at_most_ns = analysis.gain_without_transfers(groups)
@@ -94,7 +94,7 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
 def describe_first_starts(analysis: RunAnalysis) -> str | None:
     """Return a sentence on the spread of the first starts; None if it is small."""
     spread = first_start_spread(analysis).ns
-    if spread < max(THRESHOLDS.minor_share * analysis.usual_step_ns, _LIMITS.min_first_start_ns):
+    if spread < max(THRESHOLDS.minor_share * analysis.measured.usual_step_ns, _LIMITS.min_first_start_ns):
         return None
     return (
         f"In the first recorded step, ranks start up to {format_time(spread)} apart: the reason lies before the "
@@ -107,12 +107,12 @@ def doubt_first_starts(analysis: RunAnalysis) -> str | None:
     if analysis.run.has_consecutive_steps:
         return None
     spread = first_start_spread(analysis)
-    if spread.last is None or spread.ns < THRESHOLDS.min_clear_share * analysis.usual_step_ns:
+    if spread.last is None or spread.ns < THRESHOLDS.min_clear_share * analysis.measured.usual_step_ns:
         return None
     return (
         f"Rank {spread.last} begins the recorded step last, {format_time(spread.ns)} after the first rank "
-        f"({format_percent(spread.ns / analysis.usual_step_ns)} of it): the reason lies before the recording, so no "
-        "rank is charged for it or cleared of it."
+        f"({format_percent(spread.ns / analysis.measured.usual_step_ns)} of it): the reason lies before the recording, "
+        "so no rank is charged for it or cleared of it."
     )
 
 
@@ -199,7 +199,7 @@ def list_limits(
         NO_COMMON_STEP if lacks_common_step(evidence) else None,
         None if unrecorded is None else explain_unrecorded(unrecorded),
         first_starts,
-        CONTRADICTION if analysis.contradicts_recording else None,
+        CONTRADICTION if analysis.account.contradicts_recording else None,
         *_describe_model_error(evidence, loss),
         *(() if has_waits else _describe_possible_waits(evidence, loss)),
         _NO_PARTNERS if run.matching.unpaired else None,
@@ -255,7 +255,7 @@ def _describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say what jitter costs if hosts wait for the GPU wherever the recording allows it, if that is much more."""
     analysis = evidence.analysis
     (possible_ns,) = analysis.bound_gains([Scenario(everything=True)])
-    run_ns = float(analysis.total(analysis.assumed_step_ns))
+    run_ns = float(analysis.measured.total(analysis.measured.assumed_step_ns))
     if loss.ns is not None and possible_ns - loss.ns >= THRESHOLDS.min_clear_share * run_ns:
         yield (
             "Host gaps may be waits for the GPU without a recorded call, or the host's own time: if they are waits, "
@@ -266,11 +266,13 @@ def _describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
 def _describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say that the replay contradicts the recording: by more than the clocks err, jitter would make the run shorter."""
     analysis = evidence.analysis
-    error_ns = max((quality.uncertainty_ns or 0 for quality in analysis.qualities), default=0) * len(analysis.keys)
-    if loss.ns is not None and analysis.prolonged_ns > max(error_ns, THRESHOLDS.later_ns * len(analysis.keys)):
+    error_ns = max((quality.uncertainty_ns or 0 for quality in analysis.measured.qualities), default=0) * len(
+        analysis.keys
+    )
+    if loss.ns is not None and analysis.account.prolonged_ns > max(error_ns, THRESHOLDS.later_ns * len(analysis.keys)):
         yield (
-            f"Replayed with every rank at the median, the run takes {format_time(analysis.prolonged_ns)} longer than "
-            "recorded: what waits for what is not fully known, so savings may be wrong."
+            f"Replayed with every rank at the median, the run takes {format_time(analysis.account.prolonged_ns)} "
+            "longer than recorded: what waits for what is not fully known, so savings may be wrong."
         )
 
 
@@ -288,7 +290,7 @@ def find_peerless(run: RunModel) -> list[int]:
 def _describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
     """Say which few ranks are faster than all others: the others may be slow, unless they are culprits already."""
     named = {rank for culprit in culprits for rank in culprit.ranks}
-    for gap in evidence.analysis.fast_ranks:
+    for gap in evidence.analysis.outliers.fast_ranks:
         if not named.issuperset(gap.slow):
             verb = "needs" if len(gap.fast) == 1 else "need"
             yield capitalize(
@@ -352,6 +354,6 @@ def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprit
     if loss.fraction is None or loss.fraction < THRESHOLDS.min_cost_share:
         return "within_noise"
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
-    noise = evidence.analysis.loss_from_noise(counted)
+    noise = evidence.analysis.account.loss_from_noise(counted)
     is_small = loss.fraction < THRESHOLDS.min_clear_share and loss.ns <= THRESHOLDS.loss_noise_factor * noise
     return "within_noise" if is_small else "spread"

@@ -34,21 +34,21 @@ def answer_steps(
 
 def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_extremes: TtkeExtremes) -> StepAnswer:
     analysis, key = evidence.analysis, evidence.analysis.keys[number]
-    step_ns, loss_ns = analysis.step_ns[number], analysis.loss_ns[number]
+    step_ns, loss_ns = analysis.measured.step_ns[number], analysis.account.loss_ns[number]
     is_timed = not np.isnan(step_ns)
     # when the first of consecutive steps began is unknown
-    has_loss = is_timed and not np.isnan(loss_ns) and not analysis.contradicts_recording
+    has_loss = is_timed and not np.isnan(loss_ns) and not analysis.account.contradicts_recording
     if evidence.is_single_rank:
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
     elif lacks_common_step(evidence):
         has_loss = False
-    losses, waited = evidence.losses(number), analysis.arrivals[number].waited_ns
+    losses, waited = evidence.losses(number), analysis.measured.arrivals[number].waited_ns
     longest_ns = max(waited.values(), default=0.0)
     min_rank = min((rank for rank, ns in waited.items() if 0 < ns == longest_ns), default=None)
-    largest, own_ns = analysis.accounts[number].largest, None
+    largest, own_ns = analysis.account.of_steps[number].largest, None
     # a single rank is compared with itself
     max_rank = int(largest.rank[0]) if len(largest) and not evidence.is_single_rank else None
-    if not analysis.arrivals[number].are_any and not evidence.is_single_rank:
+    if not analysis.measured.arrivals[number].are_any and not evidence.is_single_rank:
         min_rank, max_rank = ttke_extremes(key)
     elif max_rank is not None:
         own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
@@ -65,8 +65,8 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         max_rank_loss_ns=own_ns,
         cause="none" if group is None else group.cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
-        kind=analysis.kinds[number],
-        experts=analysis.experts[number],
+        kind=analysis.steps.kinds[number],
+        experts=analysis.measured.experts[number],
     )
 
 
@@ -111,7 +111,7 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
 
     The step after it loses what the rank loses at the end of the step.
     """
-    accounts = evidence.analysis.accounts
+    accounts = evidence.analysis.account.of_steps
     largest = accounts[number].largest
     shares = largest.where(largest.origin == number)
     if number + 1 < len(accounts) and len(largest):
@@ -124,7 +124,7 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
     shares = shares.where(np.argsort(shares.place, kind="stable"))
     variances = np.zeros(len(LossClass))
     for part in OWN_PARTS:
-        variances[list(CLASSES_OF_PART[part])] = evidence.analysis.noise[number].variance[shares.team[0], part]
+        variances[list(CLASSES_OF_PART[part])] = evidence.analysis.measured.noise[number].variance[shares.team[0], part]
     # of ranks that are equally late each is charged a part of what it is late, so also of its noise
     with np.errstate(divide="ignore", invalid="ignore"):
         charged = np.clip(np.nan_to_num(shares.loss_ns / shares.excess_ns, nan=1.0), 0, 1)

@@ -120,4 +120,4 @@ def diagnose_traces(
     diagnosis = diagnose(analysis, Evidence(analysis, records, traces.unread_ranks), first_and_last)
     for add in PASSES:
         diagnosis = add(diagnosis, run)
-    return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
+    return Answers(diagnosis, tuple(analysis.measured.qualities), analysis.run.team_of, analysis.run.matching.unpaired)

@@ -78,7 +78,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
         return None
     column = {rank: at for at, rank in enumerate(ranks)}
     self_excess_ns = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
-    for team in examined.deviations:
+    for team in examined.measured.deviations:
         self_excess_ns[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     shares, transfers = _charged(examined, column)
     values = {
@@ -89,7 +89,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
         above = "transfers above the benchmark, at all ranks of their groups", _above_benchmark(examined, column)
         values = {LOSS_LAYER: values[LOSS_LAYER], NETWORK_LAYER: above}
     for _, layer in values.values():
-        layer[layer < LOW_SCALE_FRACTION * examined.usual_step_ns] = np.nan  # too small a share to be seen
+        layer[layer < LOW_SCALE_FRACTION * examined.measured.usual_step_ns] = np.nan  # too small a share to be seen
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
         self_time_layer(part): (f"{part.label}: own time above the peers' median", self_excess_ns[part])
@@ -101,7 +101,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
         there[[column[rank] for rank in lake.ranks_of(key) if rank in column], number] = True
     values[OWN_LAYER] = ("own time above the peers' median, largest part", np.fmax.reduce(self_excess_ns))
     ordered[OWN_LAYER] = values[OWN_LAYER]
-    return arrange_heatmap(ranks, lake.hosts, ordered, there, examined.usual_step_ns)
+    return arrange_heatmap(ranks, lake.hosts, ordered, there, examined.measured.usual_step_ns)
 
 
 def self_time_layer(part: int) -> str:
@@ -115,7 +115,7 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
     NaN marks a rank that has none.
     """
     rank_shares, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
-    for number, account in enumerate(examined.accounts):
+    for number, account in enumerate(examined.account.of_steps):
         of_ranks = account.losses.of(OWN_CLASSES)
         at = np.searchsorted(list(column), of_ranks.rank)
         rank_shares[at, number] = 0.0
@@ -135,7 +135,7 @@ def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Double
     """Sum how much longer each rank's transfers take than a benchmark gives, (ranks, steps) in ns."""
     above_ns = np.zeros((len(column), len(examined.keys)))
     first_group = examined.run.collective_arrays.first_group
-    for number, (took, expected) in enumerate(zip(examined.transfers, examined.expected_transfers, strict=True)):
+    for number, (took, expected) in enumerate(zip(examined.transfers.took, examined.transfers.expected, strict=True)):
         for group in np.flatnonzero(took > expected).tolist():
             collective = int(np.searchsorted(first_group, group, side="right")) - 1
             members = ranks_of_group(examined.run, collective, group - int(first_group[collective]))

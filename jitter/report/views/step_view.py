@@ -197,7 +197,7 @@ class _Attendances:
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Measure the collectives of one step and cohort, those of `grid`."""
     run, step_number = examined.run, examined.keys.index(key)
-    usual, expected = examined.baseline_transfers[step_number], examined.expected_transfers[step_number]
+    usual, expected = examined.transfers.baseline[step_number], examined.transfers.expected[step_number]
     arrays, every = run.collective_arrays, _attendances(run, key, grid)
     rows: list[tuple[Any, ...]] = []
     for number, (first, end) in enumerate(pairwise(arrays.first.tolist())):
@@ -437,7 +437,7 @@ def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> 
         return np.full((grid.kernel_index.size, grid.ranks.size), np.nan)
     number = examined.keys.index(key)
     step = next(iter(examined.steps.steps(number, number + 1)))
-    usual = examined.baseline_transfers[number]
+    usual = examined.transfers.baseline[number]
     excess = accumulate_excess(examined.run, step, examined.steps.baseline(step), usual)
     cells = _main_stream_cells(examined, step, grid)
     last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)

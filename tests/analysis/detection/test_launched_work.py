@@ -62,18 +62,18 @@ def test_varying_lengths_alone_and_more_work_are_no_slow_gpu(tmp_path: Path):
     for folder, faults in (("healthy", ()), ("longer", (LONGER,))):
         (tmp_path / folder).mkdir()
         lake, _ = ingest_job(replace(JOB, faults=faults), tmp_path / folder)
-        assert lake.analyze().launched_work
+        assert lake.analyze().outliers.launched_work
         found = [(one.ranks, one.cause) for one in lake.diagnose().culprits if one.scope == "rank"]
         assert found == ([((5,), "workload_imbalance")] if faults else [])
 
 
 def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lake, _ = ingest_job(replace(JOB, faults=(SLOW,)), tmp_path)
-    (whole,) = lake.analyze().launched_work.values()
+    (whole,) = lake.analyze().outliers.launched_work.values()
     fitting = THRESHOLDS._replace(max_cells=5 * whole.own_ns[:, 0].size)
     monkeypatch.setattr(launched_work, "THRESHOLDS", fitting)
     analysis = jitter.open(tmp_path / "lake").analyze()
-    (some,) = analysis.launched_work.values()
+    (some,) = analysis.outliers.launched_work.values()
     assert some.steps == (0, 2, 4, 6, 8)
     assert some.own_ns.shape[1] == 5
     (outlier,) = [late for one in analysis.candidates for late in one.members if late.pace is not None]
@@ -81,18 +81,18 @@ def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monk
     assert outlier.pace == pytest.approx(1.12, abs=0.02)  # kernels bound by memory feel half of a slow clock
     fitting = THRESHOLDS._replace(max_cells=2 * whole.own_ns[:, 0].size)
     monkeypatch.setattr(launched_work, "THRESHOLDS", fitting)
-    assert jitter.open(tmp_path / "lake").analyze().launched_work == {}
+    assert jitter.open(tmp_path / "lake").analyze().outliers.launched_work == {}
 
 
 def test_launches_are_not_read_where_gpu_time_is_steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lake, _ = ingest_job(replace(JOB, lengths=0.0, faults=(SLOW,)), tmp_path)
     monkeypatch.setattr(RunReader, "launch_shapes", lambda *_: pytest.fail("launches were read"))
-    assert lake.analyze().launched_work == {}
+    assert lake.analyze().outliers.launched_work == {}
 
 
 def test_launches_of_one_size_tell_nothing(tmp_path: Path):
     lake, _ = ingest_job(replace(JOB, fixed_grids=True, faults=(SLOW,)), tmp_path)
-    assert lake.analyze().launched_work == {}
+    assert lake.analyze().outliers.launched_work == {}
 
 
 def test_scenarios_of_paces():

@@ -33,13 +33,13 @@ def test_links_between_nodes_are_compared_with_each_other(tmp_path: Path, gpus_p
     job = Job(ranks=8, shape="pipeline", stages=8, steps=3, kernels=240, gpus_per_node=gpus_per_node, seed=2)
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
     arrays = analysis.run.collective_arrays
-    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1], analysis.transfers).numbers
+    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1], analysis.transfers.took).numbers
     links: dict[bool, dict[tuple[int, ...], list[tuple[float, int]]]] = {True: {}, False: {}}
     for exchange, number in enumerate(alike.tolist()):
         ranks = tuple(sorted(analysis.run.rank_numbers[arrays.rank[arrays.group == exchange]].tolist()))
         if len(ranks) == 2:
             is_between = ranks[0] // gpus_per_node != ranks[1] // gpus_per_node
-            usual_ns = sorted(took[exchange] for took in analysis.transfers)[1]
+            usual_ns = sorted(took[exchange] for took in analysis.transfers.took)[1]
             links[is_between].setdefault(ranks, []).append((usual_ns, number))
     assert {is_between: len(of) for is_between, of in links.items()} == {True: links_between, False: 7 - links_between}
     within, between = ({n for of in links[side].values() for _, n in of} for side in (False, True))

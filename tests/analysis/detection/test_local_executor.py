@@ -72,10 +72,10 @@ def test_the_same_account(root: Path, names: set[str], monkeypatch: pytest.Monke
     then = jitter.open(root).analyze()
     assert Pricing(then).worth_fixing
     assert names
-    found = [asdict(one) for one in then.accounts]
+    found = [asdict(one) for one in then.account.of_steps]
     monkeypatch.setattr(run_model, "cpu_count", lambda: 1)
     names.clear()
-    np.testing.assert_equal(found, [asdict(one) for one in jitter.open(root).analyze().accounts])
+    np.testing.assert_equal(found, [asdict(one) for one in jitter.open(root).analyze().account.of_steps])
     assert names == {threading.current_thread().name}
 
 

@@ -69,7 +69,7 @@ def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(run_reader, "_ROWS_KEPT", 0)
         of_large = large.analyze()
-        expected = [of_large.step_ns.tolist(), of_large.loss_ns.tolist()]
+        expected = [of_large.measured.step_ns.tolist(), of_large.account.loss_ns.tolist()]
     read: Counter[StepKey] = Counter()
     followed: list[int] = []
     of_step = ActivityReader.of_step
@@ -86,7 +86,7 @@ def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkey
     monkeypatch.setattr(run_steps, "follow_step", count_followed)
     lake = jitter.open(root)
     analysis = lake.analyze()
-    np.testing.assert_equal([analysis.step_ns.tolist(), analysis.loss_ns.tolist()], expected)
+    np.testing.assert_equal([analysis.measured.step_ns.tolist(), analysis.account.loss_ns.tolist()], expected)
     list(analysis.steps.steps())
     assert set(read.values()) == {1}
     assert len(followed) == len(read)

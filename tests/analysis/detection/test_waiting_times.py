@@ -41,7 +41,7 @@ def test_from_each_ones_arrival_to_the_last_ones(lake: "jitter.Lake"):
     """The last rank is in it for the shortest time; an absent rank waits for nobody and nobody for it."""
     analysis, answers = lake.analyze(), lake.diagnose().steps
     seen = 0
-    for number, (key, arrivals) in enumerate(zip(analysis.keys, analysis.arrivals, strict=True)):
+    for number, (key, arrivals) in enumerate(zip(analysis.keys, analysis.measured.arrivals, strict=True)):
         ranks = [rank for rank in lake.cohorts if (number, rank) not in ABSENT]
         took = {rank: in_collectives(activities(lake, rank, key)) for rank in ranks}
         waited = {

@@ -116,8 +116,8 @@ def test_the_baseline_of_a_collective_that_no_step_has_whole(tmp_path: Path):
 
     lake = lake_of(run, tmp_path, lambda *_: True, lose)
     analysis = lake.analyze()
-    assert not np.isnan(analysis.baseline_transfers).any()
-    assert not any(np.isnan(account.losses.loss_ns).any() for account in analysis.accounts)
+    assert not np.isnan(analysis.transfers.baseline).any()
+    assert not any(np.isnan(account.losses.loss_ns).any() for account in analysis.account.of_steps)
     render_json(lake.diagnose(), build_run_overview(lake, lake.step_keys))
     render_html(lake)
 
@@ -148,12 +148,12 @@ def test_no_loss_is_told_where_the_replay_contradicts_the_recording(tmp_path: Pa
     """With every rank at the median speed the steps take longer: what waited for what is not known."""
     lake = ingest_partial_run(simulate(small(steps=STEPS), [SLOW]), tmp_path)
     analysis = lake.analyze()
-    loss_ns = analysis.loss_ns
-    assert not analysis.contradicts_recording
-    del analysis.contradicts_recording
-    analysis.loss_ns = -loss_ns
+    loss_ns = analysis.account.loss_ns
+    assert not analysis.account.contradicts_recording
+    del analysis.account.contradicts_recording
+    analysis.account.loss_ns = -loss_ns
     found = lake.diagnose()
-    assert analysis.contradicts_recording
+    assert analysis.account.contradicts_recording
     assert found.loss.ns is None
     assert {step.loss_ns for step in found.steps} == {None}
     assert {one.confidence for one in found.culprits} <= {"low"}

@@ -51,7 +51,7 @@ def gains(examined: RunAnalysis, *repairs: Sequence[tuple[int, int]] | Scenario)
     scenarios = [
         one if isinstance(one, Scenario) else Scenario(dict.fromkeys(map(tuple, one), every)) for one in repairs
     ]
-    replay = ScenarioReplay(examined.run, examined.steps.ends, scenarios, examined.baseline_transfers)
+    replay = ScenarioReplay(examined.run, examined.steps.ends, scenarios, examined.transfers.baseline)
     for step in examined.steps.steps():
         replay.step(step, examined.steps.baseline(step))
     return np.stack(replay.gained)[1:].T.tolist()
@@ -65,8 +65,8 @@ def true_gains(run: Run, *faults: Fault) -> list[float]:
 def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: str):
     run = quiet(JOBS[name], *FAULTS)
     examined = ingest_run(run, tmp_path).analyze()
-    assert np.isnan(examined.step_ns[0])
-    assert examined.step_ns[1:].tolist() == periods(run).tolist()
+    assert np.isnan(examined.measured.step_ns[0])
+    assert examined.measured.step_ns[1:].tolist() == periods(run).tolist()
     every = frozenset(range(run.job.steps))
     alone = [Scenario(dict.fromkeys(parts, every)) for parts in FAULTS.values()]
     stated = gains(examined, *alone, together([alone[0], alone[3]]), Scenario(everything=True))
@@ -76,7 +76,7 @@ def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: 
     within = 0.003 if JOBS[name].launch_queue else 0.0
     for which, gained in zip(repaired, stated, strict=True):
         assert gained == pytest.approx(true_gains(run, *which), rel=within, abs=1e-3)
-    assert examined.loss_ns[1:].tolist() == stated[-1]
+    assert examined.account.loss_ns[1:].tolist() == stated[-1]
     assert (np.array(stated[-1]) > 0.05 * periods(run)).any()
 
 

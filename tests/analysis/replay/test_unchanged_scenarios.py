@@ -95,7 +95,7 @@ def scenarios(examined) -> list[Scenario]:
 
 
 def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario], pool: ThreadPoolExecutor | None = None) -> Any:
-    found = kind(examined.run, examined.steps.ends, chosen, examined.baseline_transfers, pool)
+    found = kind(examined.run, examined.steps.ends, chosen, examined.transfers.baseline, pool)
     for step in examined.steps.steps():
         found.step(step, examined.steps.baseline(step))
     return found
@@ -166,6 +166,6 @@ def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
         Scenario({(1, TimePart.CPU): frozenset({2}), (0, TimePart.START): frozenset({3})}),
     ]
     every = gone(Everything, examined, chosen)
-    gained = ThreadedStepExecutor(examined.steps).replay(examined.baseline_transfers, chosen).gained_ns
+    gained = ThreadedStepExecutor(examined.steps).replay(examined.transfers.baseline, chosen).gained_ns
     np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))
     assert np.any(gained)

@@ -34,7 +34,7 @@ class TimeAfterLaunches:
     def losses(self, number: int) -> Losses:
         """Return the shares of the loss of the run's `number`th step."""
         if number not in self._divided:
-            rows = self._analysis.accounts[number].losses
+            rows = self._analysis.account.of_steps[number].losses
             self._divided[number] = self._divide(number, rows) if number in self._late_steps else rows
         return self._divided[number]
 
@@ -51,9 +51,9 @@ class TimeAfterLaunches:
 
     @cached_property
     def _late_steps(self) -> frozenset[int]:
-        rows = [account.losses.of([LossClass.START]) for account in self._analysis.accounts]
+        rows = [account.losses.of([LossClass.START]) for account in self._analysis.account.of_steps]
         starts = [float(np.maximum(losses.loss_ns, 0).sum()) for losses in rows]
-        least = THRESHOLDS.min_gap_share * self._analysis.usual_step_ns
+        least = THRESHOLDS.min_gap_share * self._analysis.measured.usual_step_ns
         late = [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least]
         return frozenset(late[: _LIMITS.max_after_steps])
 

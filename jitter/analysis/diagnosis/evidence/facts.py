@@ -167,20 +167,20 @@ class Evidence:
     def _excess_of_finding(self, finding: Finding) -> Floats:
         steps = len(self.analysis.keys)
         if finding.part is TimePart.TRANSFER:
-            return np.array([self.analysis.collective_excess_ns(finding, number) for number in range(steps)])
+            return np.array([self.analysis.transfers.excess_ns(finding, number) for number in range(steps)])
         if finding.kind == "late_rank":
             return self._excess_ns(finding.worst)
         if finding.known_gain_ns is not None:
             return np.where(np.isin(np.arange(steps), finding.steps), finding.excess_ns / len(finding.steps), 0.0)
-        charges = self.analysis.charges
+        charges = self.analysis.account.charges
         of_ranks: Floats = charges.own_ns[finding.part][:, charges.columns(finding.ranks)].sum(axis=1)
         return of_ranks
 
     def _excess_ns(self, outlier: Outlier) -> Floats:
         """Return (steps,) a rank's own time above its peers'."""
-        team = self.analysis.deviations_of(outlier.team)
+        team = self.analysis.measured.deviations_of(outlier.team)
         if outlier.pace is not None:
-            team = self.analysis.launched_work[outlier.team].deviations
+            team = self.analysis.outliers.launched_work[outlier.team].deviations
         column = np.searchsorted(team.ranks, outlier.rank)
         return np.nan_to_num(team.total_ns[outlier.part, :, column])
 
@@ -195,7 +195,7 @@ class Evidence:
             self._workloads[outlier] = (
                 compare_workload(self.analysis, outlier, self.worst_steps(outlier))
                 if outlier.pace is None
-                else compare_for_work(self.analysis.launched_work[outlier.team].times(outlier.rank))
+                else compare_for_work(self.analysis.outliers.launched_work[outlier.team].times(outlier.rank))
             )
         return self._workloads[outlier]
 
@@ -245,7 +245,7 @@ class Evidence:
 
     def lost_by_launches(self, rank: int, steps: Sequence[int]) -> tuple[float, float]:
         """Return what the job lost in these steps by late launches of a rank, and by all of the rank's own time, ns."""
-        charges = self.analysis.charges
+        charges = self.analysis.account.charges
         by_class = charges.ranks_ns[list(steps), charges.column(rank)].sum(axis=0)
         return float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER]), float(by_class[list(OWN_CLASSES)].sum())
 
@@ -263,7 +263,7 @@ class Evidence:
         # groups were inferred for a part of the collectives: ranks that lost events may be of these groups too
         if matching.inferred and matching.unrecorded and len(slow.ranks) < len(self.analysis.run.team_of):
             return True
-        return self.analysis.lacks_ranks(slow)
+        return self.analysis.transfers.lacks_ranks(slow)
 
     def _absent_members(self, slow: Finding) -> set[int]:
         """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
@@ -286,8 +286,8 @@ class Evidence:
 
     def has_meeting(self, steps: Sequence[int]) -> bool:
         """Return whether ranks share a collective in any of the steps."""
-        return any(self.analysis.arrivals[number].are_any for number in steps)
+        return any(self.analysis.measured.arrivals[number].are_any for number in steps)
 
     def baseline_ns(self, slow: Finding) -> float:
         """Return the baseline of the collectives' time, ns per step; the mean over the steps in which they are slow."""
-        return float(np.mean([self.analysis.usual_transfer_ns(slow, step) for step in slow.steps]))
+        return float(np.mean([self.analysis.transfers.usual_ns(slow, step) for step in slow.steps]))

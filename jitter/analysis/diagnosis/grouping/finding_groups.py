@@ -236,11 +236,11 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     finding of the same part.
     """
     analysis = evidence.analysis
-    timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns)).tolist()
-    loss_ns, time_ns = float(analysis.loss_ns[timed].sum()), float(analysis.step_ns[timed].sum())
+    timed = np.flatnonzero(~np.isnan(analysis.measured.step_ns) & ~np.isnan(analysis.account.loss_ns)).tolist()
+    loss_ns, time_ns = float(analysis.account.loss_ns[timed].sum()), float(analysis.measured.step_ns[timed].sum())
     if (
         len(analysis.run.team_of) < 2
-        or analysis.are_uncoupled
+        or analysis.measured.are_uncoupled
         or not timed
         or loss_ns < THRESHOLDS.min_clear_share * time_ns
     ):
@@ -248,7 +248,7 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     if saved_ns >= THRESHOLDS.main_share * loss_ns:
         return [*groups]
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
-    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.loss_from_noise(timed)
+    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.account.loss_from_noise(timed)
     lead = _one_rank(evidence, named, time_ns, is_above_noise)
     if lead is not None:
         return [*groups, lead]
@@ -270,7 +270,7 @@ def _one_rank(
     but it did cost the time. In few steps those count as well in which it arrives last at more collectives than any
     other rank. In one step nothing repeats but these arrivals: without them, the loss must be `is_above_noise`.
     """
-    analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.charges
+    analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
     totals_ns = charges.totals_ns()
     column, part_number = np.unravel_index(np.argmax(totals_ns), totals_ns.shape)
     rank, part = charges.ranks[int(column)], OWN_PARTS[int(part_number)]
@@ -285,7 +285,7 @@ def _one_rank(
         tried.append(_count_steps_held_up(evidence, rank))
     chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
     is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
-    standouts = analysis.standouts[run.team_of[rank], part]
+    standouts = analysis.outliers.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
     is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas
     is_stall = bool(is_far.any()) and not is_repeated
@@ -305,7 +305,7 @@ def _one_rank(
     where = f"{times} of {format_count(steps, 'step')}"
     why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else f'in {where}'}"
     if is_stall:
-        share = format_percent(gain / float(np.nansum(analysis.loss_ns[~np.isnan(analysis.step_ns)])))
+        share = format_percent(gain / float(np.nansum(analysis.account.loss_ns[~np.isnan(analysis.measured.step_ns)])))
         why = f"what it takes longer in {format_count(len(late), 'step')} is {share} of the loss"
     location = evidence.locations[rank]
     cause, certainty, sentences = find_cause(evidence, candidate)
@@ -316,7 +316,7 @@ def _one_rank(
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
-    arrivals = evidence.analysis.arrivals
+    arrivals = evidence.analysis.measured.arrivals
     return sum(step_arrivals.last_at.get(rank, 0) for step_arrivals in arrivals), sum(
         step_arrivals.met_at.get(rank, 0) for step_arrivals in arrivals
     )
@@ -324,7 +324,7 @@ def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
 
 def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
-    met = [step_arrivals.last_at for step_arrivals in evidence.analysis.arrivals if step_arrivals.are_any]
+    met = [step_arrivals.last_at for step_arrivals in evidence.analysis.measured.arrivals if step_arrivals.are_any]
     others = [max((times for other, times in last_at.items() if other != rank), default=0) for last_at in met]
     return sum(last_at.get(rank, 0) > most for last_at, most in zip(met, others, strict=True)), len(met)
 
@@ -341,7 +341,7 @@ def _every_rank(
     evidence: Evidence, named: Collection[tuple[int, TimePart]], steps: Sequence[int], time_ns: float
 ) -> FindingGroup | None:
     """Return late launches on all ranks but those `named`, if they are most of the loss, and no rank has most."""
-    run, charges = evidence.analysis.run, evidence.analysis.charges
+    run, charges = evidence.analysis.run, evidence.analysis.account.charges
     totals = charges.totals_ns()
     for rank, named_part in named:
         totals[charges.column(rank), named_part] = 0.0

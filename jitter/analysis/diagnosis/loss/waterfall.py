@@ -55,14 +55,14 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     `network` is not judged; where waits of hosts are not recorded, or contradict the recording, no rung is.
     """
     has_steps = first < last and any(analysis.run.sizes.values())
-    if not has_steps or analysis.is_unexplained or analysis.contradicts_recording:
+    if not has_steps or analysis.is_unexplained or analysis.account.contradicts_recording:
         return NO_RUNGS
-    window = analysis.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
+    window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.of_kinds) > 1:  # a few steps of several kinds are not the run's mixture
-        window = analysis.step_ns, 0, len(analysis.keys)
-    programs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
+        window = analysis.measured.step_ns, 0, len(analysis.keys)
+    programs = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
     times = dict(zip(programs, replay_programs(analysis.steps, [*programs.values()], *window), strict=True))
-    if all(np.isnan(expected).all() for expected in analysis.expected_transfers):
+    if all(np.isnan(expected).all() for expected in analysis.transfers.expected):
         del times["slow_network"]
     known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}
     of_rungs = {RUNG_OF_CHANGE[cause]: round(time) for cause, time in known_times.items()}

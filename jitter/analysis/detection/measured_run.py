@@ -1,0 +1,121 @@
+"""What the first pass over a run's steps measures, each step by itself, and what follows of it for the run."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from jitter.analysis.account.noise import Noise, noise_of_operations
+from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.expert_imbalance import ExpertImbalance
+from jitter.analysis.detection.passes import Arrivals, StepQuality, StepStatistics
+from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes
+from jitter.analysis.replay.run_steps import RunSteps, Transfers
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.stats import known_median
+
+
+class MeasuredRun:
+    """Each step's time and data quality, the arrivals at its collectives, and the ranks' deviations."""
+
+    def __init__(self, steps: RunSteps, of_steps: Sequence[StepStatistics]) -> None:
+        """`of_steps` are the results of the first pass."""
+        self.steps, self._of_steps = steps, of_steps
+
+    @property
+    def baselines(self) -> list[SelfTimes]:
+        """Each step's medians of self times, (operations of all teams,)."""
+        return [step.baseline for step in self._of_steps]
+
+    @property
+    def transfers(self) -> list[Transfers]:
+        """Each step's transfers."""
+        return [step.transfers for step in self._of_steps]
+
+    @property
+    def experts(self) -> list[ExpertImbalance | None]:
+        """Each step's imbalance of expert work; None without any."""
+        return [step.experts for step in self._of_steps]
+
+    @property
+    def qualities(self) -> list[StepQuality]:
+        """Each step's data quality."""
+        return [step.quality for step in self._of_steps]
+
+    @cached_property
+    def arrivals(self) -> list[Arrivals]:
+        """How the ranks of each step came to their collectives."""
+        return [step.arrivals for step in self._of_steps]
+
+    @cached_property
+    def are_uncoupled(self) -> bool:
+        """Whether the ranks share no collective: none is known to wait for another, so no delay of one has a price."""
+        run = self.steps.run
+        alone = len(run.team_of) > 1 and not run.matching.unpaired
+        return alone and not any(step_arrivals.are_any for step_arrivals in self.arrivals)
+
+    @cached_property
+    def step_ns(self) -> Floats:
+        """(steps,) each step's time; NaN for the first of consecutive steps.
+
+        Where no step follows another, as in a run of one step, the time of each is its span.
+        """
+        periods = np.array([step.time_ns for step in self._of_steps])
+        return self._spans if np.isnan(periods).all() else periods
+
+    @cached_property
+    def _spans(self) -> Floats:
+        """(steps,) the median over ranks of the time from a step's first start to its last end; NaN without any."""
+        spans = []
+        for step in self.steps.steps():
+            here = np.flatnonzero(step.times.row >= 0)
+            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
+            of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
+            known_ns = sorted(span for span in of_ranks if not np.isnan(span))
+            spans.append(known_ns[(len(known_ns) - 1) // 2] if known_ns else np.nan)
+            del step  # else it stays in memory while the next one is read
+        return np.array(spans)
+
+    @cached_property
+    def assumed_step_ns(self) -> Floats:
+        """(steps,) each step's time; where unknown the median of the known ones of its kind, else of all, 0 if none."""
+        times_ns = self.step_ns.copy()
+        for numbers in self.steps.of_kinds:
+            if not np.isnan(times_ns[numbers]).all():
+                times_ns[numbers] = np.nan_to_num(times_ns[numbers], nan=known_median(times_ns[numbers]))
+        return np.nan_to_num(times_ns, nan=known_median(self.step_ns))
+
+    @property
+    def usual_step_ns(self) -> float:
+        """The median step's time."""
+        return float(np.median(self.assumed_step_ns))
+
+    def total(self, gained: Floats) -> Floats:
+        """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
+
+        When the first of consecutive steps began is unknown, so its gain does not count.
+        """
+        gain_ns: Floats = np.nansum(gained[~np.isnan(self.step_ns)], axis=0)
+        return gain_ns
+
+    @cached_property
+    def deviations(self) -> list[TeamDeviations]:
+        """Each team's deviations."""
+        of_steps = [step_deviations for step in self._of_steps for step_deviations in step.deviations]
+        return collect_deviations(of_steps, self.steps.of_kinds)
+
+    def deviations_of(self, team: int) -> TeamDeviations:
+        """Return one team's deviations."""
+        return next(deviations for deviations in self.deviations if deviations.team == team)
+
+    @cached_property
+    def noise(self) -> list[Noise]:
+        """The noise of the operations of each step: a part's variance over the step, divided equally among them."""
+        run = self.steps.run
+        size, before = np.diff(run.job.first), run.job.first_kernel + 1
+        operations = np.maximum(np.stack([before, size - before, size], axis=1), 1)
+        of_teams = np.array([team.noise_ns[:, :, 0].T for team in self.deviations])  # (teams, steps, parts)
+        of_steps = of_teams.reshape(len(size), len(run.keys), len(OWN_PARTS)).swapaxes(0, 1)
+        sizes = [run.sizes[team] for team in sorted(run.programs)]
+        noise = noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), sizes)
+        return [Noise(*of_step) for of_step in zip(*noise, strict=True)]

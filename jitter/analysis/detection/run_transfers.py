@@ -1,0 +1,153 @@
+"""How long the transfers of a run's collectives took, and how long they should: by like ones, or by a benchmark."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from jitter.analysis.detection.findings import Finding
+from jitter.analysis.detection.measured_run import MeasuredRun
+from jitter.analysis.detection.slow_communication import (
+    AlikeTransfers,
+    find_slow_collectives,
+    number_alike,
+    slow_communication,
+    slow_in_every_step,
+    transfers_by_benchmark,
+)
+from jitter.analysis.metrics.bandwidth_baseline import Baseline
+from jitter.analysis.replay.what_if import baseline_transfers
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+
+
+class RunTransfers:
+    """By step (groups of all collectives,) times from the last arrival to the end, ns: recorded, and baselines."""
+
+    def __init__(self, measured: MeasuredRun, benchmark: Baseline | None) -> None:
+        """`benchmark` are bandwidths that the job's network reaches, if they were measured."""
+        self._measured, self._benchmark = measured, benchmark
+        self._lake, self._run = measured.steps.lake, measured.steps.run
+        self.took: list[Floats] = [transfers.took for transfers in measured.transfers]
+        """Those recorded."""
+
+    def of_kinds(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
+        """Return for each step what `compute` gives for the numbers of all steps of its kind."""
+        value_of_step = {
+            int(number): value
+            for numbers in self._measured.steps.of_kinds
+            for value in [compute(numbers)]
+            for number in numbers
+        }
+        return [value_of_step[number] for number in range(len(self.took))]
+
+    @cached_property
+    def _alike(self) -> AlikeTransfers:
+        """Which transfers should take as long."""
+        keys = self._run.keys
+        return number_alike(self._lake, self._run, keys[len(keys) // 2], self.took)
+
+    @cached_property
+    def _medians(self) -> list[Floats]:
+        """The median over like steps."""
+        seen = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in self._measured.transfers]
+        return self.of_kinds(
+            lambda numbers: baseline_transfers(self._alike.numbers, [seen[number] for number in numbers])
+        )
+
+    @cached_property
+    def expected(self) -> list[Floats]:
+        """The time that a benchmark's bandwidth gives; NaN: unknown."""
+        usual, keys = self._medians, self._run.keys
+        if not self._benchmark and not self._run.collective_arrays.incomplete.any():
+            return self.of_kinds(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
+        of_run = self._lake, self._run, self._benchmark
+        return self.of_kinds(
+            lambda numbers: transfers_by_benchmark(*of_run, usual[numbers[0]], keys[numbers[len(numbers) // 2]])
+        )
+
+    @cached_property
+    def baseline(self) -> list[Floats]:
+        """The baseline: the median over steps of its kind.
+
+        Of groups with unrecorded members that are slow in every one of them, the time of the fastest alike; of
+        collectives that ranks of the lake lack in every one, the median of what the other ranks recorded.
+        """
+        return self.of_kinds(self._baseline)
+
+    def _baseline(self, numbers: Ints) -> Floats:
+        seen, expected = ([of[number] for number in numbers] for of in (self.took, self.expected))
+        slow = slow_in_every_step(seen, expected) & self._run.collective_arrays.incomplete
+        usual = np.where(slow, expected[0], self._medians[numbers[0]])
+        recorded = baseline_transfers(self._alike.numbers, seen)
+        return np.where(np.isnan(usual), recorded, usual)
+
+    @cached_property
+    def _slow_in_every_step(self) -> Bools:
+        return slow_in_every_step(self.took, self.expected)
+
+    def find_slow(self) -> list[Finding]:
+        """Return the collectives that are slow at times, or in some groups."""
+        return find_slow_collectives(
+            self._run.matching,
+            self.took,
+            self._medians,
+            self._measured.assumed_step_ns,
+            self._measured.steps.of_kinds,
+        )
+
+    def find_always_slow(self, *, incomplete: bool) -> Finding | None:
+        """Return the collectives that reach less than a benchmark's bandwidth in every step; None if none do.
+
+        Those with unrecorded members if `incomplete`, else the other ones.
+        """
+        chosen = self._slow_in_every_step & (self._run.collective_arrays.incomplete == incomplete)
+        return slow_communication(self._run, self.took, self.expected, chosen)
+
+    @property
+    def at_best(self) -> list[Floats]:
+        """The baseline, and what a benchmark gives for collectives that reach less in every step."""
+        slow = self._slow_in_every_step & ~self._run.collective_arrays.incomplete
+        return [np.where(slow, expected, usual) for expected, usual in zip(self.expected, self.baseline, strict=True)]
+
+    def excess_ns(self, slow: Finding, number: int) -> float:
+        """Return how much longer than their baseline slow collectives took in the run's `number`th step."""
+        return float(np.nansum(self.took[number][self._groups(slow)])) - self.usual_ns(slow, number)
+
+    def usual_ns(self, slow: Finding, number: int) -> float:
+        """Return what slow collectives should take in the run's `number`th step, all together, ns."""
+        of_run = self.baseline if slow.known_gain_ns is None else self.expected
+        return float(np.nansum(of_run[number][self._groups(slow)]))
+
+    def has_assumed_sizes(self, slow: Finding) -> bool:
+        """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
+        return bool(self._alike.have_assumed_sizes[self._groups(slow)].any())
+
+    def lacks_ranks(self, slow: Finding) -> bool:
+        """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
+        groups, lacking = self._groups(slow), 0.0
+        partial = [self._measured.transfers[number].partial for number in slow.steps]
+        if not any(of_step.any() for of_step in partial):
+            return False
+        for number, of_step in zip(slow.steps, partial, strict=True):
+            here = groups[of_step[groups]]
+            lacking += float(np.nansum(self.took[number][here] - self.baseline[number][here]))
+        return lacking > 0 and lacking >= THRESHOLDS.main_share * slow.excess_ns
+
+    def unverified_ns(self, number: int, groups: Ints, passed: Floats) -> float:
+        """Return the time of a step that its end owes to transfers that no benchmark gives, ns.
+
+        Args:
+            number: of the step in the run.
+            groups: numbers of the groups that the end owes its time to.
+            passed: (groups,) how much later the step ends for each ns of one.
+
+        """
+        # the time of incomplete ones is that of unrecorded ranks, too
+        unverified = np.isnan(self.expected[number][groups]) & ~self._run.collective_arrays.incomplete[groups]
+        return float(np.nansum(self.took[number][groups[unverified]] * passed[unverified]))
+
+    def _groups(self, slow: Finding) -> Ints:
+        """Return the numbers, of all groups of all collectives, of a finding's."""
+        first = self._run.collective_arrays.first_group
+        return np.array([first[collective] + group for collective, group in slow.meetings], np.int64)

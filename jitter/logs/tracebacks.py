@@ -15,7 +15,7 @@ _LINE: Final = re.compile(r"\[rank(\d{1,9})\]: ?(.*)")
 _FRAME: Final = re.compile(r'  File "([^"]{1,400})", line (\d{1,9}), in (\S{1,200})')
 _ERROR: Final = re.compile(r"([A-Za-z_][\w.]{0,200})(?::|$)")
 _OF_OTHERS: Final = re.compile(
-    r"torch\.distributed\.|\w*Dist\w*Error|KeyboardInterrupt|SystemExit|BrokenPipe|Connection|EOFError|NCCL|gloo|"
+    r"torch\.distributed\.|Dist\w{0,64}Error|KeyboardInterrupt|SystemExit|BrokenPipe|Connection|EOFError|NCCL|gloo|"
     r"Socket|TCPStore|Timed out waiting|Watchdog|monitoredBarrier|between collectives"
 )
 """Exceptions that follow from the end, or the silence, of another rank."""

@@ -77,7 +77,10 @@ def fields(data: memoryview | bytes, at: int, end: int, *, clamp: bool = False) 
 
 
 _COLUMNS: Final = {
-    "activities": [*ACTIVITIES.names[: ACTIVITIES.get_field_index("collective")], "size_bytes"],
+    "activities": [
+        *ACTIVITIES.names[: ACTIVITIES.get_field_index("collective")],
+        *("size_bytes", "group_size", "group_ranks"),
+    ],
     "calls": CALLS.names,
     "ranges": RANGES.names,
 }

@@ -12,9 +12,9 @@ _CHECKING: Final = {"nsys": ", with nsys on PATH or --nsys PATH, which exports t
 _KERNELS_OF_A_STEP: Final = 1_000
 """Of the example that says how large a recording gets."""
 _OVERHEAD: Final = (
-    "#    what it slows down depends on the job: compare the step time that the job logs with and without nsys"
+    "# what it slows down depends on the job: compare the step time that the job logs with and without nsys"
 )
-_CSV: Final = "#    from ROCm 10 on, which writes CSV with a warning, `--output-format rocpd` does as well"
+_CSV: Final = "# from ROCm 10 on, which writes CSV with a warning, `--output-format rocpd` does as well"
 _RENDEZVOUS: Final = "HEAD_NODE:29500"
 
 

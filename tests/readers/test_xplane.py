@@ -14,7 +14,17 @@ from jitter.readers.xplane import READER, trace_json
 from jitter.simulate import Fault, Job, RankRecording, simulate, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.reading import Row, read_rows
-from tests.support.xplane_traces import Plane, blob, integer, recorded, recorded_json, space, viewer_json, write_run
+from tests.support.xplane_traces import (
+    Plane,
+    blob,
+    integer,
+    recorded,
+    recorded_json,
+    space,
+    varint,
+    viewer_json,
+    write_run,
+)
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 JOB = Job(ranks=3, steps=3, kernels=48, seed=11, first_step=5, epoch=None, marker="profiler", gpus_per_node=2)
@@ -168,6 +178,53 @@ def test_any_value_of_any_member_of_the_json(member: str, value: str, tmp_path: 
     members.setdefault("args", "{" + ",".join(f'"{key}":{told}' for key, told in args.items()) + "}")
     event = "{" + ",".join(f'"{key}":{told}' for key, told in members.items()) + "}"
     assert len(rows_of(json_file(tmp_path / "a", [event]))["activities"]) == 1
+
+
+def program(number: int, instructions: list[bytes], devices: int) -> bytes:
+    """Return an entry of the plane of programs, whose partitions run on devices in order."""
+    assignment = integer(1, 1) + integer(2, devices) + b"".join(blob(3, blob(1, varint(at))) for at in range(devices))
+    computation = b"".join(blob(2, instruction) for instruction in instructions)
+    hlo = blob(1, blob(1, "jit_step") + blob(3, computation) + blob(15, assignment))
+    stats = blob(5, integer(1, 1) + blob(6, hlo)) + blob(5, integer(1, 2) + integer(3, number))
+    return blob(4, integer(1, number) + blob(2, integer(1, number) + blob(2, f"jit_step({number})") + stats))
+
+
+def instruction(name: str, operation: str, *groups: bytes, is_global: bool = True) -> bytes:
+    return blob(1, name) + blob(2, operation) + integer(26, 1) + b"".join(groups) + integer(71, is_global)
+
+
+def test_groups_of_collectives_are_those_of_the_programs(tmp_path: Path):
+    pairs = [(0, 2), (1, 3)]
+    listed = blob(87, b"".join(blob(1, blob(1, b"".join(map(varint, pair)))) for pair in pairs))
+    old = b"".join(blob(49, b"".join(integer(1, member) for member in pair)) for pair in pairs)
+    regular = blob(87, blob(2, integer(1, 2) + integer(2, 2)))
+    unequal = blob(87, blob(1, blob(1, varint(0))) + blob(1, blob(1, varint(1) + varint(2) + varint(3))))
+    whole = blob(87, blob(1, blob(1, b"".join(map(varint, range(4))))))
+    replicas = blob(87, blob(1, blob(1, varint(0))))
+    instructions = [
+        *(instruction(*words) for words in (
+            ("all-gather.1", "all-gather", listed), ("all-reduce-start.2", "all-reduce-start", old),
+            ("reduce-scatter.3", "reduce-scatter", regular), ("all-reduce.4", "all-reduce", whole),
+            ("all-gather.5", "all-gather", unequal), ("fusion.6", "fusion", listed),
+        )),
+        instruction("all-reduce.7", "all-reduce", replicas, is_global=False),
+    ]  # fmt: skip
+    stats = b"".join(
+        blob(5, integer(1, at) + blob(2, integer(1, at) + blob(2, name)))
+        for at, name in ((1, "Hlo Proto"), (2, "program_id"))
+    )
+    other = program(8, [instruction("all-gather.1", "all-gather", whole)], 4)
+    programs = blob(1, blob(2, "/host:metadata") + program(7, instructions, 4) + other + stats)
+    plane = Plane("/device:GPU:0")
+    operations = ["all-gather.1", "all-reduce-start.2", "reduce-scatter.3", "all-reduce.4", "all-gather.5", "fusion.6"]
+    for at, operation in enumerate([*operations, "all-reduce.7", "unknown"]):
+        plane.add(7, "Stream #7", "ncclDevKernel_Generic", 10 * at, 10 * at + 5, hlo_op=operation, program_id=7)
+    plane.add(7, "Stream #7", "ncclDevKernel_Generic", 100, 105, hlo_op="all-gather.1", program_id=8)
+    plane.add(7, "Stream #7", "ncclDevKernel_Generic", 110, 115, hlo_op="all-gather.1")
+    plane.add(7, "Stream #7", "gemm", 120, 125, hlo_op="all-gather.1", program_id=7)
+    rows = rows_of(one_file(tmp_path / "a", programs + space([plane])))["activities"]
+    assert [row["group_size"] for row in rows] == [2, 2, 2, 4, None, None, 4, None, 4, None, None]
+    assert [row["group_ranks"] for row in rows if row["group_ranks"]] == [[0, 1, 2, 3]] * 3
 
 
 def test_statistics_as_texts(tmp_path: Path):

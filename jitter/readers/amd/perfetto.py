@@ -244,7 +244,9 @@ class _Trace:
             device = agents[1] if is_memory and "TO_HOST" in ended_slice.name else agents[2] if is_memory else agents[0]
             queue = stated.get("queue") if not is_memory else None
             size = stated.get("copy_bytes")
-            self._rows.add("activities", 0, device, queue, name, is_memory, *times, correlation, *[None] * 6, size)
+            self._rows.add(
+                "activities", 0, device, queue, name, is_memory, *times, correlation, *[None] * 6, size, None, None
+            )
             self._kernels += not is_memory
 
 

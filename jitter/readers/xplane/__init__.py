@@ -26,7 +26,7 @@ class XPlaneReader:
     """Reads the activities of GPUs, the calls and annotations of host threads."""
 
     name = "xplane"
-    version = 2
+    version = 3
 
     def sniff(self, path: Path) -> bool:
         try:

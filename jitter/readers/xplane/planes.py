@@ -18,6 +18,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Recording
 from jitter.readers.protobuf import MORE, Span, fields, message, signed, text_at, varint
+from jitter.readers.xplane.replica_groups import METADATA
 from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
 
 _PLANE: Final = re.compile(rb"/(?:device|host):|Task Environment")
@@ -50,6 +51,8 @@ class _Plane:
     size: int
     name: str = ""
     lines: list[Span] = field(default_factory=list)
+    programs: list[Span] = field(default_factory=list)
+    """Entries of the programs, in the plane `METADATA` alone."""
     events: dict[int, Span] = field(default_factory=dict)
     """By number the place of the event's name."""
     stats: dict[int, str] = field(default_factory=dict)
@@ -85,6 +88,10 @@ class XPlaneFile:
             try:
                 with self._damage():
                     self._read_planes(data, planes)
+                for plane in planes:
+                    for program in plane.programs:
+                        with self._damage():
+                            self._rows.groups.add(data, program, plane.stats)
                 for plane in sorted(planes, key=lambda plane: GPU.fullmatch(plane.name) is not None):
                     with self._damage():
                         yield from self._plane(data, plane)
@@ -154,6 +161,8 @@ class XPlaneFile:
                 plane.name = text_at(data, (start, stop))
             elif number == 3:
                 plane.lines.append((start, stop))
+            elif number == 4 and plane.name == METADATA:
+                plane.programs.append((start, stop))
             elif number == 4:
                 key, name = _map_entry(data, start, stop)
                 plane.events[key] = name

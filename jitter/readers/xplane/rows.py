@@ -9,9 +9,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from jitter.core.names.kernels import is_collective
 from jitter.readers import Batch, Recording, make_batch
 from jitter.readers.columns import look_up, parse_integer
 from jitter.readers.protobuf import MOST_ROWS, RowBatches
+from jitter.readers.xplane.replica_groups import ReplicaGroups
 
 GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
 """Name of a GPU's plane."""
@@ -20,7 +22,7 @@ TPU: Final = "/device:TPU:"
 STREAM: Final = re.compile(r"Stream ?#?\d*")
 """Lines that xprof derives from the streams' (`Steps`, `XLA Ops`) are other views of the same activities."""
 WANTED: Final = (
-    *("correlation_id", "step_num", "hlo_op", "tf_op", "name", "_src"),
+    *("correlation_id", "step_num", "hlo_op", "program_id", "tf_op", "name", "_src"),
     *("kernel_details", "memcpy_details", "memset_details"),
 )
 """Statistics of events that are read."""
@@ -38,6 +40,7 @@ class XlaRows(RowBatches):
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(recording)
+        self.groups = ReplicaGroups()
         self._calls = [array("q") for _ in range(4)]
         """Correlation, thread, begin and return of each call."""
         self._of_hlo = [array("q") for _ in range(3)]
@@ -69,7 +72,11 @@ class XlaRows(RowBatches):
             shape = _shape(details)
         correlation = parse_integer(stats.get("correlation_id")) or None
         number = self.name(name)
-        self.add("activities", 0, device, stream, number, is_memory, start_ns, end_ns, correlation, *shape, size)
+        group = None
+        if not is_memory and isinstance(operation := stats.get("hlo_op"), str) and is_collective(name):
+            group = self.groups.of(parse_integer(stats.get("program_id")), operation)
+        sizes = size, *(group or (None, None))
+        self.add("activities", 0, device, stream, number, is_memory, start_ns, end_ns, correlation, *shape, *sizes)
         framework = stats.get("tf_op")
         if framework in (None, _ONLY_MODULE) and stats.get("name") != name:
             framework = stats.get("name")

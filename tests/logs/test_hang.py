@@ -489,6 +489,18 @@ TRACEBACKS = """\
 [rank3]: RuntimeError: training failed"""
 
 
+def test_a_rank_that_failed_in_an_operation_that_all_entered(dumps, capsys):
+    for rank in range(4):
+        dump(dumps, rank, [call(number, done=number < 6) for number in range(1, 7)], {"0": ("default_pg", range(4))})
+    error = "[rank{}]: RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    (dumps / "job.log").write_text(error.format(2))
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["culprit_ranks"], hang["waiting_ranks"]) == ("failed", [2], [0, 1, 3])
+    (dumps / "job.log").write_text("".join(map(error.format, range(4))))  # as many that a watchdog ended
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["culprit_ranks"], hang["waiting_ranks"]) == ("all_entered", [], [0, 1, 2, 3])
+
+
 def test_an_exception_that_ended_a_rank_is_what_the_others_wait_for(tmp_path, capsys):
     hang = lines(tmp_path, capsys, *(caught(rank, 8, before=f"[rank{rank}]:") for rank in (0, 2)), TRACEBACKS)
     assert (hang["kind"], hang["culprit_ranks"]) == ("failed", [3])

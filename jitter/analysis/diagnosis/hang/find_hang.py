@@ -79,7 +79,10 @@ def find_hang(
 
 
 def _with_failures(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[int, str]) -> list[_Stuck]:
-    """Return the operations with the ranks that failed, wait in none of them, and are or may be their members."""
+    """Return the operations with the ranks that failed, wait in none of them, and are or may be their members.
+
+    Of an operation that all entered, few ranks that failed are what the others wait for: they called it, and ended.
+    """
     failed = set(failures).difference(facts.pending, *(one.operation.waiting for one in stuck))
     operations = []
     for one in stuck:
@@ -87,6 +90,10 @@ def _with_failures(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[
         lacking = {*stopped.not_entered, *stopped.unrecorded, *stopped.unknown}
         has_members = bool(stopped.members) or stopped.is_stated
         of_operation = tuple(sorted(failed & lacking if has_members else failed))
+        ended = set(failures) & set(stopped.waiting)
+        if kind_of(stopped) == "all_entered" and 2 * len(ended) < len(stopped.waiting):
+            of_operation = tuple(sorted(ended))
+            stopped = replace(stopped, waiting=tuple(rank for rank in stopped.waiting if rank not in ended))
         operations.append(one._replace(operation=replace(stopped, failed=of_operation)))
     return operations
 

@@ -326,8 +326,9 @@ def _draw_rank_band(axis: KernelAxis) -> Figure:
 def _draw_waits(axis: KernelAxis) -> Figure:
     """Draw of each collective the transfer, on top of it the longest wait of a rank, and what a benchmark gives."""
     source = axis.sources["collectives"]
-    benchmark = ", benchmark (dash)" if np.isfinite(source.data["expected_ns"]).any() else ""
-    title = f"collectives: longest wait (pale), transfer (dark){benchmark}"
+    has_benchmark = np.isfinite(source.data["expected_ns"]).any()
+    parts = "wait (pale), transfer, benchmark (–)" if has_benchmark else "longest wait (pale), transfer (dark)"
+    title = f"collectives: {parts}"  # no longer: it has to fit a phone
     plot = _new_panel(axis, "waits", title, 112)
     x = {"x": Field("kernel_index")}
     bar = {"x0": Field("kernel_index"), "y0": 0, "x1": Field("kernel_index"), "line_color": colors.COLLECTIVE}

@@ -94,14 +94,14 @@ def render_prose(text: str) -> Markup:
 
 def render_cell(text: str, *, is_text: bool = False) -> Markup:
     """Return a table cell with a text; of a `Measure` also the value and its unit, of a `Shortened` the whole text."""
-    full = text.full if isinstance(text, Shortened) else str(text)
-    place = Markup(' class="text" title="{}"').format(full) if is_text else Markup("")
+    full = escape(text.full if isinstance(text, Shortened) else str(text))
+    place = f' class="text" title="{full}"' if is_text else ""
     if isinstance(text, Shortened):
-        place += Markup(' data-text="{}"').format(full)
+        place += f' data-text="{full}"'
     if isinstance(text, Measure):
         raw = "" if text.raw is None else format(text.raw, ".12g" if isinstance(text.raw, float) else "d")
-        place += Markup(' data-raw="{}" data-unit="{}"').format(raw, text.unit)
-    return Markup("<td{}>{}</td>").format(place, str(text))
+        place += f' data-raw="{raw}" data-unit="{escape(text.unit)}"'
+    return Markup(f"<td{place}>{escape(str(text))}</td>")  # not by `format` of `Markup`: thousands of cells a page
 
 
 def time_cell(ns: float | None, *, signed: bool = False) -> Markup:

@@ -135,7 +135,7 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
         "sync": "calls in which hosts wait for GPUs",
         "launch": "late launches",
         "overlap": "communication that nothing hides",
-        "balance": "unequal programs",
+        "balance": "unequal stages",
     }
 )
 """What a step loses on each rung, in prose."""

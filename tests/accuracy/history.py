@@ -1,5 +1,6 @@
 """`python -m tests.accuracy.history`: change points in simulated histories, by how equal runs differ."""
 
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ def simulated(rng: np.random.Generator, spread: str, change: float) -> list[floa
     return times.tolist()
 
 
+@cache
 def measure_rates(spread: str, change: float = 0.04) -> Rates:
     """Simulate series with and without a change and return how often change points are right."""
     rng = np.random.default_rng(20200324)

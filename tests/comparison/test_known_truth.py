@@ -128,8 +128,14 @@ def test_a_renamed_kernel_is_one_change(document_of):
     }
 
 
-@pytest.mark.parametrize("change", [{"steps": 12}, {"ranks": 2, "gpus_per_node": 2}, {"seed": 4}])
-@pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel"])
+@fuzz
+@pytest.mark.parametrize(
+    ("shape", "change"),
+    some_of(
+        product(["data_parallel", "tensor_parallel"], [{"steps": 12}, {"ranks": 2, "gpus_per_node": 2}, {"seed": 4}]),
+        2,
+    ),
+)
 def test_another_size_of_the_same_job(shape: str, change: dict[str, Any], document_of):
     """Other numbers of steps or ranks: all rows add up, and what is unexplained is little."""
     (base, _), (new, _) = document_of(job_of(shape)), document_of(job_of(shape, **change))

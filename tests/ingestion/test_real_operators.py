@@ -124,8 +124,7 @@ def test_operators_against_plain_json(real_trace: RealTrace):
     for one in events:
         if one.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in one.get("args", {}):
             calls.setdefault(one["args"]["correlation"], one)
-    start, end = (np.array([ns(one, key) for one in operators]) for key in ("start", "end"))
-    thread = np.array([one["tid"] for one in operators])
+    ranges = Ranges(operators)
     kernels = [one for one in events if one.get("cat") == "kernel"]
     has_ids = any(one["args"].get("External id") in by_id for one in kernels)
     expected: dict[tuple[int, str, object], set[str | None]] = {}
@@ -134,10 +133,8 @@ def test_operators_against_plain_json(real_trace: RealTrace):
         name_of = by_id.get(one["args"].get("External id"))
         call = calls.get(correlation)
         if not has_ids and call is not None:
-            at = ns(call, "start")
-            around = np.flatnonzero((start <= at) & (at <= end) & (thread == call["tid"]))
-            inner = max(around.tolist(), key=lambda row: (start[row], -end[row], row), default=None)
-            name_of = None if inner is None else operators[inner]["name"]
+            around = ranges.around(ns(call, "start"), call["tid"])
+            name_of = around[-1][2] if around else None
         expected.setdefault((ns(one, "start"), one["name"], correlation), set()).add(name_of)
     rows = lake.sql(
         "select start_ns, kernel_name, correlation_id, operator from kernels where kind <> 'memory'", arrow=True
@@ -166,10 +163,13 @@ def test_scopes_and_phases_against_plain_json(real_trace: RealTrace):
     }
     flows = [one for one in events if one.get("cat") == "fwdbwd"]
     begun = {one["id"]: one for one in flows if one["ph"] == "s"}
-    ended = [
-        (ns(one, "start"), one["tid"], begun[one["id"]]) for one in flows if one["ph"] == "f" and one["id"] in begun
-    ]
-    forward = {(ns(one, "start"), one["tid"]) for one in begun.values()}
+    ended: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
+    for one in flows:
+        if one["ph"] == "f" and one["id"] in begun:
+            ended.setdefault(one["tid"], []).append((ns(one, "start"), begun[one["id"]]))
+    forward: dict[Any, set[int]] = {}
+    for one in begun.values():
+        forward.setdefault(one["tid"], set()).add(ns(one, "start"))
     threads = {ns(one, "start"): one["tid"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")}
     rows = lake.sql(
         "select kind, launch_start_ns, scope, phase from kernels where launch_start_ns is not null", arrow=True
@@ -179,8 +179,8 @@ def test_scopes_and_phases_against_plain_json(real_trace: RealTrace):
         place = (at, threads[at])
         operators, annotations, modules = (ranges.around(*place) for ranges in around.values())
         outer_ns = min((start for start, _, _ in operators), default=at + 1)
-        links = [one for one in ended if outer_ns <= one[0] <= at and one[1] == place[1]]
-        linked = max(links, key=lambda one: one[0])[2] if links else None
+        links = [one for one in ended.get(threads[at], ()) if outer_ns <= one[0] <= at]
+        linked = max(links, key=lambda one: one[0])[1] if links else None
         within = modules or ([] if linked is None else around["modules"].around(ns(linked, "start"), linked["tid"]))
         own = sorted([*annotations, *modules], key=lambda one: (one[0], -one[1]))
         scope = "/".join(scope_text(one[2]) for one in (within if within and not modules else own))
@@ -193,7 +193,7 @@ def test_scopes_and_phases_against_plain_json(real_trace: RealTrace):
             assert row["phase"] == "backward", row
         elif "optimizer" in told:
             assert row["phase"] == "optimizer", row
-        elif modules or "forward" in told or any(outer_ns <= start <= at and tid == place[1] for start, tid in forward):
+        elif modules or "forward" in told or any(outer_ns <= start <= at for start in forward.get(threads[at], ())):
             assert row["phase"] == "forward", row
         else:
             assert row["phase"] is None, (row, texts)
@@ -207,15 +207,20 @@ class Ranges:
     """Events of a trace, to be found by a time and a thread."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
-        events = [one for one in events if one.get("ph") == "X"]
-        self._start, self._end = (np.array([ns(one, key) for one in events], np.int64) for key in ("start", "end"))
-        self._thread = np.array([one["tid"] for one in events])
-        self._names = [one["name"] for one in events]
+        of_threads: dict[Any, list[tuple[int, int, str]]] = {}
+        for one in events:
+            if one.get("ph") == "X":
+                of_threads.setdefault(one["tid"], []).append((ns(one, "start"), ns(one, "end"), one["name"]))
+        self._of_threads = {
+            thread: (np.array([one[:2] for one in found], np.int64), found) for thread, found in of_threads.items()
+        }
 
     def around(self, at: int, thread: Any) -> list[tuple[int, int, str]]:
         """Return start, end and name of those around a time, outermost first."""
-        rows = np.flatnonzero((self._start <= at) & (at <= self._end) & (self._thread == thread)).tolist()
-        found = [(int(self._start[row]), int(self._end[row]), self._names[row]) for row in rows]
+        if thread not in self._of_threads:
+            return []
+        times, ranges = self._of_threads[thread]
+        found = [ranges[row] for row in np.flatnonzero((times[:, 0] <= at) & (at <= times[:, 1])).tolist()]
         return sorted(found, key=lambda one: (one[0], -one[1]))
 
 

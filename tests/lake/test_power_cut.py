@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache, partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +20,7 @@ from jitter.cli import main
 from jitter.core import durability
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, Job, simulate, write
-from tests.support.fuzz_depth import fuzz, of_all
+from tests.support.fuzz_depth import fuzz, of_all, some_of
 from tests.support.lake_content import content
 from tests.support.power_cut import POWER_CUTS, Tree, WriteLog, after_power_cut, mixed_cut, write_log, write_tree
 
@@ -197,9 +197,11 @@ def lake(recordings: Path, tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "zeroed", "torn", "short"])
-@pytest.mark.parametrize("part", ["kernels", "host"])
-@pytest.mark.parametrize("is_old", [False, True])
+@fuzz
+@pytest.mark.parametrize(
+    ("is_old", "part", "damage"),
+    some_of(product([False, True], ["kernels", "host"], ["missing", "empty", "zeroed", "torn", "short"]), 3),
+)
 def test_what_a_record_names_and_is_not_there_is_read_again(
     recordings: Path, lake: Path, damage: str, part: str, is_old: bool
 ):

@@ -16,8 +16,8 @@ TERABYTE = 1 << 40
 @pytest.mark.parametrize("form", ["kineto", "nsys", "rocprof-v1"])
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_hole_of_a_terabyte(form: str, is_cut: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The limit of text without an event is scaled to an eighth."""
-    monkeypatch.setattr(chrome_trace, "_MOST_DAMAGE", 32 << 20)
+    """The limit of text without an event is scaled to a 32nd."""
+    monkeypatch.setattr(chrome_trace, "_MOST_DAMAGE", 8 << 20)
     options = {"zipped": False} if form == "kineto" else {}
     write(simulate(Job(ranks=1, steps=2, kernels=16)), tmp_path / "t", form, **options)
     for path in (tmp_path / "t").glob("*.db"):

@@ -18,6 +18,6 @@ def of_all(whole: int, sample: int) -> int:
     return whole if IS_WHOLE else sample
 
 
-def some_of(cases: Iterable[T], every: int) -> list[T]:
-    """Return all cases in the whole search, and else each so manieth."""
-    return list(cases)[:: of_all(1, every)]
+def some_of(cases: Iterable[T], every: int, first: int = 0) -> list[T]:
+    """Return all cases in the whole search, and else each so manieth from the first on."""
+    return list(cases)[of_all(0, first) :: of_all(1, every)]

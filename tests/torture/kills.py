@@ -45,11 +45,11 @@ def kill_changes(rounds: int, seed: int) -> Figures:
         }
         _ingest(traces, ingested)
         wanted, changes = {}, {}
-        for name, action in actions.items():
+        for name in dict.fromkeys(ORDER[:rounds]):
             _begin(name, ingested, place)
-            changes[name] = count_changes(action, place)
+            changes[name] = count_changes(actions[name], place)
             _begin(name, ingested, place)
-            action()
+            actions[name]()
             wanted[name] = state(place)
         for case in range(rounds):
             name = ORDER[case % len(ORDER)]

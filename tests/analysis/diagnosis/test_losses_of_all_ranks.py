@@ -19,6 +19,7 @@ from jitter.report.text.fix_list import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate, write
 from jitter.simulate.job_logs import write_logs
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.simulated import ingest_run, ingest_traces, step_ns, true_gain_ns
 
@@ -81,7 +82,10 @@ def test_a_fault_of_one_rank_is_no_property_of_the_program(tmp_path: Path):
     assert set(found) <= {"exposed_communication"}
 
 
-@pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel", "sharded", "pipeline", "expert"])
+@fuzz
+@pytest.mark.parametrize(
+    "shape", some_of(["data_parallel", "tensor_parallel", "sharded", "pipeline", "expert"], 2, first=1)
+)
 def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
     job = Job(ranks=4, steps=4, kernels=100, seed=2, shape=shape, launch_queue=24, syncs=frozenset({"loss"}))
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()

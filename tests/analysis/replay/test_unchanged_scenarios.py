@@ -101,7 +101,8 @@ def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario], pool: Thr
     return found
 
 
-@pytest.mark.parametrize("lake", JOBS, indirect=True)
+@fuzz
+@pytest.mark.parametrize("lake", some_of(JOBS, 2), indirect=True)
 def test_the_same_to_the_last_bit(lake: "jitter.Lake"):
     examined = lake.analyze()
     chosen = scenarios(examined)

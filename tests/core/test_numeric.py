@@ -1,6 +1,7 @@
 """Selection and differences of pairs, against sorting, compiled and not; and the memory they take."""
 
 import tracemalloc
+from statistics import median
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jitter.core.numeric.selection import select, select_lower_median, select_median
-from jitter.core.numeric.stats import nth_difference
+from jitter.core.numeric.stats import known_medians, nth_difference
 from tests.support.loops import WAYS, run_loops
 
 
@@ -28,6 +29,18 @@ def test_columns_are_apart():
     values = np.random.default_rng(1).normal(0, 1, (50, 300))
     each = [nth_difference(values[:, column : column + 1], 306)[0] for column in range(300)]
     assert nth_difference(values, 306).tolist() == each
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (4, 6), (7, 5), (9, 1), (2, 3, 4)])
+@pytest.mark.parametrize("unknown", [0.0, 0.3, 0.9, 1.0])
+def test_medians_of_what_is_known_along_each_axis(shape: tuple[int, ...], unknown: float):
+    rng = np.random.default_rng(len(shape))
+    values = np.where(rng.random(shape) < unknown, np.nan, rng.normal(0, 1, shape))
+    for axis in range(len(shape)):
+        lines = np.moveaxis(values, axis, -1).reshape(-1, shape[axis])
+        expected = [median(line[~np.isnan(line)].tolist() or [np.nan]) for line in lines]
+        np.testing.assert_array_equal(known_medians(values, axis).ravel(), expected)
+    assert np.isnan(known_medians(np.empty((0, 3)))).tolist() == [True] * 3
 
 
 def test_equal_values_differ_by_nothing():

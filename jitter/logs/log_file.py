@@ -77,6 +77,7 @@ _CHUNK: Final = 1 << 20
 _HOST_PREFIX: Final = re.compile(
     rb"(?!(?i:rank|worker|proc|process|task)[_-]?\d+:)([A-Za-z][\w.-]{0,62}\d[\w.-]{0,62}):(?: |$)"
 )
+_MOST_HOSTS: Final = 4_096
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\(B|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_LINE: Final = 4 << 20
@@ -193,12 +194,14 @@ def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
     for whole, first in _chunks(blocks, context):
         chunk = _plain(_unwrapped(whole))
         is_of_hosts = _has_host_prefixes(chunk) if is_of_hosts is None else is_of_hosts
-        for host, lines in _by_host(chunk) if is_of_hosts else [(None, chunk)]:
-            if host not in readers:
+        numbers = range(first, first + chunk.count(b"\n") + 1)
+        for host, lines, of_host in _by_host(chunk, numbers) if is_of_hosts else [(None, chunk, numbers)]:
+            if host not in readers and len(readers) <= _MOST_HOSTS:
                 readers[host] = _Readers(replace(context, host=host))
-            readers[host].read(lines, first)
-    for of_host in readers.values():
-        of_host.end()
+            if host in readers:
+                readers[host].read(lines, of_host)
+    for reader in readers.values():
+        reader.end()
 
 
 class _Readers:
@@ -208,15 +211,15 @@ class _Readers:
         self._nccl = NcclDebugParser(context)
         self._parsers = [parser(context) for parser in _PARSERS]
 
-    def read(self, chunk: bytes, first: int) -> None:
-        """Read whole lines; `first` is the number of the first one."""
+    def read(self, chunk: bytes, numbers: Sequence[int]) -> None:
+        """Read whole lines, with their numbers in the file."""
         lines: Lines | None = None
         if self._nccl.wants(chunk):
-            lines = self._nccl.take(list(enumerate(chunk.split(b"\n"), first)))
+            lines = self._nccl.take(list(zip(numbers, chunk.split(b"\n"), strict=True)))
             chunk = b"\n".join([line for _, line in lines])
         for parser in self._parsers:
             if parser.wants(chunk):
-                lines = list(enumerate(chunk.split(b"\n"), first)) if lines is None else lines
+                lines = list(zip(numbers, chunk.split(b"\n"), strict=True)) if lines is None else lines
                 parser.read(lines)
 
     def end(self) -> None:
@@ -229,18 +232,18 @@ def _has_host_prefixes(chunk: bytes) -> bool:
     """Return whether every line begins with the name of a host, as `pdsh` and `clush` print the output of several."""
     lines = [line for line in chunk.split(b"\n") if line.strip()]
     hosts = [match[1] for line in lines if (match := _HOST_PREFIX.match(line)) is not None]
-    return len(hosts) == len(lines) >= 2 * len(set(hosts)) > 0
+    return len(hosts) == len(lines) >= 2 * len(set(hosts)) > 0 and len(set(hosts)) <= _MOST_HOSTS
 
 
-def _by_host(chunk: bytes) -> Iterator[tuple[str | None, bytes]]:
-    """Return the lines of each host without its name; those of other hosts are left as empty lines."""
-    of_host: dict[bytes | None, list[bytes]] = {}
-    for at, line in enumerate(chunk.split(b"\n")):
+def _by_host(chunk: bytes, numbers: Sequence[int]) -> Iterator[tuple[str | None, bytes, Sequence[int]]]:
+    """Return the lines of each host without its name, with their numbers."""
+    of_host: dict[str | None, tuple[list[bytes], list[int]]] = {}
+    for number, line in zip(numbers, chunk.split(b"\n"), strict=True):
         match = _HOST_PREFIX.match(line)
-        lines = of_host.setdefault(match[1] if match else None, [])
-        lines.extend([b""] * (at - len(lines)))
+        lines, of_lines = of_host.setdefault(match[1].decode() if match else None, ([], []))
         lines.append(line[match.end() :] if match else line)
-    yield from ((host.decode() if host else None, b"\n".join(lines)) for host, lines in of_host.items())
+        of_lines.append(number)
+    yield from ((host, b"\n".join(lines), of_lines) for host, (lines, of_lines) in of_host.items())
 
 
 def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:

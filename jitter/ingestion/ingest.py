@@ -172,6 +172,7 @@ def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publis
             publisher.refuse_file(path, error)
     report.warnings += publisher.grown
     report.warnings += coverage_notes(publisher.records)
+    report.warnings += step_numbering.describe_other_kinds(publisher.records)
     if publisher.replaced:
         report.warnings.append(
             f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"

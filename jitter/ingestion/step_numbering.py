@@ -1,7 +1,7 @@
 """Step numbers for recordings without markers: equal on all ranks, and consistent with the lake."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.schema import HOST
+from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
+from jitter.ingestion.names import INFERENCE
 from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
 from jitter.lake.parquet import read_host, read_rank_step, write_host
-from jitter.lake.records import RankStepRecord, SourceRecord
+from jitter.lake.records import TRAIN, RankStepRecord, SourceRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
@@ -56,6 +58,30 @@ def refuse_fewer(
         for outcome in outcomes
         if kinds.index(_kind(outcome)) < kinds.index(kept)
     ]
+
+
+def describe_other_kinds(records: Iterable[SourceRecord]) -> list[str]:
+    """Return a note where ranks mark steps of one number as inference and as training, which only some ranks count."""
+    first_of_kind: dict[StepKey, dict[str, int]] = defaultdict(dict)
+    for record in records:
+        for step in record.steps if record.rank is not None else ():
+            first_of_kind[step.key].setdefault(step.kind, record.rank or 0)
+    for key in sorted(first_of_kind, key=lambda key: key.order):
+        ranks = first_of_kind[key]
+        inference, training = (
+            next(((kind, rank) for kind, rank in ranks.items() if kind in kinds), None)
+            for kinds in (INFERENCE, _TRAINING)
+        )
+        if inference and training:
+            return [
+                f"{key} is of kind {inference[0]} on rank {inference[1]}, and of kind {training[0]} on rank "
+                f"{training[1]}: these ranks mark other ranges, so that steps of one number may not belong together; "
+                "mark the same ranges on all ranks"
+            ]
+    return []
+
+
+_TRAINING: Final = frozenset((TRAIN, "update", "score"))
 
 
 def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> RankRepetition | None:

@@ -136,6 +136,19 @@ def test_turns_give_equal_numbers_on_ranks_that_began_later(tmp_path):
     ]
 
 
+def test_ranks_that_mark_other_kinds_are_told(tmp_path):
+    for rank, kinds in enumerate((("rollout", "update"), ("update",))):
+        rows = []
+        for number in range(3, 7):
+            for kind in kinds:
+                rows.append(step(ts=1_000.0 + 100 * len(rows), dur=90.0, name=f"{kind} {number}"))
+                rows.append(call("cudaLaunchKernel", rows[-1]["ts"] + 1, 4.0, correlation=len(rows)))
+                rows.append(kernel(kind, rows[-1]["ts"] + 10, 15.0, pid=rank, correlation=len(rows) - 1))
+        write(tmp_path / f"rank{rank}.json", rows, before={"distributedInfo": {"rank": rank, "world_size": 2}})
+    (told,) = [line for line in jitter.ingest(tmp_path, tmp_path / "lake").warnings if "of kind" in line]
+    assert told.startswith("step 6 is of kind rollout on rank 0, and of kind train on rank 1: ")
+
+
 @pytest.mark.parametrize("every", [2, 4])
 def test_a_generation_now_and_then_is_no_step_of_training(tmp_path, every):
     rows = []

@@ -239,7 +239,8 @@ def number_turns(numbered: Sequence[Marker], plain: Iterable[Marker]) -> StepRan
 
     `numbered` are markers with a number, `plain` ranges that a word such as `rollout` names. Each range is a step.
     Where all turns have the same kinds, the number of a turn gives the numbers of its steps: they are equal on ranks
-    that began to record in different turns. Else the steps are numbered in order from 0.
+    that began to record in different turns. Else the ranges with a number are the steps, unless kinds count apart
+    (`prefill 1`, `decode 1`): then all are numbered in order from 0.
     """
     threads = _by_thread(numbered)
     if not threads or any(marker.epoch is not None for marker in numbered):
@@ -255,8 +256,8 @@ def number_turns(numbered: Sequence[Marker], plain: Iterable[Marker]) -> StepRan
     if len(kinds) < 2 or not kinds & INFERENCE or not (beside or recurs):
         return None
     numbers = _numbers_by_turn(outermost, counted)
-    if numbers is None and not recurs and beside < len(chosen) - 1:
-        return None  # a generation now and then, beside training steps
+    if numbers is None and not recurs:
+        return None  # generations now and then: numbers in order would differ between ranks, where those stated do not
     shown = ", ".join(f"'{kind}'" for kind in sorted({marker.kind for marker in outermost}))
     said = f"the markers {shown} take turns: {format_count(len(outermost), 'step')} numbered in order from "
     numbers = numbers or list(range(len(outermost)))

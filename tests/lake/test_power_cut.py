@@ -200,7 +200,10 @@ def lake(recordings: Path, tmp_path: Path) -> Path:
 @fuzz
 @pytest.mark.parametrize(
     ("is_old", "part", "damage"),
-    some_of(product([False, True], ["kernels", "host"], ["missing", "empty", "zeroed", "torn", "short"]), 3),
+    [
+        *some_of(product([False, True], ["kernels", "host"], ["missing", "empty", "zeroed", "torn", "short"]), 3),
+        (False, "kernels", "longer"),  # and begins and ends as it should
+    ],
 )
 def test_what_a_record_names_and_is_not_there_is_read_again(
     recordings: Path, lake: Path, damage: str, part: str, is_old: bool
@@ -211,7 +214,13 @@ def test_what_a_record_names_and_is_not_there_is_read_again(
     whole = primary(lake)
     path = sorted((lake / part).rglob("*.parquet"))[1]
     old = path.read_bytes()
-    new = {"empty": b"", "zeroed": bytes(len(old)), "torn": old[:90] + bytes(len(old) - 90), "short": old[:90]}
+    new = {
+        "empty": b"",
+        "zeroed": bytes(len(old)),
+        "torn": old[:90] + bytes(len(old) - 90),
+        "short": old[:90],
+        "longer": old + old,
+    }
     path.unlink()
     if damage != "missing":
         path.write_bytes(new[damage])

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bokeh.models import Legend
+from bokeh.core.serialization import Deserializer
+from bokeh.models import GridPlot, Legend
 
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import ClassShares, KernelLocation, StepAnswer, WhatIf
@@ -24,6 +25,7 @@ from jitter.report.figures.kernels import (
     map_columns,
     view_columns,
 )
+from jitter.report.figures.models import Model, as_bokeh
 from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.json_report import render_json
 from jitter.report.notebook import Figures
@@ -216,6 +218,14 @@ def test_bars_of_a_step_add_up_to_its_loss(page, lake):
         assert sum(steps[part][at] for part in (*classes, "rest")) == pytest.approx(step.loss_ns)
         ends = [steps[f"{part}_to"][at] for part in (*classes, "rest")]
         assert max(ends) == pytest.approx(sum(max(steps[part][at], 0) for part in (*classes, "rest")))
+
+
+def test_bokeh_knows_every_model_and_attribute(page, caplog):
+    roots = Deserializer().decode(item(page)["document"]["roots"])
+    assert {type(root) for root in roots} == {GridPlot}
+    assert not caplog.text
+    as_bokeh(Model("GridPlot", toolbar_place="above"))
+    assert "toolbar_place" in caplog.text  # Bokeh would have warned
 
 
 def test_every_figure_is_there(page):

@@ -1,7 +1,7 @@
 """Models of Bokeh as its documents in JSON hold them: a page is written without Bokeh's Python classes.
 
 To load them takes longer than to analyze a small run. BokehJS draws the JSON; `as_bokeh` makes Python objects of it,
-which checks every attribute.
+which checks every value.
 """
 
 import base64
@@ -153,7 +153,7 @@ def _encode_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 def as_bokeh(drawn: Model) -> "GridPlot":
-    """Return figures as an object for `bokeh.plotting.show`. Raises `ValueError` for what Bokeh does not know."""
+    """Return figures as an object for `bokeh.plotting.show`. Raises `ValueError` for a value that Bokeh refuses."""
     from bokeh.core.serialization import Deserializer
     from bokeh.models import GridPlot
 

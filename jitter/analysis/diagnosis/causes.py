@@ -194,6 +194,14 @@ class Judgement(NamedTuple):
     cause: Cause
     certainty: CauseCertainty
     sentences: tuple[str, ...] = ()
+    advice: str = ""
+    """What the rule advises, like `CauseInfo.advice`; empty: what the cause does."""
+    remedy: str = ""
+    """What would help by the rule, like `CauseInfo.remedy`; empty: what helps against the cause."""
+
+    def after(self, *sentences: str) -> "Judgement":
+        """Return the judgement with other evidence before its own."""
+        return self._replace(sentences=(*sentences, *self.sentences))
 
 
 class Match(NamedTuple):
@@ -214,6 +222,10 @@ class Rule(NamedTuple):
     match: Callable[["Evidence", Any], Match | None]
     """Returns None if the rule is not true of an `Outlier`, or, of transfers, of a `Finding`."""
     words: str = ""
+    advice: str = ""
+    """Behaviour of a rank and where to look, where the rule tells more than the cause."""
+    remedy: str = ""
+    """What would help, where the rule tells more than the cause."""
 
 
 def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
@@ -223,7 +235,8 @@ def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
         match = rule.match(evidence, late) if finding.part in rule.parts else None
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
-            return Judgement(rule.cause, rule.certainty, sentences)
+            advice, remedy = rule.advice.format(**match.values), rule.remedy
+            return Judgement(rule.cause, rule.certainty, sentences, advice, remedy)
     return Judgement("none", "unknown")
 
 
@@ -273,10 +286,17 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
         "operations": format_count(work.differing, "operation"),
         "where": where,
         "extra": f", {work.extra} of which {they} do not have" if work.extra else "",
+        "they": they,
     }
-    other = evidence.other_kernels(late)
-    other_kernels = () if other is None else (f"{RUNS_OTHER_KERNEL}{other[0]} where {they} run {other[1]}",)
-    return Match(values, (*other_kernels, *evidence.marker_numbers(late)))
+    return Match(values, evidence.marker_numbers(late))
+
+
+def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
+    match, kernels = _different_work(evidence, late), evidence.other_kernels(late)
+    if match is None or kernels is None:
+        return None
+    values = {**match.values, "own": kernels[0], "usual": kernels[1]}
+    return Match(values, (_RUNS.format(**values), *match.more))
 
 
 def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -347,11 +367,11 @@ _CPU: Final = (TimePart.CPU,)
 _HOST: Final = (TimePart.START, TimePart.CPU)
 _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
-STALLED_LOADING: Final = "the input pipeline stalled"
-WAITS_FOR_UNRECORDED: Final = "ranks were not recorded: part of this time may be waiting for them"
-RUNS_OTHER_KERNEL: Final = "it runs "
-USUAL_LOADING: Final = "they do not explain the late start"
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
+_OTHER_WORK: Final = (
+    "{share} of the excess GPU time is in {operations} with another kernel name or launch shape than {where}{extra}"
+)
+_RUNS: Final = "it runs {own} where {they} run {usual}"
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
 )
@@ -363,8 +383,10 @@ RULES: Final = (
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
     Rule("late_start", _START, "certain", _side_work),
-    Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: {STALLED_LOADING}"),
-    Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: {USUAL_LOADING}"),
+    Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
+         "starts its steps late: check the data loading", "more loader workers or prefetching"),
+    Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",
+         "starts its steps late: check the host"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     Rule("cpu_launch", _CPU, "certain", _side_work),
     Rule("cpu_launch", _CPU, "unknown",
@@ -376,9 +398,10 @@ RULES: Final = (
          "its launches are late; the ranks share no collective in these steps"),
     Rule("cpu_launch", _CPU, "likely", _otherwise,
          "its launches are late, but slower ranks mask them: the job did not wait for them"),
-    Rule("workload_imbalance", _GPU, "certain", _different_work,
-         "{share} of the excess GPU time is in {operations} with another kernel name or launch shape than "
-         "{where}{extra}"),
+    Rule("workload_imbalance", _GPU, "certain", _other_kernel, _OTHER_WORK,
+         f"{_RUNS.removeprefix('it ')}: check what chose the kernel (autotuning and its cache, library versions), then "
+         "the sizes of its inputs"),
+    Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK),
     Rule("workload_imbalance", _GPU, "certain", _stated_work),
     Rule("slow_copies", _GPU, "likely", _slow_copies,
          "{share} of the excess GPU time is in copies between host and GPU"),

@@ -78,7 +78,7 @@ def make_culprit(
         host=location.host if group.group.scope in ("rank", "host") else None,
         device=location.device if group.group.scope in ("rank", "device") else None,
         cause=group.cause,
-        cause_certainty=group.cause_certainty,
+        cause_certainty=group.judgement.certainty,
         confidence="low" if is_unknown else judge_confidence(group, evidence),
         seen=Seen(len(steps), _count_recorded(group, evidence)),
         recurs=recurrence.answer,
@@ -92,7 +92,7 @@ def make_culprit(
         kernel_index=_kernel_range(losses, late, evidence),
         evidence=(
             describe_excess(group, evidence),
-            *group.evidence,
+            *group.judgement.sentences,
             *((_UNKNOWN_GAIN,) if is_unknown else ()),
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
@@ -102,6 +102,8 @@ def make_culprit(
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
         gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
         has_unknown_gain=is_unknown,
+        advice=group.judgement.advice,
+        remedy=group.judgement.remedy,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
 

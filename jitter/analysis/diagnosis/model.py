@@ -261,6 +261,12 @@ class Culprit:
 
     has_unknown_gain: bool = False
     """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
+    holds_waits: bool = False
+    """Whether its transfers may hold waits for ranks of the job that were not recorded."""
+    advice: str = ""
+    """What the evidence advises, as the end of a sentence that begins with the culprit; empty: what its cause does."""
+    remedy: str = ""
+    """What would help by the evidence, as a subject; empty: what helps against its cause."""
     facts: tuple[Fact, ...] = ()
     """What logs state of its ranks and its cause, the most specific first."""
 

@@ -5,13 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from jitter.analysis.diagnosis.causes import (
-    CAUSES,
-    RUNS_OTHER_KERNEL,
-    STALLED_LOADING,
-    USUAL_LOADING,
-    WAITS_FOR_UNRECORDED,
-)
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
@@ -192,7 +186,7 @@ def _alone(culprit: Culprit) -> str:
 def name_cause(culprit: Culprit) -> str:
     """Return the cause in words: as the logs state it, where they make it certain."""
     stated = (fact.reason for fact in culprit.facts if fact.certainty == "certain" and fact.reason)
-    return next(stated, CAUSES[culprit.cause].words + (" or waits for unrecorded ranks" if may_wait(culprit) else ""))
+    return next(stated, CAUSES[culprit.cause].words + (" or waits for unrecorded ranks" if culprit.holds_waits else ""))
 
 
 def name_side(words: str, side: str | None) -> str:
@@ -214,36 +208,9 @@ def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
         return "holds up the recorded ranks: record the ranks that are missing, and check the network"
     info = CAUSES[culprit.cause]
-    if may_wait(culprit):
+    if culprit.holds_waits:
         return f"{info.job_advice.partition(':')[0]}: record the ranks that are missing, they may be late"
-    if culprit.scope == "job":
-        return info.job_advice
-    return _advise_by_evidence(culprit) or info.advice
-
-
-def _advise_by_evidence(culprit: Culprit) -> str | None:
-    """Return what to check where the evidence tells more than the cause."""
-    if is_stalled_loading(culprit):
-        return "starts its steps late: check the data loading"
-    if culprit.cause == "late_start" and any(line.endswith(USUAL_LOADING) for line in culprit.evidence):
-        return "starts its steps late: check the host"
-    other = next((line for line in culprit.evidence if line.startswith(RUNS_OTHER_KERNEL)), None)
-    if culprit.cause == "workload_imbalance" and other is not None:
-        return (
-            f"{other.removeprefix('it ')}: check what chose the kernel (autotuning and its cache, library versions), "
-            "then the sizes of its inputs"
-        )
-    return None
-
-
-def may_wait(culprit: Culprit) -> bool:
-    """Return whether the culprit is communication that may hold waits for ranks without a recording."""
-    return WAITS_FOR_UNRECORDED in culprit.evidence
-
-
-def is_stalled_loading(culprit: Culprit) -> bool:
-    """Return whether the culprit starts late because its data loading stalled."""
-    return culprit.cause == "late_start" and any(line.endswith(STALLED_LOADING) for line in culprit.evidence)
+    return info.job_advice if culprit.scope == "job" else culprit.advice or info.advice
 
 
 def write_advice(culprit: Culprit) -> str:

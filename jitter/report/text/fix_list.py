@@ -26,7 +26,6 @@ from jitter.analysis.diagnosis.verdict import (
     describe_recurrence,
     describe_seen,
     describe_unverified_network,
-    is_stalled_loading,
     name_cause,
     name_culprit,
     name_side,
@@ -169,9 +168,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
     A finding of low confidence is a lead: its remedy "might" help.
     """
-    remedy = CAUSES[culprit.cause].remedy
-    if is_stalled_loading(culprit):
-        remedy = "more loader workers or prefetching"
+    remedy = culprit.remedy or CAUSES[culprit.cause].remedy
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = diagnosis.counted_steps
     saved_ns = culprit.loss_ns if culprit.is_hidden else culprit.gain_ns

@@ -1,5 +1,6 @@
 """The registry of causes is complete: names, entries, rules and simulated faults."""
 
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, find_cause
+from jitter.analysis.diagnosis.evidence.facts import DataLoadingTimes
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate.faults import FAULT_KINDS
@@ -53,7 +55,7 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
     def found(*rules: Rule) -> tuple[str, str, tuple[str, ...]]:
         monkeypatch.setattr("jitter.analysis.diagnosis.causes.RULES", rules)
         late = of_one_rank(Outlier(0, 0, TimePart.GPU, (0,), 1.0, 9.0))
-        return find_cause(None, late)  # type: ignore[arg-type]
+        return find_cause(None, late)[:3]  # type: ignore[arg-type]
 
     two, three = Match({"size": "2"}), Match({"size": "3"}, ("more",))
     of_cpu = rule("cpu_launch", two, TimePart.CPU)
@@ -63,3 +65,25 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
         ("3 units", "more"),
     )
     assert found(of_cpu, rule("gpu_time", None)) == ("none", "unknown", ())
+
+
+LATE_START = of_one_rank(Outlier(0, 0, TimePart.START, (0,), 8.0, 9.0))
+
+
+@pytest.mark.parametrize(
+    ("loading", "advised", "remedy"),
+    [
+        (DataLoadingTimes(9.0, 1.0), "check the data loading", "more loader workers or prefetching"),
+        (DataLoadingTimes(2.0, 1.0), "check the host", ""),
+        (None, "", ""),
+    ],
+)
+def test_the_rule_that_decides_says_what_to_do(loading: DataLoadingTimes | None, advised: str, remedy: str):
+    """Its data loading explains 8 of the 8 ns that the rank starts late, or 1, or was not recorded."""
+    evidence = SimpleNamespace(
+        after_launches=SimpleNamespace(share=lambda *at: 0.0),
+        side_work=lambda late: (),
+        data_loading=lambda late: loading,
+    )
+    found = find_cause(evidence, LATE_START)  # type: ignore[arg-type]
+    assert (found.cause, found.advice.rpartition(": ")[2], found.remedy) == ("late_start", advised, remedy)

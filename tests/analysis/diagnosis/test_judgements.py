@@ -9,6 +9,7 @@ import pytest
 
 from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.diagnosis.causes import Judgement
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -154,7 +155,7 @@ def judge(
         pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),
     )
     late = of_one_rank(Outlier(0, 1, part, (0,), 1e6, sigmas, chance))
-    found = FindingGroup((late,), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
+    found = FindingGroup((late,), RankGroup("rank", (1,)), Judgement("gpu_compute", "likely"))
     return judge_confidence(found, evidence)
 
 

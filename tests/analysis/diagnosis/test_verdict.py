@@ -385,14 +385,12 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     assert "By the logs" not in add_log_evidence(diagnosis(culprit(1), culprit(3)), logs).verdict
 
 
-def test_the_advice_on_a_late_start_is_that_of_its_evidence():
-    stalled = culprit(cause="late_start", evidence=("its ranges take 3 ms: the input pipeline stalled",))
-    usual = culprit(cause="late_start", evidence=("its ranges take 1 µs: they do not explain the late start",))
-    unknown = culprit(cause="late_start", evidence=("no data-loading range was recorded",))
-    advice = [
-        diagnosis(one).verdict.partition(": check ")[2].partition(" (seen")[0] for one in (stalled, usual, unknown)
-    ]
-    assert advice == ["the data loading", "the host", "the data loading and the host"]
+def test_the_advice_on_one_rank_is_that_of_its_evidence():
+    """Of all ranks of the job it is the cause's, as their evidence is that of the worst one."""
+    found = {"cause": "late_start", "advice": "starts its steps late: check the data loading"}
+    cases = (culprit(**found), culprit(cause="late_start"), culprit(scope="job", **found))
+    advice = [diagnosis(one).verdict.partition(": check ")[2].partition(" (seen")[0] for one in cases]
+    assert advice == ["the data loading", "the data loading and the host", "the data loading and the hosts"]
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():

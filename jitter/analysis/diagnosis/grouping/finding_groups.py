@@ -13,16 +13,16 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, group_late_ranks
-from jitter.analysis.diagnosis.model import Cause, CauseCertainty
+from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
 from jitter.lake.rank_places import assign_nodes
 
-STAGE_KINDS: Final[Mapping[FindingKind, tuple[Cause, CauseCertainty]]] = {
-    "unequal_stages": ("unequal_stages", "likely"),
-    "slow_stage": ("gpu_time", "unknown"),
+STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
+    "unequal_stages": Judgement("unequal_stages", "likely"),
+    "slow_stage": Judgement("gpu_time", "unknown"),
 }
 """The causes of findings that compare pipeline stages."""
 
@@ -33,11 +33,14 @@ class FindingGroup:
 
     candidates: tuple[Finding, ...]
     group: RankGroup
-    cause: Cause
-    cause_certainty: CauseCertainty
-    evidence: tuple[str, ...]
+    judgement: Judgement
     is_lead: bool = False
     """Whether it rests on the account of the loss alone, without a test of significance."""
+
+    @property
+    def cause(self) -> Cause:
+        """What the rules say that it has."""
+        return self.judgement.cause
 
     @property
     def known_gain_ns(self) -> float | None:
@@ -151,9 +154,8 @@ def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[Findin
         for group in group_late_ranks(by_rank, evidence.locations, masked):
             chosen = [by_rank[rank] for rank in group.ranks]
             worst = max(chosen, key=lambda late: late.excess_ns)
-            cause, certainty, sentences = worst.judgement
             candidates = tuple(one for late in chosen for one in late.candidates)
-            groups.append(FindingGroup(candidates, group, cause, certainty, (*_describe_place(group), *sentences)))
+            groups.append(FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group))))
     return groups
 
 
@@ -184,15 +186,15 @@ def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[Findi
 def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
     if job.kind in STAGE_KINDS:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
-        return FindingGroup((job,), group, *STAGE_KINDS[job.kind], job.evidence)
-    cause, certainty, sentences = find_cause(evidence, job)
+        return FindingGroup((job,), group, STAGE_KINDS[job.kind].after(*job.evidence))
+    judgement = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps"):
-        return FindingGroup((job,), RankGroup("job", job.ranks), cause, certainty, (*job.evidence, *sentences))
+        return FindingGroup((job,), RankGroup("job", job.ranks), judgement.after(*job.evidence))
     places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)
     shared = _describe_place(group) or _describe_whole_hosts(job.ranks, evidence)
-    return FindingGroup((job,), group, cause, certainty, (*job.evidence, *shared, *sentences))
+    return FindingGroup((job,), group, judgement.after(*job.evidence, *shared))
 
 
 def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str, ...]:
@@ -211,7 +213,7 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
             links.append(LateRank(slow.ranks[0], (slow,), find_cause(evidence, slow)))
         else:
-            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), *find_cause(evidence, slow)))
+            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), find_cause(evidence, slow)))
     return groups + _group_ranks(links, evidence)
 
 
@@ -308,10 +310,9 @@ def _one_rank(
         share = format_percent(gain / float(np.nansum(analysis.account.loss_ns[~np.isnan(analysis.measured.step_ns)])))
         why = f"what it takes longer in {format_count(len(late), 'step')} is {share} of the loss"
     location = evidence.locations[rank]
-    cause, certainty, sentences = find_cause(evidence, candidate)
     group = RankGroup("rank", (rank,), location.host, location.device)
     arrivals = () if is_stall else _describe_arrivals(evidence, rank)
-    return FindingGroup((candidate,), group, cause, certainty, (why, *arrivals, *sentences), is_lead=True)
+    return FindingGroup((candidate,), group, find_cause(evidence, candidate).after(why, *arrivals), is_lead=True)
 
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
@@ -362,4 +363,4 @@ def _every_rank(
     why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
     cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
     group = RankGroup("job", tuple(others))
-    return FindingGroup((candidate,), group, cause, "likely", (why,), is_lead=True)
+    return FindingGroup((candidate,), group, Judgement(cause, "likely", (why,)), is_lead=True)

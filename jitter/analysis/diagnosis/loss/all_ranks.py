@@ -14,7 +14,6 @@ import numpy as np
 from jitter.analysis.alignment.program import Operation
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.causes import WAITS_FOR_UNRECORDED
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
@@ -39,6 +38,8 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.efficiency
+
+_HOLDS_WAITS: Final = "ranks were not recorded: part of this time may be waiting for them"
 
 _VERSION: Final = re.compile(r"_v\d+$")
 
@@ -142,12 +143,13 @@ def find_losses_of_all_ranks(
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
                     *((bound.sentence,) if bound is not None and has_reach else ()),
-                    *((WAITS_FOR_UNRECORDED,) if holds_waits else ()),
+                    *((_HOLDS_WAITS,) if holds_waits else ()),
                     *_describe(loss, measured, masks.host_copies),
                 ),
                 look_at=None,
                 is_beyond_loss=True,
                 is_part_of_job=loss.team is not None,
+                holds_waits=holds_waits,
             )
         )
     return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))

@@ -7,6 +7,7 @@ alone has, are few names. A replay in which the stage is shorter by that says wh
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -117,8 +118,9 @@ def find_unequal_stages(
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
         pace = stage.pace(others)
         is_slow = pace - 1 >= THRESHOLDS.main_share * share
-        repaired = usual / (usual - excess)
-        balanced = Scenario(paces={rank: (repaired, frozenset(every)) for rank in stage.ranks})
+        longer = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess * len(every), sigmas, chance)
+        members = [replace(longer, rank=rank, pace=usual / (usual - excess)) for rank in stage.ranks]
+        balanced = join_outliers("unequal_stages", members).repair
         hidden = [outlier for outlier in late if outlier.part is TimePart.GPU and outlier.rank not in stage.ranks]
         mended = together(of_one_rank(outlier).repair for outlier in hidden)
         gain, mended_ns, both_ns = gains([balanced, mended, together([balanced, mended])])
@@ -140,9 +142,6 @@ def find_unequal_stages(
             if is_slow
             else "kernels of the same names take as long there as on other stages: it has more of them"
         )
-        members = [
-            Outlier(stage.team, rank, TimePart.GPU, every, excess * len(every), sigmas, chance) for rank in stage.ranks
-        ]
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
         findings.append(join_outliers(kind, members, sentence, why, *held_up, are_late_together=True, gain_ns=gain))
     return findings

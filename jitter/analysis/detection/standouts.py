@@ -50,7 +50,9 @@ class Outlier:
     is_of_all_ranks: bool = False
     """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
     pace: float | None = None
-    """Ratio of its kernels' time to the time expected from their launch sizes; None: it stands out by plain time."""
+    """Ratio of its kernels' time to the time expected from their launch sizes, or from the other pipeline stages; None:
+    it stands out by plain time.
+    """
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
     split = split_loss(map(evidence.losses, counted), loss.ns, time_ns or None)
     conclusion, limits = conclude(evidence, loss, steps, culprits)
-    # findings beyond the loss may overlap: the largest counts
-    beyond = max(
-        (culprit.gain_ns for culprit in culprits if culprit.is_beyond_loss and culprit.rung != "network"), default=0
-    )
-    what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
+    what_if = WhatIf(_price_together(evidence, groups, beside, all_gain, loss), loss.ns)
     return Diagnosis(
         loss=loss,
         steps=steps,
@@ -84,6 +80,26 @@ def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:
     if loss_ns is None or total <= loss_ns:
         return counted
     return [share * max(loss_ns, 0) / total for share in counted]
+
+
+def _price_together(
+    evidence: Evidence,
+    groups: Sequence[FindingGroup],
+    beside: Sequence[FindingGroup],
+    all_gain_ns: float,
+    loss: Loss,
+) -> int:
+    """Return what fixing the `groups`, which save `all_gain_ns`, saves with the findings beside the loss, ns.
+
+    Longer pipeline stages and the ranks that they hide are priced in one replay. Of what no replay tells, as slow
+    steps and a slow majority of the ranks may overlap, the largest counts; a network's benchmark is a rung of its own.
+    """
+    stages = [group for group in beside if group.is_of_stages]
+    others = [group.known_gain_ns or 0.0 for group in beside if group.parts and not group.is_of_stages]
+    saved_ns: float = cap_gain(all_gain_ns, loss.ns)
+    if stages:
+        (saved_ns,) = evidence.analysis.gains([together(group.scenario for group in (*groups, *stages))])
+    return round(max(saved_ns, 0.0) + max(others, default=0.0))
 
 
 def _gain_ranges(

@@ -29,7 +29,8 @@ class Scenario:
     transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     """(collective, group) to steps."""
     paces: Mapping[int, tuple[float, frozenset[int]]] = field(default_factory=dict)
-    """Rank to the factor by which its kernels take too long, and the steps in which their times are divided by it."""
+    """Rank to the factor by which its kernels take too long, and the steps in which their times, or those of the
+    baseline where they are repaired too, are divided by it."""
     everything: bool = False
     """Whether all self times and transfers are at the baseline."""
 
@@ -124,11 +125,14 @@ class ScenarioReplay:
         change = Change(
             repaired, transfer, possible_waits(step, transfer, self._usual[step.number]), float(self._saved[at])
         )
-        paced = self._with_paces(scenario, step)
+        paced = self._with_paces(scenario, step, baseline, repaired)
         return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at]).end
 
-    def _with_paces(self, scenario: Scenario, step: RecordedStep) -> RecordedStep:
-        """Return the step with the GPU times of ranks that run at another pace in this scenario."""
+    def _with_paces(self, scenario: Scenario, step: RecordedStep, baseline: SelfTimes, repaired: Bools) -> RecordedStep:
+        """Return the step with the GPU times of ranks that run at another pace in this scenario.
+
+        They need no repair any more: `repaired` is changed.
+        """
         job, numbers = self._run.job, self._run.number_of
         changed = {
             numbers[rank]: pace
@@ -137,11 +141,16 @@ class ScenarioReplay:
         }
         if not changed:
             return step
-        gpu = step.own.gpu.copy()
+        delay, gpu = step.own.delay.copy(), step.own.gpu.copy()
         for number, pace in changed.items():
             first, team = int(step.times.row[number]), int(step.times.team[number])
-            gpu[first : first + int(job.first[team + 1] - job.first[team])] /= pace
-        return replace(step, own=step.own._replace(gpu=gpu))
+            of_team = slice(int(job.first[team]), int(job.first[team + 1]))
+            cells = slice(first, first + of_team.stop - of_team.start)
+            if repaired[GPU, number]:
+                delay[cells], gpu[cells] = baseline.delay[of_team], baseline.gpu[of_team]
+                repaired[GPU, number] = False
+            gpu[cells] /= pace
+        return replace(step, own=step.own._replace(delay=delay, gpu=gpu))
 
     def _to_compute(self, step: RecordedStep) -> Ints:
         """Find the scenarios that repair something in this step, or have not come back to what was recorded."""

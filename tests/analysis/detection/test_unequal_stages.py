@@ -39,12 +39,22 @@ def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
 
 def test_a_slow_gpu_that_a_longer_stage_hides_is_told_with_what_both_save(tmp_path):
     job = LayoutJob(3, shape="pipeline", stage_layers=(2, 2, 2.8, 2), slow=(1, 1.3))
-    found = next(one for one in ingest_job(job, tmp_path).diagnose().culprits if one.cause == "unequal_stages")
+    diagnosis = ingest_job(job, tmp_path).diagnose()
+    found = next(one for one in diagnosis.culprits if one.cause == "unequal_stages")
     balanced_ns, both_ns = true_cost_ns(job, replace(job, stage_layers=(2, 2, 2, 2))), true_cost_ns(job, job.healthy())
     assert both_ns > 1.5 * balanced_ns
     assert found.gain_ns == pytest.approx(balanced_ns, rel=0.1)
     (told,) = [line for line in found.evidence if line.startswith("until rank 1 is as fast as the other ranks")]
     assert float(told.split()[-2]) == pytest.approx(both_ns / 1e6, rel=0.1)
+    assert f"fixing all findings would save about {told.split()[-2]} ms" in diagnosis.verdict
+
+
+def test_a_slow_gpu_of_the_longer_stage_and_that_stage_are_priced_together(tmp_path):
+    """Once its GPU is as fast as the other one of its stage, the rank still has the stage's layers, and the reverse."""
+    job = LayoutJob(3, shape="pipeline", stage_layers=(2, 2, 2.8, 2), slow=(5, 1.3))
+    diagnosis = ingest_job(job, tmp_path).diagnose()
+    assert {(one.cause, one.ranks) for one in diagnosis.culprits} == {("unequal_stages", (4, 5)), ("gpu_compute", (5,))}
+    assert diagnosis.what_if.culprits_repaired_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.05)
 
 
 def test_a_slow_gpu_that_is_a_stage_by_itself_may_have_more_work(tmp_path):

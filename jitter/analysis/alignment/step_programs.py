@@ -12,9 +12,9 @@ def number_programs(kernels: Floats) -> Ints:
     """Return, (steps,), the number of each step's program; 0 is the commonest one.
 
     How many kernels each rank runs tells a program: their names and order vary with what autotuning and threads do. A
-    program is one of at least `min_repeats` steps that comes back after another, and of which most ranks run another
-    number of kernels. Any other step, as one in which a single rank differs, has the program that it shares with most
-    ranks, else the commonest one.
+    program is one that comes back after another, and of which most ranks run another number of kernels. In one of two
+    steps, which may agree by where their inferred borders lie, that number is by far another. Any other step, as one in
+    which a single rank differs, has the program that it shares with most ranks, else the commonest one.
 
     Args:
         kernels: (steps, ranks) each rank's kernels, NaN where it lacks the step.
@@ -32,7 +32,9 @@ def number_programs(kernels: Floats) -> Ints:
     numbers = np.where(shares.max(axis=0) >= THRESHOLDS.main_share, shares.argmax(axis=0), 0)
     begins = numbers[np.append(True, np.diff(numbers) != 0)]
     stretches = np.bincount(begins, minlength=len(usual))
-    is_rare = (stretches < 2) | (np.bincount(numbers, minlength=len(usual)) < THRESHOLDS.min_repeats)
+    ratio = np.array([np.nanmedian(row / usual[0]) for row in usual])
+    is_near = np.abs(ratio - 1) <= THRESHOLDS.tolerance_share
+    is_rare = (stretches < 2) | is_near & (np.bincount(numbers, minlength=len(usual)) < THRESHOLDS.min_repeats)
     numbers[is_rare[numbers]] = 0
     sizes = np.bincount(numbers, minlength=len(usual))
     place: Ints = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")[numbers]

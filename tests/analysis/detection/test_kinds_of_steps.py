@@ -80,8 +80,9 @@ def test_a_program_without_a_name_is_told_by_its_kernels(tmp_path: Path):
     assert any("Steps 0,7,14,21 run another program (30 kernels" in note for note in found.notes)
 
 
-def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path):
-    assert ingested(tmp_path, ServingJob(engine="profiler", slow_rank=None)).diagnose().culprits == ()
+@pytest.mark.parametrize("kinds", [ServingJob().kinds, (*("decode",) * 5, "prefill", *("decode",) * 4) * 2])
+def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path, kinds: tuple[str, ...]):
+    assert ingested(tmp_path, ServingJob(kinds, engine="profiler", slow_rank=None)).diagnose().culprits == ()
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,11 @@ def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path):
     [
         ([5, 5, 5, 9] * 3, [0, 0, 0, 1] * 3),
         ([5, 9] * 6, [0, 1] * 6),
+        ([5, 5, 5, 9] * 2, [0, 0, 0, 1] * 2),  # as two evaluations do
         ([9, 9, 5, 5, 5, 5], [0] * 6),  # a warm-up does not come back
         ([5, 5, 9, 5, 5, 5], [0] * 6),  # nor does one checkpoint
         ([5, 6, 7, 8, 9, 5, 6, 7, 8, 9], [0] * 10),  # too many of them are none
-        ([5, 5, 5, 4, 6] * 2, [0] * 10),  # nor are two steps of one, where inferred borders of steps lie elsewhere
+        ([50, 50, 50, 48, 52] * 2, [0] * 10),  # nor are two steps of one, about as long, by where borders lie
     ],
 )
 def test_programs_are_those_that_come_back(kernels: list[int], programs: list[int]):

@@ -1,6 +1,7 @@
 """A simulated serving job: tensor-parallel ranks that prefill and decode, as PyTorch traces with known truth."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ from tests.support.kineto_traces import Row, call, kernel, step, write
 
 LAYERS = 6
 RANKS = 4
-_KERNELS = {
+Kernels = Mapping[str, tuple[tuple[str, float], ...]]
+KERNELS: Kernels = {
     "decode": (("rms_norm", 12.0), ("gemv_skinny", 40.0), ("paged_attention", 30.0)),
     "prefill": (("rms_norm", 90.0), ("rope", 30.0), ("gemm_128x256", 1400.0), ("flash_attention", 700.0)),
 }
@@ -46,11 +48,12 @@ class ServingJob:
     noise: float = 0.005
     graphs: bool = True
     """Whether a decode step is one launch of a CUDA graph."""
+    kernels: Kernels = field(default_factory=lambda: KERNELS)
 
     @property
     def excess_us(self) -> float:
         """Return how much longer the slow rank computes in a step of the slow kind, without noise."""
-        return (self.factor - 1) * LAYERS * sum(us for _, us in _KERNELS[self.slow_kind])
+        return (self.factor - 1) * LAYERS * sum(us for _, us in self.kernels[self.slow_kind])
 
 
 def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
@@ -63,15 +66,15 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
         begin = host = gpu + 60 * (1 + 0.05 * rng.random(RANKS))
         is_graph = job.graphs and kind == "decode"
         launched: list[list[Row]] = [[] for _ in range(RANKS)]
-        names = [*(name for name, _ in _KERNELS[kind]), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]
+        names = [*(name for name, _ in job.kernels[kind]), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]
         for _ in range(LAYERS):
             for at, name in enumerate(names):
                 is_first = not launched[0]
                 correlation += not is_graph or is_first
                 if not is_graph or is_first:
                     host = host + 5
-                if at < len(_KERNELS[kind]):
-                    took = _KERNELS[kind][at][1] * (1 + job.noise * rng.standard_normal(RANKS))
+                if at < len(job.kernels[kind]):
+                    took = job.kernels[kind][at][1] * (1 + job.noise * rng.standard_normal(RANKS))
                     if job.slow_kind in (kind, "both") and job.slow_rank is not None:
                         took[job.slow_rank] *= job.factor
                     start = np.maximum(gpu + 1, host + 4)

@@ -8,35 +8,53 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 
 
-def number_programs(kernels: Floats) -> Ints:
+def number_programs(kernels: Floats, sequences: Floats) -> Ints:
     """Return, (steps,), the number of each step's program; 0 is the commonest one.
 
-    How many kernels each rank runs tells a program: their names and order vary with what autotuning and threads do. A
-    program is one that comes back after another, and of which most ranks run another number of kernels. In one of two
-    steps, which may agree by where their inferred borders lie, that number is by far another. Any other step, as one in
-    which a single rank differs, has the program that it shares with most ranks, else the commonest one.
+    How many kernels each rank runs tells a program, as their names and order may vary with what autotuning and threads
+    do; of steps with as many kernels, their sequences tell it, if these come back as they were. A program is one that
+    comes back after another, and of which most ranks run other kernels. One of two steps, which may agree by where
+    their inferred borders lie, runs by far more or fewer. Any other step, as one in which a single rank differs, has
+    the program that it shares with most ranks, else the commonest one.
 
     Args:
         kernels: (steps, ranks) each rank's kernels, NaN where it lacks the step.
+        sequences: (steps, ranks) a number for each sequence of kernels, NaN where the rank lacks the step.
 
     """
-    counts = Counter(row.tobytes() for row in kernels)
-    usual = list[Floats]()
+    numbers = _number_alike(kernels, kernels)
+    for at in [np.flatnonzero(numbers == program) for program in np.unique(numbers)]:
+        numbers[at] = numbers[at] * len(kernels) + _number_alike(sequences[at], kernels[at])
+    return _by_size(numbers)
+
+
+def _number_alike(identity: Floats, kernels: Floats) -> Ints:
+    """Return, (steps,), the program of each step by this (steps, ranks) `identity` of the ranks' work."""
+    first: dict[bytes, int] = {}
+    counts = Counter(row.tobytes() for row in identity)
+    for at, row in enumerate(identity):
+        first.setdefault(row.tobytes(), at)
+    usual = list[int]()
     for content, times in counts.most_common():
-        row = np.frombuffer(content, np.float64)
-        if times > 1 and all(_common_share(row, other) < THRESHOLDS.main_share for other in usual):
-            usual.append(row)
-    if len(usual) < 2 or len(usual) * THRESHOLDS.min_repeats > len(kernels):
-        return np.zeros(len(kernels), np.int64)
-    shares = np.array([_common_share(kernels, row) for row in usual])
+        row = identity[first[content]]
+        if times > 1 and all(_common_share(row, identity[other]) < THRESHOLDS.main_share for other in usual):
+            usual.append(first[content])
+    if len(usual) < 2 or len(usual) * THRESHOLDS.min_repeats > len(identity):
+        return np.zeros(len(identity), np.int64)
+    shares = np.array([_common_share(identity, identity[at]) for at in usual])
     numbers = np.where(shares.max(axis=0) >= THRESHOLDS.main_share, shares.argmax(axis=0), 0)
     begins = numbers[np.append(True, np.diff(numbers) != 0)]
     stretches = np.bincount(begins, minlength=len(usual))
-    ratio = np.array([np.nanmedian(row / usual[0]) for row in usual])
+    ratio = np.array([np.nanmedian(kernels[at] / kernels[usual[0]]) for at in usual])
     is_near = np.abs(ratio - 1) <= THRESHOLDS.tolerance_share
     is_rare = (stretches < 2) | is_near & (np.bincount(numbers, minlength=len(usual)) < THRESHOLDS.min_repeats)
     numbers[is_rare[numbers]] = 0
-    sizes = np.bincount(numbers, minlength=len(usual))
+    return numbers
+
+
+def _by_size(numbers: Ints) -> Ints:
+    """Return the same programs numbered from the commonest one on."""
+    _, numbers, sizes = np.unique(numbers, return_inverse=True, return_counts=True)
     place: Ints = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")[numbers]
     return place
 

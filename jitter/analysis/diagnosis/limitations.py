@@ -137,10 +137,11 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
     for program in range(1, int(steps.programs.max(initial=0)) + 1):
         numbers = np.flatnonzero(steps.programs == program)
         own, usual = (np.nanmedian(steps.kernel_counts[of]) for of in (numbers, steps.programs == 0))
+        in_most = f"{usual:.0f} in most steps" if own != usual else "other ones in most steps"
         yield (
             f"Steps {format_numbers(analysis.keys[at].step for at in numbers)} run another program ({own:.0f} kernels "
-            f"on the median rank, {usual:.0f} in most steps), as the last micro-batch of an optimizer step or an "
-            "evaluation does: each is compared with steps of its own program."
+            f"on the median rank, {in_most}), as the last micro-batch of an optimizer step or an evaluation does: each "
+            "is compared with steps of its own program."
         )
 
 

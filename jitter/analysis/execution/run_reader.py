@@ -190,6 +190,17 @@ class RunReader:
                     counts.recorded[row, column], counts.lost[row, column] = step.kernels, step.launches_without_kernel
         return counts
 
+    def kernel_sequences(self, ranks: Sequence[int]) -> Floats:
+        """Return, (steps, ranks), a number for each sequence of kernels; NaN where a rank lacks the step."""
+        numbers: dict[str, int] = {}
+        sequences = np.full((len(self.steps), len(ranks)), np.nan)
+        for row, key in enumerate(self.steps):
+            for column, rank in enumerate(ranks):
+                if rank in self._held[key]:
+                    sequence = self._held[key][rank].step.sequence
+                    sequences[row, column] = numbers.setdefault(sequence, len(numbers))
+        return sequences
+
     def host(self, key: StepKey, rank: int) -> HostEvents:
         """Host activity of the rank, from the source of this step."""
         record = self._held[key][rank].record

@@ -170,7 +170,8 @@ class RunSteps:
         """(steps,) the number of each training step's program, 0 for the commonest one; 0 of other steps."""
         numbers = np.zeros(len(self.kinds), np.int64)
         training = np.flatnonzero(np.array(self.kinds) == TRAIN)
-        numbers[training] = number_programs(self.kernel_counts[training])
+        sequences = self.lake.kernel_sequences(sorted(self.run.team_of))
+        numbers[training] = number_programs(self.kernel_counts[training], sequences[training])
         return numbers
 
     @cached_property

@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.analysis.alignment.step_programs import number_programs
-from tests.support.serving import ServingJob, write_serving
+from tests.support.serving import KERNELS, ServingJob, write_serving
 from tests.support.simulated import ingest_traces
 
 
@@ -80,6 +80,21 @@ def test_a_program_without_a_name_is_told_by_its_kernels(tmp_path: Path):
     assert any("Steps 0,7,14,21 run another program (30 kernels" in note for note in found.notes)
 
 
+AS_MANY = {**KERNELS, "prefill": KERNELS["prefill"][1:]}
+"""A prefill that runs as many kernels as a decoding step, of other names."""
+
+
+def test_a_program_with_as_many_kernels_is_told_by_their_names(tmp_path: Path):
+    job = ServingJob(engine="profiler", graphs=False, kernels=AS_MANY)
+    found = ingested(tmp_path, job).diagnose()
+    decode = [at for at, kind in enumerate(job.kinds) if kind == "decode"]
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", decode)
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(decode), rel=0.03)
+    note = "Steps 0,7,14,21 run another program (24 kernels on the median rank, other ones in most steps)"
+    assert any(note in one for one in found.notes)
+
+
 @pytest.mark.parametrize("kinds", [ServingJob().kinds, (*("decode",) * 5, "prefill", *("decode",) * 4) * 2])
 def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path, kinds: tuple[str, ...]):
     assert ingested(tmp_path, ServingJob(kinds, engine="profiler", slow_rank=None)).diagnose().culprits == ()
@@ -99,7 +114,20 @@ def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path, ki
 )
 def test_programs_are_those_that_come_back(kernels: list[int], programs: list[int]):
     of_ranks = np.array(kernels, np.float64)[:, None] + np.arange(4)  # as pipeline stages differ
-    assert number_programs(of_ranks).tolist() == programs
+    assert number_programs(of_ranks, of_ranks).tolist() == programs
+
+
+@pytest.mark.parametrize(
+    ("sequences", "programs"),
+    [
+        ([1, 1, 1, 2] * 3, [0, 0, 0, 1] * 3),  # decoding and prefilling with as many kernels
+        ([1, 1, 1, 2] * 2, [0] * 8),
+        ([1, 2, 3, 4, 5, 6, 7, 8], [0] * 8),  # the order that threads give, which does not come back
+    ],
+)
+def test_programs_with_as_many_kernels_are_sequences_that_come_back(sequences: list[int], programs: list[int]):
+    of_ranks = np.array(sequences, np.float64)[:, None] + 10 * np.arange(4)
+    assert number_programs(np.full_like(of_ranks, 7.0), of_ranks).tolist() == programs
 
 
 def test_a_rank_that_differs_alone_or_lacks_a_step_makes_no_program():
@@ -107,6 +135,6 @@ def test_a_rank_that_differs_alone_or_lacks_a_step_makes_no_program():
     kernels[3::4] = 9.0
     kernels[[1, 6, 9], 2] = 7.0
     kernels[7, 3] = kernels[10, 0] = np.nan
-    assert number_programs(kernels).tolist() == [0, 0, 0, 1] * 3
+    assert number_programs(kernels, kernels).tolist() == [0, 0, 0, 1] * 3
     kernels[3::4] = 5.0
-    assert not number_programs(kernels).any()
+    assert not number_programs(kernels, kernels).any()

@@ -37,9 +37,9 @@ def teams(
     `example` returns the operations themselves. Ranks in `cut` have no whole step, so operations that they lack tell
     nothing: each joins the team of its cohort with which it shares most operations.
     """
-    team_of = _split(
-        {rank: signature for rank, signature in usual.items() if rank not in cut}, cohort_of, kinds, example
-    )
+    whole = {rank: signature for rank, signature in usual.items() if rank not in cut}
+    cohort_of = _join_variants(whole, cohort_of, kinds, example)
+    team_of = _split(whole, cohort_of, kinds, example)
     members: dict[int, dict[int, Signature]] = {}
     for rank, team in team_of.items():
         members.setdefault(team, {})[rank] = usual[rank]
@@ -61,6 +61,34 @@ def teams(
     team_of_rest = _split(alone, cohort_of, kinds, example)
     team_of |= {rank: len(members) + team for rank, team in team_of_rest.items()}
     return dict(sorted(team_of.items()))
+
+
+def _join_variants(
+    usual: Mapping[int, Signature],
+    cohort_of: Mapping[int, int],
+    kinds: Mapping[Signature, KindCodes],
+    example: Callable[[Signature], Example],
+) -> Mapping[int, int]:
+    """Return each rank's cohort, small ones joined to a large one that does the same by kernels of other names.
+
+    Another driver, library or GPU model gives some ranks other variants of their kernels, in the same order. Where
+    about as many ranks have each, they may be two models.
+    """
+    ranks_of: dict[int, dict[int, Signature]] = {}
+    for rank, signature in usual.items():
+        ranks_of.setdefault(cohort_of[rank], {})[rank] = signature
+    joined = dict(cohort_of)
+    largest = max(ranks_of, key=lambda cohort: (len(ranks_of[cohort]), -cohort), default=0)
+    for cohort in ranks_of.keys() - {largest}:
+        own, other = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
+        is_few = len(ranks_of[cohort]) <= THRESHOLDS.main_share * len(ranks_of[largest])
+        if is_few and np.array_equal(kinds[own], kinds[other]) and _does_alike(example(own), example(other)):
+            joined |= {rank: largest for rank, of_rank in cohort_of.items() if of_rank == cohort}
+    return joined
+
+
+def _does_alike(example: Example, reference: Example) -> bool:
+    return list(example.collectives) == list(reference.collectives) and list(example.streams) == list(reference.streams)
 
 
 def _split(

@@ -1,6 +1,6 @@
 """Slow GPUs and what looks like them: steps that are graphs, slow copies, launches of some ranks alone."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,16 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str):
 class OtherAlgorithm:
     """A run of which one rank runs kernels of another name than simulated, in the place of a `Run` to be written."""
 
-    def __init__(self, run: Run, rank: int, kernels: range, name: str) -> None:
+    def __init__(self, run: Run, rank: int, kernels: Container[int | None], name: str) -> None:
+        """Name the compute kernels among those with these indices; `name` may hold the simulated one, `{}`."""
         self.job, self._run, self._rank, self._kernels, self._name = run.job, run, rank, kernels, name
 
     def ranks(self, wanted: Any = None) -> Iterator[RankRecording]:
         for recording in self._run.ranks(wanted):
-            names = [self._name if op.kernel in self._kernels else op.name for op in recording.operations]
+            names = [
+                self._name.replace("{}", op.name) if op.kernel in self._kernels and op.kind == "compute" else op.name
+                for op in recording.operations
+            ]
             chosen = [replace(op, name=name) for op, name in zip(recording.operations, names, strict=True)]
             yield replace(recording, operations=tuple(chosen)) if recording.rank == self._rank else recording
 
@@ -84,6 +88,22 @@ def test_a_kernel_that_only_one_rank_runs_in_the_place_of_another_is_named(tmp_p
     assert f"it runs gemm_cfg7 where most ranks run {short_name(usual.pop())}" in culprit.evidence
     assert "Rank 6 runs gemm_cfg7 where most ranks run" in found.verdict
     assert "check what chose the kernel" in found.verdict
+
+
+@pytest.mark.parametrize("factor", [None, 1.15])
+def test_a_rank_that_runs_other_variants_of_all_kernels_is_compared_with_the_others(
+    tmp_path: Path, factor: float | None
+):
+    """As with another driver or GPU model; no kernel of the rank has the name of one of the other ranks."""
+    slow = [] if factor is None else [Fault.parse(f"slow_gpu:rank=6,factor={factor}")]
+    run = simulate(small(ranks=8, steps=8), slow)
+    write(OtherAlgorithm(run, 6, range(1000), "sm90_{}"), tmp_path / "traces", "kineto")  # type: ignore[arg-type]
+    found = ingest_traces(tmp_path).diagnose()
+    assert not any("program of its own" in doubt for doubt in found.conclusion.doubts)
+    assert [(one.ranks, one.cause) for one in found.culprits] == [((6,), "workload_imbalance")] * len(slow)
+    for culprit in found.culprits:
+        assert culprit.gain_ns == pytest.approx(true_gain_ns(run, *slow), rel=0.05)
+        assert "runs sm90_" in found.verdict
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Teams of a cohort: neighbouring stages of a pipeline apart, ranks with other choices of kernels together."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -23,12 +24,12 @@ def example_of(names: list[str], exchange: str = "send_recv") -> Example:
     return Example(kinds, names, [0] * len(names), [0] * len(names), operations)
 
 
-def teams_of(*ranks: Example) -> list[int]:
-    """The teams of ranks of one cohort that did this."""
+def teams_of(*ranks: Example, cohorts: Sequence[int] = ()) -> list[int]:
+    """The teams of ranks that did this; without `cohorts` they are of one."""
     usual = {rank: (repr(did), b"") for rank, did in enumerate(ranks)}
     examples = dict(zip(usual.values(), ranks, strict=True))
     kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
-    return list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values())
+    return list(teams(usual, dict(enumerate(cohorts)) or dict.fromkeys(usual, 0), kinds, examples.__getitem__).values())
 
 
 def team_numbers(*ranks: list[str], exchange: str = "send_recv") -> list[int]:
@@ -38,6 +39,16 @@ def team_numbers(*ranks: list[str], exchange: str = "send_recv") -> list[int]:
 def test_stages_that_alternate_passes_differently_are_apart():
     second, third = passes("FFFBFBFBBB"), passes("FFBFBFBFBB")
     assert team_numbers(second, second, third, third) == [0, 0, 1, 1]
+
+
+def test_few_ranks_with_other_variants_of_all_kernels_are_of_the_team_that_does_the_same():
+    usual, variants, shorter = (
+        example_of([*names, "send"] * times, "all_reduce")
+        for names, times in ((("gemm", "gelu"), 5), (("sm90_gemm", "sm90_gelu"), 5), (("sm90_gemm",), 5))
+    )
+    assert teams_of(usual, usual, variants, cohorts=(0, 0, 1)) == [0, 0, 0]
+    assert teams_of(usual, usual, variants, variants, cohorts=(0, 0, 1, 1)) == [0, 0, 1, 1]  # may be two models
+    assert teams_of(usual, usual, shorter, cohorts=(0, 0, 1)) == [0, 0, 1]
 
 
 def test_the_order_of_passes_without_exchanges_between_ranks_is_no_stage():

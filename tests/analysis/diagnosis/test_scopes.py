@@ -347,6 +347,14 @@ def test_a_rank_that_its_ring_waits_for(
     assert found.loss.ns == pytest.approx(cost_ns, rel=0.1)
 
 
+def test_a_rank_of_a_ring_of_two_is_no_pipeline_stage(tmp_path: Path) -> None:
+    """Two ranks that exchange with each other at one place do equal work."""
+    found, cost_ns = diagnose(Job([(at, at + 1) for at in range(0, 8, 2)], 1), tmp_path, slow=1.2)
+    (culprit,) = (one for one in found.culprits if one.rung == "ranks")
+    assert (culprit.ranks, culprit.cause) == ((SLOW,), "gpu_compute")
+    assert culprit.gain_ns == pytest.approx(cost_ns, rel=0.05)
+
+
 def test_a_healthy_ring(tmp_path: Path) -> None:
     found, _ = diagnose(Job(COLUMNS, 2), tmp_path)
     assert not [one for one in found.culprits if one.rung == "ranks"]

@@ -11,15 +11,17 @@ from jitter.analysis.execution.run_model import RunModel
 def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
     """Return for each rank of a pipeline the ranks of its stage, itself among them; without entries of other ranks.
 
-    Ranks that send to each other in pairs are of one replica; more at once are a ring, whose ranks do equal work.
-    Collectives join the ranks of a stage if none of these ranks are
-    of the same replica, as all ranks of the job, or the first and last stage, are.
+    Ranks that send to each other in pairs are of one replica; more at once, or at one place of their program, are a
+    ring, whose ranks do equal work. Collectives join the ranks of a stage if none of these ranks are of the same
+    replica, as all ranks of the job, or the first and last stage, are.
     """
     exchanges: set[tuple[int, ...]] = set()
     others: set[tuple[int, ...]] = set()
     for number, collective in enumerate(run.matching.collectives):
         places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
         is_exchange = any(run.programs[team].operations[place].is_exchange for team, place in places)
+        if is_exchange and len(set(places)) == 1:
+            continue
         groups = range(int(np.diff(run.collective_arrays.first_group[number : number + 2])[0]))
         (exchanges if is_exchange else others).update(tuple(ranks_of_group(run, number, group)) for group in groups)
     replica_of = _join(ranks for ranks in exchanges if len(ranks) < 3)

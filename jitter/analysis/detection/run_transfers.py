@@ -49,11 +49,20 @@ class RunTransfers:
 
     @cached_property
     def _medians(self) -> list[Floats]:
-        """The median over like steps."""
-        seen = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in self._measured.transfers]
-        return self.of_kinds(
-            lambda numbers: baseline_transfers(self._alike.numbers, [seen[number] for number in numbers])
-        )
+        """The median over like steps.
+
+        Steps that a few of its ranks lack, and others may have waited for these, count where too few others are known.
+        """
+        of_steps, alike = self._measured.transfers, self._alike.numbers
+        mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
+        whole = [np.where(transfers.complete, transfers.took, np.nan) for transfers in of_steps]
+
+        def usual(numbers: Ints) -> Floats:
+            known = np.sum([~np.isnan(whole[number]) for number in numbers], axis=0)
+            is_known = np.bincount(alike, known)[alike] >= THRESHOLDS.min_repeats
+            return baseline_transfers(alike, [np.where(is_known, whole[number], mostly[number]) for number in numbers])
+
+        return self.of_kinds(usual)
 
     @cached_property
     def expected(self) -> list[Floats]:
@@ -92,6 +101,7 @@ class RunTransfers:
             self._run.matching,
             self.took,
             self._medians,
+            [transfers.complete for transfers in self._measured.transfers],
             self._measured.assumed_step_ns,
             self._measured.steps.of_kinds,
         )

@@ -1,9 +1,10 @@
 """Collectives that take long from the last arrival to their end, by the run's other steps or by a benchmark."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.findings import Finding
@@ -57,15 +58,16 @@ class _Family(NamedTuple):
         """Return (collective, group) of each collective of a group."""
         return list(zip(self.number.tolist(), self.group[:, column].tolist(), strict=True))
 
-    def late(self, late: Floats, first_group: Ints) -> Floats:
+    def of_steps(self, values: NDArray[Any], first_group: Ints) -> NDArray[Any]:
         """(steps, collectives, groups) of (steps, groups of all collectives)."""
-        return late[:, first_group[self.number][:, None] + self.group]
+        return values[:, first_group[self.number][:, None] + self.group]
 
 
 def find_slow_collectives(
     matching: CollectiveMatching,
     seen: Sequence[Floats],
     usual: Sequence[Floats],
+    whole: Sequence[Bools],
     step_ns: Floats,
     of_kinds: Sequence[Ints],
 ) -> list[Finding]:
@@ -78,6 +80,7 @@ def find_slow_collectives(
         matching: the collectives.
         seen: each step's transfers, (groups of all collectives,) ns.
         usual: their baselines.
+        whole: whether all members recorded them; what others hold of waiting is no noise.
         step_ns: (steps,) each step's time, NaN where unknown.
         of_kinds: the numbers of the steps of each kind.
 
@@ -87,7 +90,17 @@ def find_slow_collectives(
         return []
     first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
     late_ns = np.stack(seen) - np.stack(usual)
-    tests = [_test_family(family.late(late_ns, first_group), step_ns, of_kinds, len(families)) for family in families]
+    are_whole = np.stack(whole)
+    tests = [
+        _test_family(
+            family.of_steps(late_ns, first_group),
+            np.logical_and.reduce(family.of_steps(are_whole, first_group), axis=(1, 2)),
+            step_ns,
+            of_kinds,
+            len(families),
+        )
+        for family in families
+    ]
     is_open, total_ns, sigmas = (
         np.concatenate(columns, axis=1)
         for columns in zip(*((test.is_late, test.total_ns, test.sigmas) for test in tests), strict=True)
@@ -121,12 +134,16 @@ def find_slow_collectives(
     return findings
 
 
-def _test_family(late_ns: Floats, step_ns: Floats, of_kinds: Sequence[Ints], families: int) -> Standouts:
+def _test_family(
+    late_ns: Floats, is_whole: Bools, step_ns: Floats, of_kinds: Sequence[Ints], families: int
+) -> Standouts:
     """Return when the groups of a family are slow; `late_ns` (steps, collectives, groups) is above the baseline."""
     total = np.nansum(late_ns, axis=1)
 
     def sample(numbers: Ints) -> Sample:
-        noise = np.full(total[numbers].shape, _noise(late_ns[numbers], total[numbers]))
+        known = numbers[is_whole[numbers]]
+        quiet = known if len(known) >= THRESHOLDS.min_repeats else numbers
+        noise = np.full(total[numbers].shape, _noise(late_ns[quiet], total[quiet]))
         groups = np.zeros(total.shape[1])
         # the baseline is that of all groups and steps: what is above it in every step is late in each
         return Sample(total[numbers], groups, noise, groups + np.inf)

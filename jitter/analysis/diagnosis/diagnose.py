@@ -16,10 +16,11 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, add_lead, group_findings, group_job_findings
 from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up
 from jitter.analysis.diagnosis.loss.split import split_loss
-from jitter.analysis.diagnosis.model import Loss, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.replay.what_if import together
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_ranks
 from jitter.core.names.kernels import short_name
 
 
@@ -50,7 +51,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         key=lambda one: (-max(round(one.share_ns), 0), -max(round(one.gain_ns), 0), -round(one.group.excess_ns))
     )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
-    culprits = [make_culprit(one, loss, time_ns, steps, evidence) for one in priced]
+    culprits = _name_suspects([make_culprit(one, loss, time_ns, steps, evidence) for one in priced])
     run = analysis.run
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
     split = split_loss(map(evidence.losses, counted), loss.ns, time_ns or None)
@@ -68,6 +69,22 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         unexplained_fraction=run.unexplained_fraction,
         warm_up=describe_warm_up(analysis),
     )
+
+
+def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Say of missing ranks that hold up the recorded ones which of them are late again and again where they are not."""
+    late = {one.rank for one in culprits if one.scope == "rank" and one.recurs == "yes" and one.rung == "ranks"}
+    return [_with_suspects(one, sorted(late & set(one.ranks))) for one in culprits]
+
+
+def _with_suspects(culprit: Culprit, late: Sequence[int]) -> Culprit:
+    if culprit.scope != "unrecorded" or not late:
+        return culprit
+    advice = (
+        f"holds up the recorded ranks: mend {format_ranks(late)} first, late where recorded and missing here; then "
+        "record the ranks that are missing, and check the network"
+    )
+    return replace(culprit, advice=advice)
 
 
 def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:

@@ -85,7 +85,7 @@ def write_verdict(diagnosis: "Diagnosis") -> str:
 
 def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
     """Return what jitter costs, which rank, host or link causes it, and what limits that statement."""
-    culprits, conclusion, doubt = diagnosis.culprits, diagnosis.conclusion, diagnosis.communication_doubt
+    culprits, conclusion, doubt = _headline_first(diagnosis), diagnosis.conclusion, diagnosis.communication_doubt
     missing = conclusion.unrecorded
     if not diagnosis.steps:
         return "The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too."
@@ -120,8 +120,14 @@ def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
     return " ".join(sentences)
 
 
+def _headline_first(diagnosis: "Diagnosis") -> tuple[Culprit, ...]:
+    """Return the culprits with the one that heads the report before those that cost more, as one of low confidence."""
+    first, culprits = diagnosis.headline, diagnosis.culprits
+    return culprits if first not in culprits else (first, *(one for one in culprits if one is not first))
+
+
 def _describe_culprits(diagnosis: "Diagnosis") -> str:
-    culprits = diagnosis.culprits
+    culprits = _headline_first(diagnosis)
     all_gain_ns = (diagnosis.what_if.culprits_repaired_ns or 0) + sum(
         culprit.loss_ns for culprit in culprits if culprit.rung == "network"
     )
@@ -206,7 +212,7 @@ def describe_advice(culprit: Culprit) -> str:
 
 def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
-        return "holds up the recorded ranks: record the ranks that are missing, and check the network"
+        return culprit.advice or "holds up the recorded ranks: record the ranks that are missing, and check the network"
     info = CAUSES[culprit.cause]
     if culprit.holds_waits:
         return f"{info.job_advice.partition(':')[0]}: record the ranks that are missing, they may be late"

@@ -62,7 +62,8 @@ def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise
         its = [at for at, (other, _) in enumerate(numbered) if other == number]
         usual[its] = sorted(float(step[at]) for step in seen for at in its)[(len(seen) * len(its) - 1) // 2]
     every = np.arange(len(step_ns))
-    return find_slow_collectives(matching, seen, [usual] * len(seen), step_ns, [every]), seen, usual
+    whole = [np.ones(len(numbered), np.bool_)] * len(seen)
+    return find_slow_collectives(matching, seen, [usual] * len(seen), whole, step_ns, [every]), seen, usual
 
 
 @pytest.mark.parametrize("seed", range(10))

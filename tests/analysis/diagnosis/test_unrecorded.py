@@ -12,6 +12,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.pricing import PARTNERS, Pricing
+from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.analysis.replay.what_if import Scenario
 from jitter.cli import main
 from jitter.report.json_report import report_document
@@ -57,6 +58,24 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not(tmp_path: Path):
     (culprit,) = ingest_partial_run(run, tmp_path, absent=frozenset({4, 5, 6, 7})).diagnose().culprits
     assert (culprit.scope, culprit.ranks, culprit.confidence) == ("unrecorded", (4, 5, 6, 7), "low")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, stall), rel=0.1)
+
+
+def test_a_rank_that_is_late_wherever_it_was_recorded_is_named_where_it_was_not(tmp_path: Path):
+    """Rank 5 is slow in all steps, and recorded three of them; the other ranks wait for it in the other five.
+
+    What a transfer usually takes is what it takes where no member is missing, also if that is in few steps.
+    """
+    slow = Fault.parse("slow_gpu:rank=5,factor=1.3")
+    run = simulate(small(ranks=8, steps=8), [slow])
+    first, *_ = run.job.step_numbers
+    found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: rank != 5 or step < first + 3).diagnose()
+    absent, late = found.culprits
+    assert (absent.scope, absent.ranks, late.ranks, late.recurs) == ("unrecorded", (5,), (5,), "yes")
+    assert absent.loss_ns > late.loss_ns
+    assert found.what_if.culprits_repaired_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+    assert found.headline == late
+    assert "%). Rank 5 executes the same kernels more slowly" in found.verdict
+    assert "mend rank 5 first" in describe_advice(absent)
 
 
 @pytest.mark.parametrize("rank", [3, 7])

@@ -240,6 +240,13 @@ def test_a_finding_that_another_cause_hides_tells_its_share():
     )
 
 
+def test_the_verdict_begins_with_what_heads_the_report():
+    """Which is not the costliest where that has low confidence."""
+    said = diagnosis(culprit(1, confidence="low", loss_ns=9 * MS), culprit(3)).verdict
+    assert "%). Rank 3 executes" in said
+    assert "Also rank 1 (slow GPU)" in said
+
+
 @pytest.mark.parametrize(
     ("more", "parentheses", "end"),
     [
@@ -287,7 +294,7 @@ def test_how_often_it_was_seen_and_whether_it_recurs(more: dict[str, object], pa
     said = diagnosis(culprit(**more)).verdict
     assert f" ({parentheses}); fixing it would save about 4.00 ms.{end}" in said
     assert said.endswith(f"ms.{end}")
-    beside = diagnosis(culprit(**more), culprit(1, cause="late_start")).verdict
+    beside = diagnosis(culprit(**more), culprit(1, cause="late_start", confidence="low")).verdict
     assert f"4.00 ms.{end} Also rank 1 (late step starts)" in beside
 
 

@@ -317,6 +317,11 @@ def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(share)}) if share >= THRESHOLDS.min_unaffected_share else None
 
 
+def _more_tokens(evidence: "Evidence", late: "Outlier") -> Match | None:
+    others = _unaffected_kernels(evidence, late) if late.persistent else None
+    return others if others and evidence.share_of_experts(late) >= THRESHOLDS.whole_share else None
+
+
 def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
     stage = evidence.stage_as_late(late.rank, late.part)
     if not stage:
@@ -405,6 +410,11 @@ RULES: Final = (
     Rule("workload_imbalance", _GPU, "certain", _stated_work),
     Rule("slow_copies", _GPU, "likely", _slow_copies,
          "{share} of the excess GPU time is in copies between host and GPU"),
+    Rule("workload_imbalance", _GPU, "likely", _more_tokens,
+         "its experts' matrix products are slower, kernels with {share} of the GPU time hardly are: more tokens, or a "
+         "cause that slows these kernels only",
+         "computes longer for its experts than the others: check how evenly the router fills the experts, then the GPU",
+         "experts with as many tokens on all ranks (balancing loss, capacity, placement)"),
     Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
          "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
          "work in launches of a fixed size, or a cause that slows some kernels only"),

@@ -48,10 +48,13 @@ def test_other_kernels(name: str):
     assert not is_expert_kernel(name)
 
 
-def write_job(folder: Path, times_us: "np.ndarray[Any, Any]", groups: list[list[int]], collective: str) -> Path:
+def write_job(
+    folder: Path, times_us: "np.ndarray[Any, Any]", groups: list[list[int]], collective: str, *, paced: bool = False
+) -> Path:
     """Write traces of layers of attention, dispatch, two expert kernels and combine; one gradient all-reduce a step.
 
-    `times_us` (steps, layers, ranks) are the times of a layer's expert kernels, two thirds of it in the first one.
+    `times_us` (steps, layers, ranks) are the times of a layer's expert kernels, two thirds of it in the first one. If
+    `paced`, the other kernels of rank 2 take 1.4 times as long as those of the other ranks.
     """
     events: list[list[Row]] = [[] for _ in range(RANKS)]
     now, correlation = np.full(RANKS, 2_000.0), 0
@@ -78,13 +81,14 @@ def write_job(folder: Path, times_us: "np.ndarray[Any, Any]", groups: list[list[
             events[rank] += [call(ts=round(begin - 8, 3), dur=2.0, correlation=correlation), row]
 
     same = np.ones(RANKS)
+    pace = same + 0.4 * paced * (np.arange(RANKS) == 2)
     for number in range(STEPS):
         begin = now.copy()
         for layer in range(LAYERS):
-            launch("flash_attention", 40 * same, 7)
+            launch("flash_attention", 40 * pace, 7)
             launch(collective, 10 * same, 20, groups)
             launch("fused_moe_kernel", times_us[number, layer] * 2 / 3, 7)
-            launch("silu_and_mul_kernel", 4 * same, 7)
+            launch("silu_and_mul_kernel", 4 * pace, 7)
             launch("fused_moe_kernel", times_us[number, layer] / 3, 7)
             launch(collective, 10 * same, 20, groups)
         launch("all_reduce", 30 * same, 21, [[0, 1, 2, 3]])
@@ -127,6 +131,18 @@ def test_the_longest_rank_of_each_layer(
             assert [row[name] for name in columns] == pytest.approx([*exact.values()], abs=6e-4)  # three decimals
         assert main(["steps", str(tmp_path / "lake")]) == 0
         assert f"{rows[2]['expert_imbalance']:.2f} (3)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("paced", "cause"), [(False, "workload_imbalance"), (True, "gpu_compute")])
+def test_a_rank_whose_experts_alone_take_longer_has_more_tokens(tmp_path: Path, cause: str, *, paced: bool):
+    times_us = 100 * np.random.default_rng(4).normal(1, 0.01, (STEPS, LAYERS, RANKS))
+    times_us[:, :, 2] *= 1.4
+    write_job(tmp_path / "traces", times_us, GROUPS["all"], "all_to_allv", paced=paced)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
+    found = jitter.open(tmp_path / "lake").diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((2,), cause, "likely")
+    assert ("how evenly the router fills the experts" in found.verdict) != paced
 
 
 def test_a_job_without_experts_says_nothing_of_them(small_lake: Path, capsys: pytest.CaptureFixture[str]):

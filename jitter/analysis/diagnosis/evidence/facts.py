@@ -28,7 +28,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
 )
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import short_name
+from jitter.core.names.kernels import is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -206,6 +206,15 @@ class Evidence:
             return None
         own, usual = (short_name(self.analysis.lake.kernel_name(number)) for number in replacement)
         return own, usual
+
+    def share_of_experts(self, outlier: Outlier) -> float:
+        """Return which part of a rank's excess is in matrix products of the experts of a mixture of experts."""
+        excess = [
+            (took_ns - usual_ns, is_expert_kernel(self.analysis.lake.kernel_name(number)))
+            for number, took_ns, usual_ns in self.workload(outlier).times
+        ]
+        whole_ns = sum(ns for ns, _ in excess)
+        return sum(ns for ns, is_expert in excess if is_expert) / whole_ns if whole_ns > 0 else 0.0
 
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
         """Return evidence that the rank's step markers state more work than the other ranks', in its worst steps."""

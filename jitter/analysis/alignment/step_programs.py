@@ -6,6 +6,7 @@ import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.stats import known_median
 
 
 def number_programs(kernels: Floats, sequences: Floats) -> Ints:
@@ -45,8 +46,8 @@ def _number_alike(identity: Floats, kernels: Floats) -> Ints:
     numbers = np.where(shares.max(axis=0) >= THRESHOLDS.main_share, shares.argmax(axis=0), 0)
     begins = numbers[np.append(True, np.diff(numbers) != 0)]
     stretches = np.bincount(begins, minlength=len(usual))
-    ratio = np.array([np.nanmedian(kernels[at] / kernels[usual[0]]) for at in usual])
-    is_near = np.abs(ratio - 1) <= THRESHOLDS.tolerance_share
+    sizes = np.array([known_median(kernels[at]) for at in usual])
+    is_near = np.abs(sizes - sizes[0]) <= THRESHOLDS.tolerance_share * sizes[0]
     is_rare = (stretches < 2) | is_near & (np.bincount(numbers, minlength=len(usual)) < THRESHOLDS.min_repeats)
     numbers[is_rare[numbers]] = 0
     return numbers

@@ -148,8 +148,10 @@ def judge(
 ) -> str:
     known = {"contradicts_recording": False, "is_unexplained": False, "qualities": [SimpleNamespace(uncertainty_ns=0)]}
     known |= {"gains": lambda _: [gain_ns], "bound_gains": lambda _: [other_gain_ns]}
+    run = SimpleNamespace(**(known | analysis))
+    run.account = run.measured = run
     evidence: Any = SimpleNamespace(
-        analysis=SimpleNamespace(**(known | analysis)),
+        analysis=run,
         is_doubtful=lambda _ranks, communication: communication,
         has_launches=lambda _team: True,
         pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),

@@ -137,6 +137,7 @@ class RunReader:
         if self._file is not None:
             finalize(self, self._file.close)
         self._kept: dict[StepKey, list[tuple[IdenticalRanks, int]]] = {}
+        self._members: dict[StepKey, list[RankSequence]] = {}
         """The groups of steps that were read before. Of a large run without times, and where these are in the file."""
         self._lock = Lock()
         self._hosts: dict[str, HostEvents] = {}
@@ -243,7 +244,9 @@ class RunReader:
 
     def members(self, key: StepKey) -> list[RankSequence]:
         """Return the ranks that count in a step (uncut, or cut after the step's last collective), ascending."""
-        return sorted(member for index in self.indices(key) for member in index.members)
+        if key not in self._members:
+            self._members[key] = sorted(member for index in self.indices(key) for member in index.members)
+        return self._members[key]
 
     def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
         """Return a step's ranks in groups that did the same.

@@ -19,8 +19,8 @@ from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.run_model import middle_of_longest_stretch
 from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.run_rules import middle_of_longest_stretch
 from jitter.analysis.replay.ladder import (
     OperationMasks,
     ProgramChange,

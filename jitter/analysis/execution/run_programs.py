@@ -1,0 +1,172 @@
+"""The programs of a run's teams, and its recorded steps laid out along them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.alignment.program import Program, Signature, lay_out
+from jitter.analysis.alignment.teams import teams
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.run_survey import RunSurvey, groups_of_ranks
+from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
+from jitter.core.names.kernels import COLLECTIVE
+from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
+from jitter.core.parallel.prefetch import MOST_ROWS
+from jitter.core.parallel.processes import cpu_count
+from jitter.core.step_key import StepKey
+
+_SMALL_STEP: Final = 4_000
+"""Activities of a step of all ranks up to which handing it to another thread takes longer than to compute it."""
+_MOST_AHEAD: Final = 8
+
+
+class RunPrograms:
+    """Teams and their programs, and steps along them. Rows are read step by step, of a large run at each pass."""
+
+    def __init__(self, reader: RunReader) -> None:
+        """Take the rows that `reader` reads."""
+        self.reader = reader
+        self.threads = cpu_count()
+
+    @property
+    def ahead(self) -> int:
+        """How many steps are read on threads while one is used; 0 of tiny steps, of large ones, and on one thread."""
+        of_step = self.reader.rows // max(1, len(self.keys))
+        if of_step < _SMALL_STEP or self.threads < 2:
+            return 0
+        return min(self.threads, _MOST_AHEAD, MOST_ROWS // of_step)
+
+    @property
+    def keys(self) -> Sequence[StepKey]:
+        """The steps, in order."""
+        return self.reader.steps
+
+    @cached_property
+    def survey(self) -> RunSurvey:
+        """What the ranks ran in the surveyed steps."""
+        return RunSurvey(self.reader, self.ahead)
+
+    @cached_property
+    def team_of(self) -> dict[int, int]:
+        """The team of each rank."""
+        survey = self.survey
+        indices = (index for key in self.keys for index in self.reader.indices(key))
+        cohort_of = {member.rank: index.cohort for index in indices for member in index.members}
+        usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
+        cut = frozenset(rank for rank, counts in survey.by_rank.items() if not counts.total())
+        return teams(usual, cohort_of, survey.kinds, self.survey.example, cut)
+
+    @cached_property
+    def sizes(self) -> Counter[int]:
+        """How many ranks each team has."""
+        return Counter(self.team_of.values())
+
+    @cached_property
+    def programs(self) -> dict[int, Program]:
+        """The program of each team."""
+        counts: dict[int, Counter[Signature]] = defaultdict(Counter)
+        for rank, signatures in self.survey.by_rank.items():
+            counts[self.team_of[rank]].update(signatures)
+        sizes = {signature: len(kinds) for signature, kinds in self.survey.kinds.items()}
+        return {
+            team: lay_out(signature_counts, self.survey.example, sizes)
+            for team, signature_counts in sorted(counts.items())
+        }
+
+    def collective_places(self, team: int) -> Ints:
+        """Return the places of the collectives in a team's program."""
+        return np.array([at for at, op in enumerate(self.programs[team].operations) if op.kind == COLLECTIVE], np.int64)
+
+    @cached_property
+    def rank_numbers(self) -> Ints:
+        """(ranks of the run,) the ranks, team by team: a rank's position is its number in compiled loops."""
+        return np.array(sorted(self.team_of, key=lambda rank: (self.team_of[rank], rank)), np.int64)
+
+    @cached_property
+    def number_of(self) -> dict[int, int]:
+        """The number of each rank, as in `rank_numbers`."""
+        return {rank: number for number, rank in enumerate(self.rank_numbers.tolist())}
+
+    @cached_property
+    def _teams(self) -> Ints:
+        """(ranks of the run,) the team of each, by number."""
+        return np.array([self.team_of[rank] for rank in self.rank_numbers.tolist()], np.int64)
+
+    @cached_property
+    def operation_counts(self) -> dict[int, int]:
+        """How many operations each team's program has."""
+        return {team: len(program.operations) for team, program in self.programs.items()}
+
+    def team_times(self, key: StepKey, team: int) -> TeamTimes:
+        """Return one team's step, (operations, ranks), along its program."""
+        step = self.step_times(key, self._teams == team)
+        return of_team(step, self.rank_numbers, team, self.operation_counts[team])
+
+    def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
+        """Return one rank's step, (operations, 1)."""
+        team = self.team_of[rank]
+        only = self.step_times(key, self.rank_numbers == rank)
+        return of_team(only, self.rank_numbers, team, self.operation_counts[team])
+
+    def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
+        """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
+        here = np.zeros(len(self.rank_numbers), np.bool_)
+        here[[self.number_of[member.rank] for member in self.reader.members(key)]] = True
+        if wanted is not None:
+            here &= wanted
+        operations = np.array([size for _, size in sorted(self.operation_counts.items())], np.int64)
+        step = empty_step(self._teams, operations[self._teams], here)
+        number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
+        number_of[self.rank_numbers[here]] = np.flatnonzero(here)
+        for group in self.reader.rank_groups(key):
+            numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
+            for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
+                mine = (numbers >= 0) & (self._teams[numbers] == team)
+                places = self._places(team, key, group, int(group.ranks[mine.argmax()]))
+                fill_group(step, group, places, self.operation_counts[team], np.where(mine, numbers, -1))
+        return step
+
+    def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
+        """Return the places of a group's operations in a team's program; a signature new to it is fitted into it."""
+        program = self.programs[team]
+        if group.signature not in program.places:
+            program.fit(group.signature, self.reader.example(key, rank))
+        return program.places[group.signature]
+
+    def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
+        """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""
+        group = groups_of_ranks(self.reader, key)[rank]
+        return group.kind, self._places(self.team_of[rank], key, group, rank)
+
+    def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
+        """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
+        rows = np.full((self.operation_counts[team], len(ranks)), -1, np.int64)
+        column_of = {rank: column for column, rank in enumerate(ranks)}
+        for group in self.reader.rank_groups(key):
+            columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
+            if len(columns):
+                places = self._places(team, key, group, ranks[int(columns[0])])
+                rows[np.ix_(places[places >= 0], columns)] = group.row[places >= 0, None]
+        return rows
+
+    def ranks(self, key: StepKey, team: int) -> list[int]:
+        """Return a team's ranks that have a step."""
+        return [m.rank for m in self.reader.members(key) if self.team_of[m.rank] == team]
+
+    def spread_ranks(self, team: int, most: int) -> Bools:
+        """Return the mask, (ranks of the run,), of at most so many of a team's ranks, evenly spread."""
+        team_ranks = np.flatnonzero(self._teams == team)
+        chosen = np.zeros(len(self._teams), np.bool_)
+        chosen[team_ranks[spread_positions(len(team_ranks), most)]] = True
+        return chosen
+
+    def beginnings(self, key: StepKey) -> Floats:
+        """Return, (ranks of the run,), when each rank's step marker begins, ns from its origin; NaN where unknown."""
+        begins_ns = np.full(len(self.rank_numbers), np.nan)
+        for rank, begin_ns in self.reader.beginnings(key).items():
+            if rank in self.number_of:
+                begins_ns[self.number_of[rank]] = begin_ns
+        return begins_ns

@@ -30,7 +30,7 @@ NOT_THRESHOLDS = {
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
     "execution/run_reader.py": {"_ROWS_KEPT"},
-    "execution/run_model.py": {"_SMALL_STEP", "_MOST_AHEAD"},
+    "execution/run_programs.py": {"_SMALL_STEP", "_MOST_AHEAD"},
     "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},

@@ -13,14 +13,16 @@ RANKS = 4
 Kernels = Mapping[str, tuple[tuple[str, float], ...]]
 KERNELS: Kernels = {
     "decode": (("rms_norm", 12.0), ("gemv_skinny", 40.0), ("paged_attention", 30.0)),
+    "decode_more": (("rms_norm", 14.0), ("gemm_64x64_splitk", 90.0), ("reduce_splitk", 9.0), ("paged_attention", 60.0)),
     "prefill": (("rms_norm", 90.0), ("rope", 30.0), ("gemm_128x256", 1400.0), ("flash_attention", 700.0)),
 }
 """By kind of step, a layer's kernels before its all-reduce, and their times, µs."""
-_TRANSFER_US = {"decode": 16.0, "prefill": 240.0}
+_TRANSFER_US = {"decode": 16.0, "decode_more": 30.0, "prefill": 240.0}
 _MARKERS = {
     "vllm": {
         "prefill": "execute_context_4({tokens})_generation_0(0)",
         "decode": "execute_context_0(0)_generation_32(32)",
+        "decode_more": "execute_context_0(0)_generation_64(64)",
     },
     "sglang": {"prefill": "step[EXTEND bs=4 toks={tokens}]", "decode": "step[DECODE bs=32]"},
     "trtllm": {
@@ -64,7 +66,7 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
     for number, kind in enumerate(job.kinds):
         # each step begins when the host has read the last one's tokens
         begin = host = gpu + 60 * (1 + 0.05 * rng.random(RANKS))
-        is_graph = job.graphs and kind == "decode"
+        is_graph = job.graphs and kind.startswith("decode")
         launched: list[list[Row]] = [[] for _ in range(RANKS)]
         names = [*(name for name, _ in job.kernels[kind]), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]
         for _ in range(LAYERS):

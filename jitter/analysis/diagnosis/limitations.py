@@ -16,6 +16,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
+from jitter.lake.records import TRAIN
 
 
 def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
@@ -132,16 +133,22 @@ def describe_warm_up(analysis: RunAnalysis) -> str | None:
 
 
 def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
-    """Say which training steps run another program than most of them."""
+    """Say which steps run another program than most steps of their kind."""
     steps = analysis.steps
-    for program in range(1, int(steps.programs.max(initial=0)) + 1):
-        numbers = np.flatnonzero(steps.programs == program)
-        own, usual = (np.nanmedian(steps.kernel_counts[of]) for of in (numbers, steps.programs == 0))
-        in_most = f"{usual:.0f} in most steps" if own != usual else "other ones in most steps"
+    programs = sorted({of for of in zip(steps.kinds, steps.programs.tolist(), strict=True) if of[1] > 0})
+    for kind, program in programs:
+        is_kind = np.array(steps.kinds) == kind
+        numbers = np.flatnonzero(is_kind & (steps.programs == program))
+        own, usual = (np.nanmedian(steps.kernel_counts[of]) for of in (numbers, is_kind & (steps.programs == 0)))
+        most, example = (
+            ("most steps", "the last micro-batch of an optimizer step or an evaluation does")
+            if kind == TRAIN
+            else (f"most steps of kind {kind}", "a batch of another size does, or one without a graph")
+        )
+        in_most = f"{usual:.0f} in {most}" if own != usual else f"other ones in {most}"
         yield (
             f"Steps {format_numbers(analysis.keys[at].step for at in numbers)} run another program ({own:.0f} kernels "
-            f"on the median rank, {in_most}), as the last micro-batch of an optimizer step or an evaluation does: each "
-            "is compared with steps of its own program."
+            f"on the median rank, {in_most}), as {example}: each is compared with steps of its own program."
         )
 
 

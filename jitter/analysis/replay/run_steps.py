@@ -24,7 +24,6 @@ from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
-from jitter.lake.records import TRAIN
 
 
 class Transfers(NamedTuple):
@@ -167,11 +166,12 @@ class RunSteps:
 
     @cached_property
     def programs(self) -> Ints:
-        """(steps,) the number of each training step's program, 0 for the commonest one; 0 of other steps."""
+        """(steps,) the number of each step's program among those of its kind, 0 for the commonest one."""
         numbers = np.zeros(len(self.kinds), np.int64)
-        training = np.flatnonzero(np.array(self.kinds) == TRAIN)
         sequences = self.lake.kernel_sequences(sorted(self.run.team_of))
-        numbers[training] = number_programs(self.kernel_counts[training], sequences[training])
+        for kind in sorted(set(self.kinds)):
+            alike = np.flatnonzero(np.array(self.kinds) == kind)
+            numbers[alike] = number_programs(self.kernel_counts[alike], sequences[alike])
         return numbers
 
     @cached_property

@@ -100,6 +100,25 @@ def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path, ki
     assert ingested(tmp_path, ServingJob(kinds, engine="profiler", slow_rank=None)).diagnose().culprits == ()
 
 
+BATCHES = ("prefill", *("decode", "decode", "decode_more") * 2) * 4
+"""Steps that decode batches of two sizes, each a graph of its own kernels."""
+
+
+def test_batches_of_two_sizes_are_programs_of_one_kind(tmp_path: Path):
+    job = ServingJob(BATCHES, slow_kind="decode_more")
+    found = ingested(tmp_path, job).diagnose()
+    more = [at for at, kind in enumerate(BATCHES) if kind == "decode_more"]
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", more)
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(more), rel=0.03)
+    note = "run another program (30 kernels on the median rank, 24 in most steps of kind decode)"
+    assert any(note in one for one in found.notes)
+
+
+def test_batches_of_two_sizes_without_a_fault_are_no_finding(tmp_path: Path):
+    assert ingested(tmp_path, ServingJob(BATCHES, slow_rank=None)).diagnose().culprits == ()
+
+
 @pytest.mark.parametrize(
     ("kernels", "programs"),
     [

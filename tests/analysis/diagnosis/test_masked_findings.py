@@ -20,7 +20,7 @@ def group(name: str, *ranks: int, steps: tuple[int, ...] = (0, 1, 2)) -> Any:
 def analysis_of(gains: dict[str, float], losses: dict[str, float]) -> Any:
     return SimpleNamespace(
         gains=lambda names: [gains[name] for name in names],
-        loss_of=losses.__getitem__,
+        account=SimpleNamespace(loss_of=losses.__getitem__),
         run=SimpleNamespace(matching=SimpleNamespace(unpaired=0)),
     )
 

@@ -32,7 +32,8 @@ def excess_of(
         group=SimpleNamespace(ranks=(2,), scope="rank"),
         is_lead=is_lead,
     )
-    evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=SimpleNamespace(usual_step_ns=1e6, keys=range(of)))
+    analysis = SimpleNamespace(measured=SimpleNamespace(usual_step_ns=1e6), keys=range(of))
+    evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=analysis)
     return describe_excess(group, evidence)  # type: ignore[arg-type]
 
 

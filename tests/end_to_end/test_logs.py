@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def test_a_slow_link_is_that_of_the_rank_off_the_fabric(
     assert culprit["cause_certainty"] == "certain"
     assert f" {named} communicates more slowly than the benchmark in every step" in found["verdict"]
     assert any("by TCP over ib0, the other ranks by IB" in line for line in culprit["evidence"])
+
+
+def test_verdict_and_terminal_say_the_same_of_fixing_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(tmp_path, capsys, "slow_gpu:rank=2,factor=1.3 --fault slow_collective:factor=6", "--evidence")
+    assert {culprit["cause"] for culprit in differing(found)} == {"gpu_compute", "slow_network"}
+    assert main(["report", str(tmp_path / "lake"), "-v"]) == 0
+    fixed = re.compile(r"fixing\s+all\s+findings\s+would\s+save\s+about\s+([\d.]+\s+\w+)")
+    said = [fixed.findall(text) for text in (found["verdict"], capsys.readouterr().out)]
+    assert all(said)
+    assert len({" ".join(time.split()) for times in said for time in times}) == 1
 
 
 @pytest.mark.parametrize("has_debug_log", [True, False])

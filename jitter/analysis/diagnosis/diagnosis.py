@@ -9,7 +9,17 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import (
+    SLOW_LINKS,
+    Conclusion,
+    Culprit,
+    Fact,
+    Loss,
+    LossShare,
+    Rung,
+    StepAnswer,
+    WhatIf,
+)
 from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit, write_verdict
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, format_count, format_time
@@ -108,6 +118,13 @@ class Diagnosis:
     def counted_steps(self) -> int:
         """How many steps have a loss."""
         return sum(step.loss_ns is not None for step in self.steps)
+
+    @property
+    def gain_of_all_ns(self) -> int:
+        """What fixing all findings would save: the replay of the ranks' together, and what the network loses."""
+        network_ns = sum(culprit.loss_ns for culprit in self.culprits if culprit.rung == "network")
+        links_ns = [culprit.gain_ns for culprit in self.culprits if culprit.cause in SLOW_LINKS]
+        return max((self.what_if.culprits_repaired_ns or 0) + network_ns, *links_ns, 0)
 
     @property
     def main_share(self) -> LossShare | None:

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Loss
+from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -128,11 +128,7 @@ def _headline_first(diagnosis: "Diagnosis") -> tuple[Culprit, ...]:
 
 def _describe_culprits(diagnosis: "Diagnosis") -> str:
     culprits = _headline_first(diagnosis)
-    all_gain_ns = (diagnosis.what_if.culprits_repaired_ns or 0) + sum(
-        culprit.loss_ns for culprit in culprits if culprit.rung == "network"
-    )
-    all_gain_ns = max([all_gain_ns, *(culprit.gain_ns for culprit in culprits if culprit.cause in SLOW_LINKS)])
-    first = culprits[0]
+    all_gain_ns, first = diagnosis.gain_of_all_ns, culprits[0]
     # where communication is in doubt, a sentence of its own says it of all
     lead = ", low confidence" if first.confidence == "low" and diagnosis.communication_doubt is None else ""
     recurs = describe_recurrence(first)

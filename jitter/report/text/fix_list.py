@@ -291,10 +291,9 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts = describe_split(diagnosis.split)
     waterfall = describe_waterfall(build_waterfall(diagnosis.steps, diagnosis.lower_rungs))
     split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
-    counted = [finding for finding in diagnosis.culprits if finding.rung != "network"]  # the what-if has no benchmark
-    if not counted:
+    if not diagnosis.culprits:
         return split
-    saved = diagnosis.what_if.culprits_repaired_ns or 0
+    saved = diagnosis.gain_of_all_ns
     fixed = f"fixing all findings would save about {format_time(saved)}"
     if saved <= 0:
         fixed = "fixing all findings would save too little to measure, because other work is about as late"

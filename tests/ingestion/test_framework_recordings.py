@@ -13,11 +13,16 @@ from tests.support.lake_content import records
 
 STEPS = 4
 _TICK_US = 10
+_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
+"""PyTorch's names of what NCCL's kernels do."""
 _KINDS = {"run": ("kernel", 7), "send": ("kernel", 20)}
 
 
-def _trace(script: Iterable[str], rank: int = 0) -> dict[str, Any]:
-    """Return a trace of `+ RANGE`, `- RANGE`, `run KERNEL` and `send COLLECTIVE`, one tick of time each."""
+def _trace(script: Iterable[str], rank: int = 0, group: str = "0") -> dict[str, Any]:
+    """Return a trace of `+ RANGE`, `- RANGE`, `run KERNEL` and `send COLLECTIVE`, one tick of time each.
+
+    Collectives are of the process group `group`, of both ranks.
+    """
     events: list[dict[str, Any]] = []
     opened: dict[str, float] = {}
     for tick, line in enumerate(script):
@@ -35,6 +40,10 @@ def _trace(script: Iterable[str], rank: int = 0) -> dict[str, Any]:
             args = {"correlation": tick, "External id": tick}
             launch = {**common, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": now, "dur": 2.0, "args": args}
             place = {"pid": 0, "tid": stream, "args": {**args, "device": 0, "stream": stream, "grid": [8, 1, 1]}}
+            if word == "send":
+                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
+                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
+                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
             events += [launch, {"ph": "X", "cat": category, "name": name, "ts": now + 4, "dur": 5.0, **place}]
     assert not opened
     told = {"backend": "nccl", "rank": rank, "world_size": 2}
@@ -144,16 +153,20 @@ PHASES = {
 }  # fmt: skip
 
 
-def _write(folder: Path, name: str, script: Iterable[str], rank: int) -> None:
+GROUPS = {"megatron": "TENSOR_MODEL_PARALLEL_GROUP", "fsdp2": "mesh_dp_shard"}
+"""Names of process groups other than PyTorch's number of the whole job."""
+
+
+def _write(folder: Path, name: str, script: Iterable[str], rank: int, group: str = "0") -> None:
     folder.mkdir(exist_ok=True, parents=True)
-    (folder / name).write_text(json.dumps(_trace(script, rank)))
+    (folder / name).write_text(json.dumps(_trace(script, rank, group)))
 
 
 @pytest.mark.parametrize("framework", PHASES)
-def test_steps_and_phases(framework: str, tmp_path: Path):
-    script, phases = PHASES[framework]
+def test_steps_phases_and_groups(framework: str, tmp_path: Path):
+    (script, phases), group = PHASES[framework], GROUPS.get(framework, "0")
     for rank in range(2):
-        _write(tmp_path / "traces", f"node1_{rank}.pt.trace.json", script(), rank)
+        _write(tmp_path / "traces", f"node1_{rank}.pt.trace.json", script(), rank, group)
     report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert report.refused == []
     assert {record["rank"]: [step["step"] for step in record["steps"]] for record in records(tmp_path / "lake")} == {
@@ -165,6 +178,11 @@ def test_steps_and_phases(framework: str, tmp_path: Path):
         name: (phase, 2 * STEPS) for name, phase in phases.items()
     }
     assert {of for name, of in counted.items() if "nccl" in name} == {("communication", 2 * STEPS)}
+    lake = jitter.open(tmp_path / "lake")
+    calls = lake.collectives(by="group")
+    assert set(zip(calls["group"], calls["group_size"], calls["calls"], strict=True)) == {(group, 2, STEPS)}
+    matched = lake.analyze().run.matching
+    assert (matched.inferred, matched.unpaired, matched.named) == (False, 0, 2)
 
 
 def test_cycles_of_a_profiler_in_files_of_their_own(tmp_path: Path):

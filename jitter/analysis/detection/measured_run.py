@@ -42,7 +42,7 @@ class MeasuredRun:
         """Each step's data quality."""
         return [step.quality for step in self._of_steps]
 
-    @cached_property
+    @property
     def arrivals(self) -> list[Arrivals]:
         """How the ranks of each step came to their collectives."""
         return [step.arrivals for step in self._of_steps]

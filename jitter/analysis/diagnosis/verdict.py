@@ -121,7 +121,7 @@ def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
 
 
 def _headline_first(diagnosis: "Diagnosis") -> tuple[Culprit, ...]:
-    """Return the culprits with the one that heads the report before those that cost more, as one of low confidence."""
+    """Return the culprits, first the one that heads the report: one of low confidence may cost more."""
     first, culprits = diagnosis.headline, diagnosis.culprits
     return culprits if first not in culprits else (first, *(one for one in culprits if one is not first))
 

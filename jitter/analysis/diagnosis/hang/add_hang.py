@@ -8,7 +8,7 @@ import pyarrow as pa
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import RecordedCode
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import select_facts_of_hang
-from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
 from jitter.analysis.diagnosis.evidence.logs.measurements import failures
 from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
 from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.hang.rules import describe_stuck_watchdogs
 from jitter.core.formatting import capitalize, format_count
 
 HANG_RELATIONS: Final = frozenset({"process_groups", "collective_timeouts", "ras", "nccl_calls"})
-"""The relations that tell of a hang. Flight Recorder dumps fill `recorded` too, and others do as well."""
+"""The relations that tell of a hang. `recorded` is none: logs of jobs that run fill it too."""
 
 
 class LoggedCalls(RecordedCode, Protocol):
@@ -28,19 +28,23 @@ class LoggedCalls(RecordedCode, Protocol):
 
 
 def find_hang_of_job(diagnosis: Diagnosis, lake: LoggedCalls, logs: JobLogs, *, has_steps: bool) -> Diagnosis:
-    """Return the diagnosis with the operation that is stuck and who holds it up, or with what is known without one.
+    """Return the diagnosis with the operation that is stuck and who holds it up; without one, with what logs say.
 
-    `has_steps` says whether traces are diagnosed too: then sentences about no hang are notes.
+    `has_steps` says whether traces are diagnosed too: then what logs say without a hang are notes.
     """
     read = lake.log_table
-    dumps = read("recorded"), read("process_groups"), read("collective_timeouts")
-    hang, health = find_hang(*dumps, failures(logs.exits)), read("ras").to_pylist()
-    calls, is_confirmed = read("nccl_calls").to_pylist(), bool(read("collective_timeouts").num_rows)
+    groups, timeouts = read("process_groups"), read("collective_timeouts")
+    hang, health = find_hang(read("recorded"), groups, timeouts, failures(logs.exits)), read("ras").to_pylist()
+    calls, is_confirmed = read("nccl_calls").to_pylist(), timeouts.num_rows > 0
     hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
     sentences = (*describe_ras(health), *describe_calls(calls))
     hang = find_hang_in_ras(health) if hang is None else hang.with_evidence(sentences)
     if hang is None:
-        return _without_hang(diagnosis, lake, tuple(map(capitalize, sentences)), has_steps=has_steps)
+        diagnosis = _with_watchdogs(diagnosis, groups.to_pylist(), timeouts.num_rows, has_steps=has_steps)
+        said = tuple(map(capitalize, sentences))
+        if has_steps:
+            return replace(diagnosis, notes=(*diagnosis.notes, *said))
+        return replace(diagnosis, measurements=(*diagnosis.measurements, *said))
     if has_steps:
         at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
         hang = hang.with_evidence(describe_last_kernels(lake, at, hang.operation.since_ns))
@@ -49,19 +53,17 @@ def find_hang_of_job(diagnosis: Diagnosis, lake: LoggedCalls, logs: JobLogs, *, 
     return replace(diagnosis, hang=hang, facts=tuple(fact for fact in diagnosis.facts if fact not in told))
 
 
-def _without_hang(diagnosis: Diagnosis, lake: LoggedCalls, sentences: tuple[str, ...], *, has_steps: bool) -> Diagnosis:
-    """Return the diagnosis with what dumps and watchdogs say where no operation is known to be stuck."""
-    groups = lake.log_table("process_groups").to_pylist()
+def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int, *, has_steps: bool) -> Diagnosis:
+    """Return the diagnosis with what dumps and watchdogs say where no operation is known to be stuck.
+
+    `groups` are rows of `process_groups`; of `unknown` operations that a watchdog gave up the rank is not stated.
+    """
     ranks = {row["rank"] for row in groups if row["rank"] is not None}
     stuck = {row["rank"]: row["watchdog_stuck_ns"] for row in groups if row["watchdog_stuck_ns"] is not None}
-    unknown = lake.log_table("collective_timeouts").num_rows
     lines = [*map(capitalize, describe_stuck_watchdogs(stuck))]
     if unknown:
         number = format_count(unknown, "operation")
         lines.append(f"PyTorch's watchdog gave up {number} on ranks that the lines do not state.")
     if not stuck and not unknown and ranks and not has_steps:
         lines.append(f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck.")
-    diagnosis = replace(diagnosis, measurements=(*lines, *diagnosis.measurements))
-    if has_steps:
-        return replace(diagnosis, notes=(*diagnosis.notes, *sentences))
-    return replace(diagnosis, measurements=(*diagnosis.measurements, *sentences))
+    return replace(diagnosis, measurements=(*lines, *diagnosis.measurements))

@@ -38,7 +38,7 @@ class _Counts:
         return tuple(sorted(set(self.by_rank) - set(self.behind)))
 
     def may_wait_in(self, rank: int, other: "_Counts") -> bool:
-        """Return whether a rank may be one of those that wait in another communicator."""
+        """Return whether a rank may wait in another communicator, as far as its process is known there."""
         place = self.places.get(rank)
         if place is None or not other.by_rank:
             return True

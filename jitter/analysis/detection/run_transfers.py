@@ -51,7 +51,8 @@ class RunTransfers:
     def _medians(self) -> list[Floats]:
         """The median over like steps.
 
-        Steps that a few of its ranks lack, and others may have waited for these, count where too few others are known.
+        Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
+        waited for these.
         """
         of_steps, alike = self._measured.transfers, self._alike.numbers
         mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
@@ -60,7 +61,8 @@ class RunTransfers:
         def usual(numbers: Ints) -> Floats:
             known = np.sum([~np.isnan(whole[number]) for number in numbers], axis=0)
             is_known = np.bincount(alike, known)[alike] >= THRESHOLDS.min_repeats
-            return baseline_transfers(alike, [np.where(is_known, whole[number], mostly[number]) for number in numbers])
+            complete, most = (baseline_transfers(alike, [of[number] for number in numbers]) for of in (whole, mostly))
+            return np.where(is_known, complete, np.fmin(complete, most))
 
         return self.of_kinds(usual)
 

@@ -223,16 +223,26 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
     of_steps = (own_degrees * np.median(noise**2, axis=0) + prior_degrees * of_ranks) / (own_degrees + prior_degrees)
     floor = np.sqrt((share * usual_ns) ** 2 + of_steps / steps)
+    if is_many and (few := _count_known(total) < THRESHOLDS.min_repeats).any():
+        # these are compared with the other ranks, which differ for ever
+        noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor, prior_degrees)[1][few])
     return Sample(total, level, noise, floor)
+
+
+def _count_known(total: Floats) -> Ints:
+    """Return (ranks,) in how many steps each rank's total (steps, ranks) is known."""
+    known: Ints = (~np.isnan(total)).sum(axis=0)
+    return known
 
 
 def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_ns: float, tests: int) -> None:
     """Fill in what stands out in the steps `numbers`, which are of one kind."""
     total, is_known = sample.total, ~np.isnan(sample.total)
     known_ns = np.nan_to_num(total)
-    steps, ranks = total.shape
+    ranks = total.shape[1]
     least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
-    usual = sample.level if steps >= THRESHOLDS.min_repeats else np.zeros(ranks)
+    # of fewer steps none tells which is the rank's usual one
+    usual = np.where(_count_known(total) >= THRESHOLDS.min_repeats, sample.level, 0.0)
     sigmas = np.where(is_known, known_ns - np.maximum(usual, 0.0), 0.0) / sample.noise
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)

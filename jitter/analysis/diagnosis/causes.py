@@ -196,6 +196,8 @@ class Judgement(NamedTuple):
     sentences: tuple[str, ...] = ()
     advice: str = ""
     """What the rule advises, like `CauseInfo.advice`; empty: what the cause does."""
+    job_advice: str = ""
+    """The same of all ranks of the job."""
     remedy: str = ""
     """What would help by the rule, like `CauseInfo.remedy`; empty: what helps against the cause."""
 
@@ -226,6 +228,8 @@ class Rule(NamedTuple):
     """Behaviour of a rank and where to look, where the rule tells more than the cause."""
     remedy: str = ""
     """What would help, where the rule tells more than the cause."""
+    job_advice: str = ""
+    """The advice where one rank after another meets the rule."""
 
 
 def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
@@ -235,8 +239,8 @@ def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
         match = rule.match(evidence, late) if finding.part in rule.parts else None
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
-            advice, remedy = rule.advice.format(**match.values), rule.remedy
-            return Judgement(rule.cause, rule.certainty, sentences, advice, remedy)
+            advice = rule.advice.format(**match.values)
+            return Judgement(rule.cause, rule.certainty, sentences, advice, rule.job_advice, rule.remedy)
     return Judgement("none", "unknown")
 
 
@@ -318,7 +322,7 @@ def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _more_tokens(evidence: "Evidence", late: "Outlier") -> Match | None:
-    others = _unaffected_kernels(evidence, late) if late.persistent else None
+    others = _unaffected_kernels(evidence, late)
     return others if others and evidence.share_of_experts(late) >= THRESHOLDS.whole_share else None
 
 
@@ -414,7 +418,9 @@ RULES: Final = (
          "its experts' matrix products are slower, kernels with {share} of the GPU time hardly are: more tokens, or a "
          "cause that slows these kernels only",
          "computes longer for its experts than the others: check how evenly the router fills the experts, then the GPU",
-         "experts with as many tokens on all ranks (balancing loss, capacity, placement)"),
+         "experts with as many tokens on all ranks (balancing loss, capacity, placement)",
+         "compute longer for their experts in turn: check how evenly the router fills the experts (balancing loss, "
+         "capacity, placement), as the busiest expert changes"),
     Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
          "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
          "work in launches of a fixed size, or a cause that slows some kernels only"),

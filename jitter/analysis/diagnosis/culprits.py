@@ -102,7 +102,7 @@ def make_culprit(
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
         gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
         has_unknown_gain=is_unknown,
-        advice=group.judgement.advice,
+        advice=group.judgement.job_advice if group.group.scope == "job" else group.judgement.advice,
         remedy=group.judgement.remedy,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )

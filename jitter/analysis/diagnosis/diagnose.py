@@ -72,8 +72,9 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
 
 
 def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Say of missing ranks that hold up the recorded ones which of them are late again and again where they are not."""
-    late = {one.rank for one in culprits if one.scope == "rank" and one.recurs == "yes" and one.rung == "ranks"}
+    """Say of missing ranks that hold up the recorded ones which of them are late in most steps where they are not."""
+    ranks = (one for one in culprits if one.scope == "rank" and one.rung == "ranks")
+    late = {one.rank for one in ranks if one.recurs == "yes" or 2 * one.seen.steps >= one.seen.of}
     return [_with_suspects(one, sorted(late & set(one.ranks))) for one in culprits]
 
 

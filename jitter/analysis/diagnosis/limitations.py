@@ -179,7 +179,10 @@ _INTERFERENCE: Final = (
     "Compute kernels take {} longer while a collective runs on their GPU: savings include what shorter waiting gives "
     "back."
 )
-_UNCOUPLED: Final = "The recorded groups of some collectives contradict their order: each rank's is taken by itself."
+_UNCOUPLED: Final = (
+    "The recorded groups of some collectives contradict their order: each rank's is taken by itself, so that waiting "
+    "in them cannot be attributed to a rank."
+)
 _GUESSED_STEPS: Final = (
     "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
 )
@@ -211,6 +214,7 @@ def list_limits(
         *_describe_model_error(evidence, loss),
         *(() if has_waits else _describe_possible_waits(evidence, loss)),
         _NO_PARTNERS if run.matching.unpaired else None,
+        _UNCOUPLED if run.schedule.uncoupled else None,
         explain_no_peers(peerless) if peerless else None,
         *_describe_fast_ranks(evidence, culprits),
     ]
@@ -227,7 +231,6 @@ def list_limits(
         _INFERRED_GROUPS if run.matching.inferred else None,
         (_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS) if run.matching.unrecorded else None,
         _INTERFERENCE.format(format_percent(interference)) if interference > 0 else None,
-        _UNCOUPLED if run.schedule.uncoupled else None,
         None if unverified is None else explain_unverified_network(unverified),
         "Only one rank was recorded: it cannot be compared with other ranks." if len(run.team_of) < 2 else None,
         "Nothing states the rank of the only recording: it is taken as rank 0." if evidence.has_assumed_rank else None,

@@ -85,7 +85,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, run: TracedRun) -> Diagnosis:
         [step.key for step in timed],
         sum(step.step_time_ns or 0 for step in timed),
         next(iter(diagnosis.efficiency), None),
-        lacks_ranks=len(run.analysis.run.team_of) == 1 or diagnosis.conclusion.unrecorded is not None,
+        lacks_ranks=diagnosis.conclusion.unrecorded is not None,
     )
     return replace(diagnosis, of_all_ranks=losses)
 

@@ -212,7 +212,7 @@ def _advise(culprit: Culprit) -> str:
     info = CAUSES[culprit.cause]
     if culprit.holds_waits:
         return f"{info.job_advice.partition(':')[0]}: record the ranks that are missing, they may be late"
-    return info.job_advice if culprit.scope == "job" else culprit.advice or info.advice
+    return culprit.advice or (info.job_advice if culprit.scope == "job" and len(culprit.ranks) > 1 else info.advice)
 
 
 def write_advice(culprit: Culprit) -> str:
@@ -351,7 +351,8 @@ def name_culprit(culprit: Culprit) -> str:
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
     if culprit.scope == "job":
-        return format_ranks(culprit.ranks).capitalize() if culprit.is_part_of_job else "All ranks"
+        is_all = not culprit.is_part_of_job and len(culprit.ranks) > 1
+        return "All ranks" if is_all else format_ranks(culprit.ranks).capitalize()
     if culprit.scope == "unrecorded":
         return "An unrecorded rank or the network"
     if culprit.scope == "ranks":

@@ -145,6 +145,19 @@ def test_a_rank_whose_experts_alone_take_longer_has_more_tokens(tmp_path: Path, 
     assert ("how evenly the router fills the experts" in found.verdict) != paced
 
 
+def test_experts_that_take_longer_on_one_rank_after_another_are_unequal_work_of_all(tmp_path: Path):
+    """In each step the experts of another rank take 40 us longer in each layer, and the other ranks wait for them."""
+    times_us = 100 * np.random.default_rng(4).normal(1, 0.01, (STEPS, LAYERS, RANKS))
+    times_us[range(STEPS), :, [0, 3, 1, 2, 0, 1]] += 40
+    write_job(tmp_path / "traces", times_us, GROUPS["all"], "all_to_allv")
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
+    found = jitter.open(tmp_path / "lake").diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.cause, culprit.recurs) == ("job", "workload_imbalance", "no")
+    assert culprit.gain_ns == pytest.approx(1000 * 40 * LAYERS * (STEPS - 1), rel=0.05)
+    assert "All ranks compute longer for their experts in turn: check how evenly the router fills" in found.verdict
+
+
 def test_a_job_without_experts_says_nothing_of_them(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     assert {answer.experts for answer in jitter.open(small_lake).diagnose().steps} == {None}
     assert main(["steps", str(small_lake)]) == 0

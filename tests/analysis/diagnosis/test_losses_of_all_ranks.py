@@ -161,6 +161,15 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
     assert ["unrecorded" in name_cause(one) for one in found.values()] == [False, True, True]
 
 
+def test_the_only_rank_of_a_job_waits_for_no_other(tmp_path: Path):
+    """The groups of its collectives have one member: there is none to record, and nothing to transfer."""
+    lake = ingest_run(simulate(Job(**{**SHORT, "ranks": 1}), [Fault.parse("slow_collective:factor=8")]), tmp_path)
+    (found,) = (one for one in lake.diagnose().of_all_ranks if one.cause == "exposed_communication")
+    assert found.confidence == "medium"
+    assert not any("waiting" in text for text in found.evidence)
+    assert describe_advice(found).startswith("runs collectives of which it is the only member")
+
+
 def test_a_saving_counts_no_step_that_leads_from_the_recording_to_the_changed_program(tmp_path: Path):
     """All that is left to gain in a job without jitter is what its program loses; it was a third more."""
     found = losses(Job(ranks=4, steps=4, kernels=120), tmp_path, "kineto", "slow_collective:factor=6")

@@ -78,6 +78,23 @@ def test_a_rank_that_is_late_wherever_it_was_recorded_is_named_where_it_was_not(
     assert "mend rank 5 first" in describe_advice(absent)
 
 
+@pytest.mark.parametrize("slow", [True, False])
+def test_two_steps_of_a_rank_show_that_it_is_slow_and_what_the_others_wait_for(tmp_path: Path, *, slow: bool):
+    """Rank 5 recorded two of ten steps: too few for a usual time of its own, or of transfers with all members."""
+    faults = [Fault.parse("slow_gpu:rank=5,factor=1.2")] * slow
+    run = simulate(small(ranks=8, steps=10), faults)
+    recorded = run.job.step_numbers[4:6]
+    found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: rank != 5 or step in recorded).diagnose()
+    if slow:
+        absent, late = found.culprits
+        assert (absent.scope, absent.ranks, late.scope, late.ranks) == ("unrecorded", (5,), "rank", (5,))
+        assert (late.cause, late.confidence) == ("gpu_compute", "high")
+        assert found.what_if.all_repaired_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
+        assert "mend rank 5 first" in describe_advice(absent)
+    else:
+        assert found.culprits == ()
+
+
 @pytest.mark.parametrize("rank", [3, 7])
 def test_no_rank_is_cleared_where_one_is_missing(tmp_path: Path, rank: int):
     found = lake_without(simulate(small(ranks=8, steps=5)), rank, tmp_path).diagnose()

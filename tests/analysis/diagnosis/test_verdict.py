@@ -393,11 +393,18 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
 
 
 def test_the_advice_on_one_rank_is_that_of_its_evidence():
-    """Of all ranks of the job it is the cause's, as their evidence is that of the worst one."""
+    """Without advice of its evidence it is the cause's: for all ranks of the job that of several."""
     found = {"cause": "late_start", "advice": "starts its steps late: check the data loading"}
-    cases = (culprit(**found), culprit(cause="late_start"), culprit(scope="job", **found))
+    of_job = culprit(scope="job", ranks=(0, 1, 2, 3), cause="late_start")
+    cases = (culprit(**found), culprit(cause="late_start"), of_job)
     advice = [diagnosis(one).verdict.partition(": check ")[2].partition(" (seen")[0] for one in cases]
     assert advice == ["the data loading", "the data loading and the host", "the data loading and the hosts"]
+
+
+def test_the_only_rank_of_a_job_is_named_as_one():
+    alone = culprit(scope="job", rank=0, cause="launch_bound", rung="launch", is_beyond_loss=True)
+    said = replace(diagnosis(), of_all_ranks=(alone,)).verdict
+    assert "Rank 0 launches kernels that take less time than their launch" in said
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():
@@ -412,6 +419,7 @@ def test_what_costs_beside_jitter_is_told_with_its_cost():
 def test_the_verdict_ends_with_a_headline_about_all_ranks():
     shared = culprit(
         scope="job",
+        ranks=(0, 1, 2, 3),
         cause="launch_bound",
         rung="launch",
         is_beyond_loss=True,

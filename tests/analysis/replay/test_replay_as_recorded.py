@@ -111,3 +111,7 @@ def test_of_groups_that_cannot_be_right(tmp_path: Path):
     (uncoupled,) = examined.run.schedule.uncoupled
     assert all((account.losses.collective != uncoupled).all() for account in examined.account.of_steps)
     assert all(len(account.losses) for account in examined.account.of_steps)
+    # as no rank is known to wait there, none is cleared
+    conclusion = lake.diagnose().conclusion
+    assert conclusion.cleared == ()
+    assert any("contradict their order" in doubt for doubt in conclusion.doubts)

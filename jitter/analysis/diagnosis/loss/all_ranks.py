@@ -41,6 +41,10 @@ _LIMITS: Final = THRESHOLDS.efficiency
 
 _HOLDS_WAITS: Final = "ranks were not recorded: part of this time may be waiting for them"
 
+_ALONE: Final = (
+    "runs collectives of which it is the only member: leave out the wrapper that starts them (data parallel, sharding)"
+)
+
 _VERSION: Final = re.compile(r"_v\d+$")
 
 
@@ -106,7 +110,7 @@ def find_losses_of_all_ranks(
     losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
     losses += _find_longest_stage(analysis, measured)
     saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
-    culprits = []
+    culprits, is_single = [], len(analysis.run.team_of) == 1
     for loss, alone_ns in zip(losses, saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
@@ -116,7 +120,7 @@ def find_losses_of_all_ranks(
         if not is_told or max(cost_ns, alone_ns - of_network_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
-        holds_waits = lacks_ranks and is_exposed
+        holds_waits = is_exposed and (lacks_ranks or (is_single and analysis.run.matching.lacks_groups))
         has_reach = is_exposed and bound is not None and bound.kind == "communication"
         culprits.append(
             Culprit(
@@ -150,6 +154,7 @@ def find_losses_of_all_ranks(
                 is_beyond_loss=True,
                 is_part_of_job=loss.team is not None,
                 holds_waits=holds_waits,
+                advice=_ALONE if is_exposed and is_single and not holds_waits else "",
             )
         )
     return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))

@@ -21,18 +21,19 @@ _TRANSFER_US = {"decode": 16.0, "decode_more": 30.0, "prefill": 240.0}
 _MARKERS = {
     "vllm": {
         "prefill": "execute_context_4({tokens})_generation_0(0)",
-        "decode": "execute_context_0(0)_generation_32(32)",
+        "decode": "execute_context_0(0)_generation_{requests}({requests})",
         "decode_more": "execute_context_0(0)_generation_64(64)",
     },
-    "sglang": {"prefill": "step[EXTEND bs=4 toks={tokens}]", "decode": "step[DECODE bs=32]"},
+    "sglang": {"prefill": "step[EXTEND bs=4 toks={tokens}]", "decode": "step[DECODE bs={requests}]"},
     "trtllm": {
         "prefill": "[Executor] _forward_step {number}: 4 ctx reqs, {tokens} ctx tokens, 0 gen reqs",
-        "decode": "[Executor] _forward_step {number}: 0 ctx reqs, 0 ctx tokens, 32 gen reqs",
+        "decode": "[Executor] _forward_step {number}: 0 ctx reqs, 0 ctx tokens, {requests} gen reqs",
     },
     "profiler": dict.fromkeys(("prefill", "decode"), "ProfilerStep#{number}"),
 }
 """By engine and kind, the text of a step's marker; the profiler's names no kind."""
-TOKENS = 8192
+TOKENS, REQUESTS = 8192, 32
+"""Of a prefill, and of a decoding step."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class ServingJob:
     graphs: bool = True
     """Whether a decode step is one launch of a CUDA graph."""
     kernels: Kernels = field(default_factory=lambda: KERNELS)
+    work: tuple[float, ...] = ()
+    """By step, how large its batch is and how long it takes, 1 for that of `TOKENS` or `REQUESTS`; empty: all 1."""
+    slow_steps: tuple[int, ...] = ()
+    """Steps in which the compute kernels of all ranks take `factor` times longer."""
 
     @property
     def excess_us(self) -> float:
@@ -64,6 +69,7 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
     events: list[list[Row]] = [[] for _ in range(RANKS)]
     gpu, correlation = np.full(RANKS, 2_000.0), 0
     for number, kind in enumerate(job.kinds):
+        work = job.work[number] if job.work else 1.0
         # each step begins when the host has read the last one's tokens
         begin = host = gpu + 60 * (1 + 0.05 * rng.random(RANKS))
         is_graph = job.graphs and kind.startswith("decode")
@@ -76,21 +82,27 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
                 if not is_graph or is_first:
                     host = host + 5
                 if at < len(job.kernels[kind]):
-                    took = job.kernels[kind][at][1] * (1 + job.noise * rng.standard_normal(RANKS))
+                    took = work * job.kernels[kind][at][1] * (1 + job.noise * rng.standard_normal(RANKS))
                     if job.slow_kind in (kind, "both") and job.slow_rank is not None:
                         took[job.slow_rank] *= job.factor
+                    if number in job.slow_steps:
+                        took *= job.factor
                     start = np.maximum(gpu + 1, host + 4)
                     gpu = start + took
                 else:
                     start = np.maximum(gpu + 1, host + 4)
-                    gpu = np.full(RANKS, start.max() + _TRANSFER_US[kind] * (1 + job.noise * rng.standard_normal()))
+                    gpu = np.full(
+                        RANKS, start.max() + work * _TRANSFER_US[kind] * (1 + job.noise * rng.standard_normal())
+                    )
                 for rank in range(RANKS):
                     times = round(float(start[rank]), 3), round(float(gpu[rank] - start[rank]), 3)
                     launched[rank].append(kernel(name, *times, pid=rank, correlation=correlation))
                     if not is_graph or is_first:
                         made = "cudaGraphLaunch" if is_graph else "cudaLaunchKernel"
                         launched[rank].append(call(made, round(float(host[rank]) - 5, 3), 4.0, correlation=correlation))
-        text = _MARKERS[job.engine][kind].format(number=number, tokens=TOKENS)
+        text = _MARKERS[job.engine][kind].format(
+            number=number, tokens=round(TOKENS * work), requests=round(REQUESTS * work)
+        )
         for rank in range(RANKS):
             marker = step(ts=round(float(begin[rank]), 3), dur=round(float(gpu[rank] - begin[rank]) + 5, 3), name=text)
             events[rank] += [marker, *launched[rank]]

@@ -1,5 +1,6 @@
 """Programs of a run's steps: the last micro-batch of an optimizer step, or an evaluation, runs other kernels."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -27,6 +28,27 @@ def number_programs(kernels: Floats, sequences: Floats) -> Ints:
     for at in [np.flatnonzero(numbers == program) for program in np.unique(numbers)]:
         numbers[at] = numbers[at] * len(kernels) + _number_alike(sequences[at], kernels[at])
     return _by_size(numbers)
+
+
+def split_by_size(numbers: Ints, sizes: Floats) -> list[Ints]:
+    """Split steps into those that should take as long, by the size of their batch.
+
+    The sizes of one part differ by a tenth at most; steps of unknown size are a part of their own.
+
+    Args:
+        numbers: (steps,) of the steps.
+        sizes: (steps,) how much each works on, in any unit, NaN where unknown.
+
+    """
+    parts, first = list[list[int]](), math.nan
+    order = np.argsort(sizes, kind="stable")  # NaN comes last
+    for at, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        is_alike = size <= first * (1 + THRESHOLDS.tolerance_share) or (math.isnan(size) and math.isnan(first))
+        if not parts or not is_alike:
+            parts.append([])
+            first = size
+        parts[-1].append(int(numbers[at]))
+    return [np.array(sorted(part)) for part in parts]
 
 
 def _number_alike(identity: Floats, kernels: Floats) -> Ints:

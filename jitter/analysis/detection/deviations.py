@@ -153,19 +153,19 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
     return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
 
 
-def collect_deviations(seen: Iterable[StepDeviations], of_kinds: Sequence[Ints]) -> list[TeamDeviations]:
+def collect_deviations(seen: Iterable[StepDeviations], of_sizes: Sequence[Ints]) -> list[TeamDeviations]:
     """Return each team's deviations over the run.
 
-    `seen` are those of its steps, in any order; `of_kinds` are the numbers of the steps of each kind.
+    `seen` are those of its steps, in any order; `of_sizes` are the numbers of the steps that should take as long.
     """
     of_team: dict[int, list[StepDeviations]] = {}
     for step_deviations in seen:
         of_team.setdefault(step_deviations.team, []).append(step_deviations)
-    return [_of_team(team, team_steps, of_kinds) for team, team_steps in sorted(of_team.items())]
+    return [_of_team(team, team_steps, of_sizes) for team, team_steps in sorted(of_team.items())]
 
 
-def _of_team(team: int, seen: Sequence[StepDeviations], of_kinds: Sequence[Ints]) -> TeamDeviations:
-    steps = sum(map(len, of_kinds))
+def _of_team(team: int, seen: Sequence[StepDeviations], of_sizes: Sequence[Ints]) -> TeamDeviations:
+    steps = sum(map(len, of_sizes))
     ranks = np.unique(np.concatenate([step_deviations.ranks for step_deviations in seen]))
     total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
     noise, usual = np.full((2, len(OWN_PARTS), steps, 1), np.nan)
@@ -178,11 +178,11 @@ def _of_team(team: int, seen: Sequence[StepDeviations], of_kinds: Sequence[Ints]
     if len(ranks) > 1:
         return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
-    for steps_of_kind in of_kinds:
+    for steps_of_size in of_sizes:
         for part_noise in noise:
-            known_steps = steps_of_kind[~np.isnan(part_noise[steps_of_kind, 0])]
+            known_steps = steps_of_size[~np.isnan(part_noise[steps_of_size, 0])]
             part_noise[known_steps] = np.median(part_noise[known_steps]) if len(known_steps) else np.nan
-        total[:, steps_of_kind] = subtract_median_of_others(total[:, steps_of_kind].swapaxes(1, 2)).swapaxes(1, 2)
+        total[:, steps_of_size] = subtract_median_of_others(total[:, steps_of_size].swapaxes(1, 2)).swapaxes(1, 2)
     return TeamDeviations(team, ranks, total, noise, usual)
 
 

@@ -78,9 +78,9 @@ class MeasuredRun:
 
     @cached_property
     def assumed_step_ns(self) -> Floats:
-        """(steps,) each step's time; where unknown the median of the known ones of its kind, else of all, 0 if none."""
+        """(steps,) each step's time; where unknown the median of the known like ones, else of all, 0 if none."""
         times_ns = self.step_ns.copy()
-        for numbers in self.steps.of_kinds:
+        for numbers in self.steps.of_sizes:
             if not np.isnan(times_ns[numbers]).all():
                 times_ns[numbers] = np.nan_to_num(times_ns[numbers], nan=known_median(times_ns[numbers]))
         return np.nan_to_num(times_ns, nan=known_median(self.step_ns))
@@ -102,7 +102,7 @@ class MeasuredRun:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
         of_steps = [step_deviations for step in self._of_steps for step_deviations in step.deviations]
-        return collect_deviations(of_steps, self.steps.of_kinds)
+        return collect_deviations(of_steps, self.steps.of_sizes)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""

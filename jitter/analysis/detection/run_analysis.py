@@ -139,7 +139,7 @@ class RunAnalysis:
         """
         meetings = self.run.collective_arrays.meetings(groups)
         ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(self.keys)))))
-        usual = self.transfers.of_kinds(
+        usual = self.transfers.of_sizes(
             lambda step_numbers: np.where(groups, 0.0, self.transfers.baseline[step_numbers[0]])
         )
         return self._gain(usual, ended)
@@ -179,7 +179,7 @@ class RunAnalysis:
                 self.account.loss_ns[numbers],
                 numbers,
             )
-            for numbers in self.steps.of_kinds
+            for numbers in self.steps.of_sizes
         )
         return [finding for finding in found if finding is not None]
 

@@ -31,11 +31,11 @@ class RunTransfers:
         self.took: list[Floats] = [transfers.took for transfers in measured.transfers]
         """Those recorded."""
 
-    def of_kinds(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
-        """Return for each step what `compute` gives for the numbers of all steps of its kind."""
+    def of_sizes(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
+        """Return for each step what `compute` gives for the numbers of all steps that should take as long."""
         value_of_step = {
             int(number): value
-            for numbers in self._measured.steps.of_kinds
+            for numbers in self._measured.steps.of_sizes
             for value in [compute(numbers)]
             for number in numbers
         }
@@ -64,27 +64,27 @@ class RunTransfers:
             complete, most = (baseline_transfers(alike, [of[number] for number in numbers]) for of in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
 
-        return self.of_kinds(usual)
+        return self.of_sizes(usual)
 
     @cached_property
     def expected(self) -> list[Floats]:
         """The time that a benchmark's bandwidth gives; NaN: unknown."""
         usual, keys = self._medians, self._run.keys
         if not self._benchmark and not self._run.collective_arrays.incomplete.any():
-            return self.of_kinds(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
+            return self.of_sizes(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
         of_run = self._lake, self._run, self._benchmark
-        return self.of_kinds(
+        return self.of_sizes(
             lambda numbers: transfers_by_benchmark(*of_run, usual[numbers[0]], keys[numbers[len(numbers) // 2]])
         )
 
     @cached_property
     def baseline(self) -> list[Floats]:
-        """The baseline: the median over steps of its kind.
+        """The baseline: the median over like steps.
 
         Of groups with unrecorded members that are slow in every one of them, the time of the fastest alike; of
         collectives that ranks of the lake lack in every one, the median of what the other ranks recorded.
         """
-        return self.of_kinds(self._baseline)
+        return self.of_sizes(self._baseline)
 
     def _baseline(self, numbers: Ints) -> Floats:
         seen, expected = ([of[number] for number in numbers] for of in (self.took, self.expected))

@@ -189,17 +189,20 @@ class Sample(NamedTuple):
     """One part of one team's deviations in steps of one kind, with what they are compared with."""
 
     total: Floats
-    """(steps, ranks)."""
+    """(steps, ranks), in proportion to the work of the step where that varies."""
     level: Floats
     """(ranks,) the usual value over steps."""
     noise: Floats
     """(steps, ranks) standard deviation of a step's total about the rank's usual value."""
     floor: Floats
     """(ranks,) the least standard deviation of a rank's usual value: ranks differ for ever, and steps are few."""
+    work: Floats
+    """(steps, 1) the work of each step, 1 for the usual one."""
 
 
 def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
-    total, is_split = settle_halves(deviations.total_ns[part])
+    work = _relative_work(deviations.usual_ns[part]) if part is TimePart.GPU else np.ones((1, 1))
+    total, is_split = settle_halves(deviations.total_ns[part] / work)
     steps, ranks = total.shape
     is_many = steps >= THRESHOLDS.min_repeats
     over_steps, level = np.zeros(ranks), np.nan_to_num(known_medians(total))
@@ -210,14 +213,14 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
         usual_scatter = np.median(qn_sigma(total) if ranks >= THRESHOLDS.min_samples else over_steps)
         over_steps = np.maximum(over_steps, usual_scatter)
-    operations = np.nan_to_num(deviations.noise_ns[part])
+    operations = np.nan_to_num(deviations.noise_ns[part] / work)
     if is_many and ranks > 1:
         # the variation over steps includes it, and ranks that differ for ever would inflate it
         operations = np.zeros_like(operations)
     within = spread_within_steps(total - (level if is_many else 0.0), is_split)
     noise = np.maximum(np.sqrt(over_steps**2 + within**2 + operations**2), 1.0)
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
-    usual_ns = float(np.nan_to_num(known_medians(deviations.usual_ns[part])[0]))
+    usual_ns = float(np.nan_to_num(known_medians(deviations.usual_ns[part] / work)[0]))
     # of few steps the ranks' usual scatter tells more than the rank's own
     own_degrees, prior_degrees = max(steps - 1, 0), THRESHOLDS.spread_degrees
     of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
@@ -226,7 +229,19 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     if is_many and (few := _count_known(total) < THRESHOLDS.min_repeats).any():
         # these are compared with the other ranks, which differ for ever
         noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor, prior_degrees)[1][few])
-    return Sample(total, level, noise, floor)
+    return Sample(total, level, noise, floor, work)
+
+
+def _relative_work(usual_ns: Floats) -> Floats:
+    """Return (steps, 1) the usual time of each step ÷ that of the middle one; 1 where steps have about as much work.
+
+    In batches of different sizes a slow GPU is later in the larger ones.
+    """
+    usual = float(np.nan_to_num(known_medians(usual_ns)[0]))
+    if not usual > 0 or float(qn_sigma(usual_ns)[0]) <= THRESHOLDS.tolerance_share * usual:
+        return np.ones((1, 1))
+    relative: Floats = np.maximum(usual_ns / usual, THRESHOLDS.tolerance_share)
+    return relative
 
 
 def _count_known(total: Floats) -> Ints:
@@ -248,7 +263,7 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_n
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
     events = (alone < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
-    standouts.total_ns[numbers], standouts.sigmas[numbers] = total, sigmas
+    standouts.total_ns[numbers], standouts.sigmas[numbers] = total * sample.work, sigmas
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
     is_mostly = 2 * (known_ns > 0).sum(axis=0) > is_known.sum(axis=0)

@@ -152,6 +152,18 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
         )
 
 
+def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
+    """Return a sentence on steps that cannot be compared with others, as their batches have other sizes."""
+    lone = [analysis.keys[int(numbers[0])] for numbers in analysis.steps.of_sizes if len(numbers) == 1]
+    stated = sorted(key.step for key in lone if not np.isnan(analysis.lake.batch_size(key)))
+    if len(analysis.keys) == 1 or not stated:
+        return None
+    return (
+        f"No other step of their kind has a batch as large as that of steps {format_numbers(stated)}: whether all "
+        "ranks, or the network, are slow in these cannot be told."
+    )
+
+
 CONTRADICTION: Final = (
     "With every rank at the median speed the steps would take longer than recorded: events are missing that tell what "
     "waited for what, so the loss is unknown, and no rank can be cleared."
@@ -226,6 +238,7 @@ def list_limits(
         describe_first_starts(analysis) if first_starts is None else None,
         describe_warm_up(analysis),
         *describe_programs(analysis),
+        describe_lone_sizes(analysis),
         None if all(evidence.has_launches(team) for team in run.programs) else NO_LAUNCHES,
         _GUESSED_STEPS if evidence.has_guessed_steps else None,
         _INFERRED_GROUPS if run.matching.inferred else None,

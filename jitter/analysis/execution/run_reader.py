@@ -1,6 +1,7 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -159,6 +160,17 @@ class RunReader:
     def kind(self, key: StepKey) -> str:
         """Return the kind of a step: `train`, `prefill`, `decode`, …."""
         return commonest_kind(self._held[key].values())
+
+    def batch_size(self, key: StepKey) -> float:
+        """Return the tokens that a step computes, else the requests in its batch: the most of any rank.
+
+        As its markers state; NaN where they do not.
+        """
+        steps = [step_record.step for step_record in self._held[key].values()]
+        for sizes in ([step.tokens for step in steps], [step.requests for step in steps]):
+            if stated := [size for size in sizes if size is not None]:
+                return float(max(stated))
+        return math.nan
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.

@@ -28,16 +28,16 @@ from jitter.core.numeric.stats import lower_median
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
 
-ByKind = Sequence[SelfTimes]
-"""By kind of step, in the order of `RunSteps.of_kinds`: (operations of all teams,)."""
+BySize = Sequence[SelfTimes]
+"""By size of step, in the order of `RunSteps.of_sizes`: (operations of all teams,)."""
 
 
 class Program(NamedTuple):
     """A job as it would run on all ranks alike."""
 
     job: JobArrays
-    own: ByKind
-    """Every rank's self times in every step of a kind."""
+    own: BySize
+    """Every rank's self times in every step of a size."""
     transfers: Sequence[Floats]
     """Of each step (groups of all collectives,)."""
 
@@ -69,7 +69,7 @@ def list_rungs(
 ) -> dict[str, Program]:
     """Return the program below each loss that all ranks bear alike; each changes one thing more than the one before.
 
-    `slow_steps`: every self time at the median over ranks and steps of one kind, every transfer at its baseline.
+    `slow_steps`: every self time at the median over ranks and like steps, every transfer at its baseline.
     `slow_network`: every transfer as short as a bandwidth benchmark gives, where that is shorter.
     `sync_calls`: no call in which the host waits for the GPU, other than those that copy.
     `blocking_copies`: no copy in which the host waits for the GPU.
@@ -83,7 +83,7 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.of_kinds]
+    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.of_sizes]
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
@@ -147,7 +147,7 @@ def replay_programs(
         step_times = {}
         for key, (_, own, transfers) in same_as.items():
             at_best = repaired_transfers(step, transfers[step.number])
-            saved_ns = replays[key].step(step, own[steps.kind_of[step.number]], at_best)
+            saved_ns = replays[key].step(step, own[steps.size_of[step.number]], at_best)
             step_times[key] = float(step_ns[step.number]) - saved_ns
         times.append([step_times[tuple(map(id, program))] for program in programs])
         del step  # else it stays in memory while the next one is read

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.alignment.step_programs import number_programs
+from jitter.analysis.alignment.step_programs import number_programs, split_by_size
 from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
@@ -125,7 +125,7 @@ class Shared:
 
     understood: InferredModel
     alone: Mapping[tuple[int, int], Floats]
-    """By team of one rank, which has no peers, and position in `of_kinds`: (self times, operations), medians."""
+    """By team of one rank, which has no peers, and position in `of_sizes`: (self times, operations), medians."""
 
 
 class RunSteps:
@@ -176,15 +176,21 @@ class RunSteps:
 
     @cached_property
     def of_kinds(self) -> list[Ints]:
-        """The numbers of the steps that are compared with each other: those of one kind and one program."""
+        """The numbers of the steps in which ranks have like work: those of one kind and one program."""
         kinds = list(zip(self.kinds, self.programs.tolist(), strict=True))
         return [np.array([at for at, own in enumerate(kinds) if own == kind]) for kind in sorted(set(kinds))]
 
     @cached_property
-    def kind_of(self) -> Ints:
-        """(steps,) the position of each step's kind in `of_kinds`."""
+    def of_sizes(self) -> list[Ints]:
+        """The numbers of the steps that should take as long: of one kind, one program and about one stated size."""
+        sizes = np.array([self.lake.batch_size(key) for key in self.run.keys])
+        return [alike for numbers in self.of_kinds for alike in split_by_size(numbers, sizes[numbers])]
+
+    @cached_property
+    def size_of(self) -> Ints:
+        """(steps,) the position of each step's size in `of_sizes`."""
         positions = np.zeros(len(self.kinds), np.int64)
-        for position, numbers in enumerate(self.of_kinds):
+        for position, numbers in enumerate(self.of_sizes):
             positions[numbers] = position
         return positions
 
@@ -254,8 +260,8 @@ class RunSteps:
         if step.number not in self.baselines:
             job = self.run.job
             step_medians = baselines(job, step.times, step.own)
-            of_kind = (lone_team for lone_team in self.alone.items() if lone_team[0][1] == self.kind_of[step.number])
-            for (team, _), medians in of_kind:
+            of_size = (lone_team for lone_team in self.alone.items() if lone_team[0][1] == self.size_of[step.number])
+            for (team, _), medians in of_size:
                 for values, lone_medians in zip(step_medians, medians, strict=True):
                     values[job.first[team] : job.first[team + 1]] = lone_medians
             self.baselines[step.number] = step_medians
@@ -263,7 +269,7 @@ class RunSteps:
 
     @cached_property
     def alone(self) -> Mapping[tuple[int, int], Floats]:
-        """By team of one rank, which has no peers, and position in `of_kinds`: (self times, operations), medians."""
+        """By team of one rank, which has no peers, and position in `of_sizes`: (self times, operations), medians."""
         alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
@@ -275,9 +281,9 @@ class RunSteps:
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
                     self_times = np.stack([values[row : row + size] for values in step.own])
-                    seen.setdefault((team, int(self.kind_of[step.number])), []).append(self_times)
+                    seen.setdefault((team, int(self.size_of[step.number])), []).append(self_times)
             del step  # else it stays in memory while the next one is read
-        return {team_and_kind: _medians_over_steps(times) for team_and_kind, times in seen.items()}
+        return {team_and_size: _medians_over_steps(times) for team_and_size, times in seen.items()}
 
 
 def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.alignment.step_programs import number_programs
+from jitter.analysis.alignment.step_programs import number_programs, split_by_size
 from tests.support.serving import KERNELS, ServingJob, write_serving
 from tests.support.simulated import ingest_traces
 
@@ -117,6 +117,61 @@ def test_batches_of_two_sizes_are_programs_of_one_kind(tmp_path: Path):
 
 def test_batches_of_two_sizes_without_a_fault_are_no_finding(tmp_path: Path):
     assert ingested(tmp_path, ServingJob(BATCHES, slow_rank=None)).diagnose().culprits == ()
+
+
+DECODING = ("decode",) * 28
+SIZES = (1.0, 2.0, 0.5, 1.0, 4.0, 1.0, 8.0) * 4
+"""How large the batches are that the same kernels decode."""
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_batches_of_many_stated_sizes_without_a_fault_are_no_finding(tmp_path: Path, engine: str):
+    job = ServingJob(DECODING, engine=engine, slow_rank=None, graphs=False, work=SIZES)
+    found = ingested(tmp_path, job).diagnose()
+    assert found.culprits == ()
+    assert found.loss.fraction < 0.01
+
+
+def test_a_rank_that_decodes_batches_of_many_sizes_slowly_loses_in_proportion(tmp_path: Path):
+    job = ServingJob(DECODING, factor=1.1, graphs=False, work=SIZES)
+    found = ingested(tmp_path, job).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", len(DECODING))
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * sum(SIZES[1:]), rel=0.05)
+
+
+def test_a_rank_that_is_slow_in_batches_no_two_of_which_are_alike(tmp_path: Path):
+    lengths = tuple(np.random.default_rng(2).permutation(0.25 * 1.2 ** np.arange(16)).tolist())
+    job = ServingJob(("prefill",) * 16, factor=1.1, slow_kind="prefill", work=lengths)
+    found = ingested(tmp_path, job).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", 16)
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * sum(lengths[1:]), rel=0.05)
+    assert any("No other step of their kind has a batch as large" in note for note in found.notes)
+
+
+def test_a_slow_step_is_told_from_those_of_its_size(tmp_path: Path):
+    slow = (8, 15)  # with batches a fourth as large as the largest
+    job = ServingJob(DECODING, slow_rank=None, factor=1.5, graphs=False, work=SIZES, slow_steps=slow)
+    found = ingested(tmp_path, job).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.rung, culprit.ranks, tuple(key.step for key in culprit.steps)) == ("steps", (0, 1, 2, 3), slow)
+    excess_us = sum(SIZES[at] for at in slow) * job.excess_us
+    assert culprit.loss_ns == pytest.approx(1e3 * excess_us, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ([np.nan] * 3, [[0, 1, 2]]),
+        ([32, 64, 32, 33, np.nan, 35, 36], [[0, 2, 3, 5], [6], [1], [4]]),
+        ([1, 2, 1], [[0, 2], [1]]),
+    ],
+)
+def test_steps_of_sizes_a_tenth_apart_should_take_as_long(sizes: list[float], parts: list[list[int]]):
+    numbers = np.arange(len(sizes)) + 10
+    found = split_by_size(numbers, np.array(sizes, np.float64))
+    assert [(part - 10).tolist() for part in found] == parts
 
 
 @pytest.mark.parametrize(

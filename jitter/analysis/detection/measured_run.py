@@ -22,27 +22,27 @@ class MeasuredRun:
         """`of_steps` are the results of the first pass."""
         self.steps, self._of_steps = steps, of_steps
 
-    @property
+    @cached_property
     def baselines(self) -> list[SelfTimes]:
         """Each step's medians of self times, (operations of all teams,)."""
         return [step.baseline for step in self._of_steps]
 
-    @property
+    @cached_property
     def transfers(self) -> list[Transfers]:
         """Each step's transfers."""
         return [step.transfers for step in self._of_steps]
 
-    @property
+    @cached_property
     def experts(self) -> list[ExpertImbalance | None]:
         """Each step's imbalance of expert work; None without any."""
         return [step.experts for step in self._of_steps]
 
-    @property
+    @cached_property
     def qualities(self) -> list[StepQuality]:
         """Each step's data quality."""
         return [step.quality for step in self._of_steps]
 
-    @property
+    @cached_property
     def arrivals(self) -> list[Arrivals]:
         """How the ranks of each step came to their collectives."""
         return [step.arrivals for step in self._of_steps]

@@ -353,7 +353,7 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
         "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),
     }
-    is_one = len(slow.ranks) == 1
+    is_one = len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow)
     sentences = ("all slow groups contain this rank, and no other group is slow",) if is_one else ()
     return Match(
         values, (*sentences, *((_ASSUMED_SIZES,) if evidence.analysis.transfers.has_assumed_sizes(slow) else ()))

@@ -66,8 +66,6 @@ _ORDER: tuple[Recurs, ...] = ("yes", "together", "no", "unknown")
 
 def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurrence:
     """Return whether a group of findings recurs."""
-    if group.group.scope == "unrecorded":
-        return Recurrence("unknown")
     if not group.parts:
         return _of_communication(group, evidence)
     answers = [
@@ -104,6 +102,8 @@ def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     recorded, slow = len(evidence.analysis.keys), len(group.steps)
     if slow == recorded >= THRESHOLDS.min_repeats:
         return Recurrence("yes")
+    if group.group.scope == "unrecorded":
+        return Recurrence("unknown")  # the same rank each time, or any of them
     if group.group.scope == "job":
         return Recurrence("together") if recorded > 1 else Recurrence("unknown", THRESHOLDS.min_steps - 1)
     elsewhere = sum(

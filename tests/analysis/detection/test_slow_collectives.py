@@ -136,8 +136,13 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not():
 def test_a_rank_with_unknown_partners_tells_nothing():
     matching = meetings_of({0: [Group(None, "a")] * 2, 1: [Group(None, "b")] * 2})
     assert found(matching, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0] == []
+
+
+def test_the_only_recorded_rank_waits_for_one_that_was_not():
     alone = meetings_of({0: [Group((0, 4))] * 2})
-    assert found(alone, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0] == []
+    (slow,) = found(alone, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0]
+    assert (slow.ranks, slow.steps, slow.is_incomplete) == ((0,), (3,), True)
+    assert slow.excess_ns == pytest.approx(180_000, rel=0.01)
 
 
 def test_no_collectives_one_step_and_unknown_times():

@@ -60,6 +60,25 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not(tmp_path: Path):
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, stall), rel=0.1)
 
 
+def test_the_only_recorded_rank_waits_for_one_that_was_not(tmp_path: Path):
+    stall = Fault.parse("cpu_stall:rank=5,steps=4,kernel=20,ms=6")
+    run = simulate(small(ranks=8, steps=8, kernels=100), [stall])
+    others = frozenset(range(1, 8))
+    (culprit,) = ingest_partial_run(run, tmp_path, absent=others).diagnose().culprits
+    assert (culprit.scope, culprit.ranks, culprit.recurs) == ("unrecorded", tuple(sorted(others)), "unknown")
+    assert [key.step for key in culprit.steps] == [4]
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, stall), rel=0.1)
+    assert not any("no other group" in sentence for sentence in culprit.evidence)
+
+
+def test_ranks_that_wait_in_every_step_will_wait_again(tmp_path: Path):
+    """Rank 5 of the second tensor group is slow; of each group the first rank was recorded."""
+    slow = Fault.parse("slow_gpu:rank=5,factor=1.3")
+    run = simulate(small("tensor_data", ranks=8, tensor=4, steps=8, kernels=100), [slow])
+    (culprit,) = ingest_partial_run(run, tmp_path, absent=frozenset({1, 2, 3, 5, 6, 7})).diagnose().culprits
+    assert (culprit.scope, culprit.recurs, len(culprit.steps)) == ("unrecorded", "yes", 8)
+
+
 def test_a_rank_that_is_late_wherever_it_was_recorded_is_named_where_it_was_not(tmp_path: Path):
     """Rank 5 is slow in all steps, and recorded three of them; the other ranks wait for it in the other five.
 

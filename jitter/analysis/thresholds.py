@@ -241,7 +241,7 @@ class Thresholds(NamedTuple):
     """Factor on the usual value. So much more is no variation of it. What may be a wait for unrecorded ranks must save
     so much more than the least, and a rank without peers is not late by so many steps."""
     min_cost_share: float = 0.01
-    """Of the time of its steps. What costs less, or would save less, is not worth a person's time."""
+    """Of the usual time of its steps. What costs less, or would save less, is not worth a person's time."""
     min_clear_share: float = 0.02
     """Of the run's time. What no test of significance supports, as a lead or the network, must cost this much."""
     min_gap_share: float = 0.002

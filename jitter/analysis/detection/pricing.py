@@ -10,6 +10,7 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.stats import known_median
 
 
 class GainRange(NamedTuple):
@@ -119,7 +120,9 @@ class Pricing:
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""
-        return THRESHOLDS.min_cost_share * float(self._analysis.measured.assumed_step_ns[list(steps)].sum())
+        # by their usual time: a restart within one of them makes no other fault smaller
+        usual_ns = known_median(self._analysis.measured.assumed_step_ns[list(steps)])
+        return THRESHOLDS.min_cost_share * usual_ns * len(steps)
 
 
 def _differ(low_ns: float, high_ns: float) -> bool:

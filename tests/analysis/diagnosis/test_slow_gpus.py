@@ -15,7 +15,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate, write
-from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns
+from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns
 
 
 class GraphedRun:
@@ -147,3 +147,15 @@ def test_half_of_the_ranks_is_priced_against_the_usual_rank_of_the_other_half(ra
     (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
     assert (set(culprit.ranks), culprit.cause) == (set(slow.ranks), "gpu_compute")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.03)
+
+
+def test_a_restart_within_the_recording_does_not_hide_a_slow_gpu(tmp_path: Path):
+    """All ranks wait 500 ms before step 6; from then on rank 2 is slow: little of the run, much of most steps."""
+    restart, slow = map(Fault.parse, ("late_start:ranks=0-3,step=6,ms=500", "slow_gpu:rank=2,steps=6-11,factor=1.15"))
+    run = simulate(small(steps=12, kernels=120), [restart, slow])
+    gain_ns = true_gain_ns(run, slow)
+    assert gain_ns < 0.01 * run_ns(run)
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit,) = (one for one in found.culprits if one.scope == "rank")
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "gpu_compute", "high")
+    assert culprit.gain_ns == pytest.approx(gain_ns, rel=0.05)

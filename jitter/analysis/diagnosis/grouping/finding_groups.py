@@ -18,6 +18,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
+from jitter.core.numeric.arrays import Bools
 from jitter.lake.rank_places import assign_nodes
 
 STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
@@ -268,9 +269,10 @@ def _one_rank(
 ) -> FindingGroup | None:
     """Return the rank and part with most of the loss, if no finding has `named` it.
 
-    The rank must have the largest share step after step, or stand out in single steps: chance may cause such a stall,
-    but it did cost the time. In few steps those count as well in which it arrives last at more collectives than any
-    other rank. In one step nothing repeats but these arrivals: without them, the loss must be `is_above_noise`.
+    The rank must have the largest share step after step and take longest itself, or stand out in single steps: chance
+    may cause such a stall, but it did cost the time. In few steps those count as well in which it arrives last at more
+    collectives than any other rank. In one step nothing repeats but these arrivals: without them, the loss must be
+    `is_above_noise`.
     """
     analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
     totals_ns = charges.totals_ns()
@@ -281,14 +283,18 @@ def _one_rank(
     if any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
     mine = charges.own_ns[part, :, column]
-    times, steps = charges.count_last(int(column))
-    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
-    if 1 < steps < THRESHOLDS.few_steps:
-        tried.append(_count_steps_held_up(evidence, rank))
-    chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
-    is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
     standouts = analysis.outliers.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
+    # a host that does not wait for its GPU stays behind, step after step, without being slower
+    own_ns = np.nan_to_num(standouts.total_ns)
+    is_slower: Bools = own_ns[:, at] >= own_ns.max(axis=1)
+    is_last, has_last = charges.find_last(int(column))
+    times, steps = int(is_last.sum()), int(has_last.sum())
+    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(int((is_last & is_slower).sum()), steps)]
+    if 1 < steps < THRESHOLDS.few_steps:
+        tried.append(_count_steps_held_up(evidence, rank, is_slower))
+    chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
+    is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
     is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas
     is_stall = bool(is_far.any()) and not is_repeated
     if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
@@ -297,12 +303,10 @@ def _one_rank(
     # how far it stands out in its worst step, and the chance of that
     sigmas = float(standouts.sigmas[list(late), at].max(initial=0.0))
     chance = float(standouts.chance_of_step[list(late), at].min(initial=1.0))
-    own_ns = float(mine[list(late)].sum())
-    candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, own_ns, sigmas, chance))
+    lost_ns = float(mine[list(late)].sum())
+    candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, lost_ns, sigmas, chance))
     (gain,) = analysis.gains([candidate.repair])
-    # in few steps a rank that is behind may hide that the others are as slow
-    is_hiding = is_repeated and steps < THRESHOLDS.few_steps and part in _HOST_PARTS
-    if gain < THRESHOLDS.min_clear_share * time_ns and not is_hiding:
+    if gain < THRESHOLDS.min_clear_share * time_ns:
         return None
     where = f"{times} of {format_count(steps, 'step')}"
     why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else f'in {where}'}"
@@ -323,11 +327,18 @@ def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     )
 
 
-def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
-    """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
-    met = [step_arrivals.last_at for step_arrivals in evidence.analysis.measured.arrivals if step_arrivals.are_any]
-    others = [max((times for other, times in last_at.items() if other != rank), default=0) for last_at in met]
-    return sum(last_at.get(rank, 0) > most for last_at, most in zip(met, others, strict=True)), len(met)
+def _count_steps_held_up(evidence: Evidence, rank: int, chosen: Bools) -> tuple[int, int]:
+    """Return in how many of the chosen steps the rank arrives last at more collectives than any other rank.
+
+    And in how many steps of the run ranks meet.
+    """
+    arrivals = evidence.analysis.measured.arrivals
+    held_up = [
+        all(times < of_step.last_at.get(rank, 0) for other, times in of_step.last_at.items() if other != rank)
+        and of_step.last_at.get(rank, 0) > 0
+        for of_step in arrivals
+    ]
+    return int((np.array(held_up) & chosen).sum()), sum(of_step.are_any for of_step in arrivals)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:

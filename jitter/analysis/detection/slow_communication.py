@@ -168,12 +168,16 @@ def _noise(late_ns: Floats, total: Floats) -> float:
 def _families(matching: CollectiveMatching) -> list[_Family]:
     """Return the collectives by the groups into which they divide the ranks."""
     by_groups: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    # whoever the only recorded rank waits for was not recorded; of several ranks, one may wait for another
+    is_alone = matching.lacks_groups and sum(len(block.ranks) for block in matching.blocks) == 1
     for number, meeting in enumerate(matching.collectives):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
             for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
                 ranks.setdefault(group, set()).update((rank, *(meeting.awaited[group] if meeting.awaited else ())))
-        if any(len(group_ranks) < 2 and not meeting.is_incomplete(group) for group, group_ranks in ranks.items()):
+        if not is_alone and any(
+            len(group_ranks) < 2 and not meeting.is_incomplete(group) for group, group_ranks in ranks.items()
+        ):
             continue  # one rank alone, with partners that are not known
         ordered = sorted(ranks, key=lambda group: min(ranks[group]))
         key = tuple(frozenset(ranks[group]) for group in ordered)

@@ -71,6 +71,19 @@ def test_the_only_recorded_rank_waits_for_one_that_was_not(tmp_path: Path):
     assert not any("no other group" in sentence for sentence in culprit.evidence)
 
 
+def test_the_only_recorded_rank_of_unknown_groups_waits_for_one_that_was_not(tmp_path: Path):
+    stall = Fault.parse("cpu_stall:rank=5,steps=4,kernel=20,ms=6")
+    run = simulate(small(ranks=8, steps=8, kernels=100), [stall])
+    traces = tmp_path / "traces"
+    for path in write(run, traces, "nsys"):
+        if path.name != "rank0.sqlite":
+            path.unlink()
+    (culprit,) = [one for one in ingest_traces(tmp_path, traces).diagnose().culprits if one.rung == "ranks"]
+    assert (culprit.scope, culprit.cause, culprit.recurs) == ("unrecorded", "communication", "unknown")
+    assert [key.step for key in culprit.steps] == [4]
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, stall), rel=0.1)
+
+
 def test_ranks_that_wait_in_every_step_will_wait_again(tmp_path: Path):
     """Rank 5 of the second tensor group is slow; of each group the first rank was recorded."""
     slow = Fault.parse("slow_gpu:rank=5,factor=1.3")

@@ -263,7 +263,7 @@ class Evidence:
 
         Members lack the job's recordings, those of the steps with half of the excess, or the collective's events.
         """
-        if self._absent_members(slow):
+        if self._absent_members(slow) or self.is_single_rank:
             return True
         matching = self.analysis.run.matching
         # a collective whose group was not recorded may span all ranks of the job

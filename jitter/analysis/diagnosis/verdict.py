@@ -210,9 +210,10 @@ def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
         return culprit.advice or "holds up the recorded ranks: record the ranks that are missing, and check the network"
     info = CAUSES[culprit.cause]
+    usual = info.job_advice if culprit.scope == "job" and len(culprit.ranks) > 1 else info.advice
     if culprit.holds_waits:
-        return f"{info.job_advice.partition(':')[0]}: record the ranks that are missing, they may be late"
-    return culprit.advice or (info.job_advice if culprit.scope == "job" and len(culprit.ranks) > 1 else info.advice)
+        return f"{usual.partition(':')[0]}: record the ranks that are missing, they may be late"
+    return culprit.advice or usual
 
 
 def write_advice(culprit: Culprit) -> str:

@@ -22,7 +22,7 @@ from jitter.analysis.diagnosis.model import (
     StepAnswer,
     WhatIf,
 )
-from jitter.analysis.diagnosis.verdict import advise_recurrence
+from jitter.analysis.diagnosis.verdict import advise_recurrence, write_advice
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
@@ -405,6 +405,8 @@ def test_the_only_rank_of_a_job_is_named_as_one():
     alone = culprit(scope="job", rank=0, cause="launch_bound", rung="launch", is_beyond_loss=True)
     said = replace(diagnosis(), of_all_ranks=(alone,)).verdict
     assert "Rank 0 launches kernels that take less time than their launch" in said
+    waiting = culprit(scope="job", rank=0, cause="exposed_communication", rung="overlap", holds_waits=True)
+    assert write_advice(waiting).startswith("Rank 0 communicates without computing: record the ranks that are missing")
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():

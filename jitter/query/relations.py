@@ -14,6 +14,7 @@ import pyarrow as pa
 from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
@@ -29,9 +30,7 @@ from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
-from jitter.lake.log_records import LogRecord
 from jitter.lake.parquet import check_files
-from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
 from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
@@ -234,17 +233,10 @@ def _steps(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[Recorde
             del step  # else it stays in memory while the next one is read
 
 
-class QueryableLake(Protocol):
+class QueryableLake(DiagnosedLake, Protocol):
     """Source of the relations' rows; `jitter.Lake` has these members."""
 
-    root: Path
-    sources: list[SourceRecord]
     rejected: list[SourceRecord]
-    logs: list[LogRecord]
-
-    @property
-    def places(self) -> Mapping[int, RankPlace]:
-        """Return host, GPU and process of each rank."""
 
     @property
     def step_keys(self) -> list[StepKey]:
@@ -269,9 +261,6 @@ class QueryableLake(Protocol):
     @property
     def recorded_sizes(self) -> RecordedSizes:
         """Return the sizes of collectives that logs recorded."""
-
-    def log_table(self, relation: str) -> pa.Table:
-        """Return the rows of a relation that logs fill."""
 
     def diagnose(self, steps: Sequence[StepKey]) -> Diagnosis:
         """Return the diagnosis of these steps."""

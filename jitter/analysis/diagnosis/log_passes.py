@@ -2,47 +2,39 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bounds_in_tables
-from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
-from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs
+from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence, select_facts_of_hang
+from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs, Rows
 from jitter.analysis.diagnosis.evidence.logs.measurements import (
     MAX_MEASUREMENTS,
     MEASURED_RELATIONS,
     describe_measurements,
+    failures,
 )
-from jitter.analysis.diagnosis.hang.add_hang import HANG_RELATIONS, LoggedCalls, find_hang_of_job
+from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
+from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
+from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
+from jitter.analysis.diagnosis.hang.rules import describe_stuck_watchdogs
 from jitter.analysis.diagnosis.model import Culprit, ProfileLocation
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, below_in_every_step
-from jitter.analysis.metrics.communication import Communication
 from jitter.core.formatting import capitalize, format_count
 from jitter.core.step_key import StepKey
-from jitter.lake.log_records import LogRecord
-from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import step_times_utc
 from jitter.logs import VERSION
 
-
-class LoggedTraces(LoggedCalls, Protocol):
-    """What the passes read; `jitter.Lake` has these members."""
-
-    logs: list[LogRecord]
-
-    @property
-    def places(self) -> dict[int, RankPlace]:
-        """Host, GPU and process of each rank."""
-
-    def measure_collectives(self, steps: Sequence[StepKey]) -> Communication:
-        """Return what the network did in these steps."""
+HANG_RELATIONS: Final = frozenset({"process_groups", "collective_timeouts", "ras", "nccl_calls"})
+"""The relations that tell of a hang. `recorded` is none: logs of jobs that run fill it too."""
 
 
 @dataclass(frozen=True)
 class LoggedJob:
     """What the passes read of a job, besides the diagnosis so far."""
 
-    lake: LoggedTraces
+    lake: DiagnosedLake
     has_steps: bool
     """Whether traces are diagnosed too."""
     logs: JobLogs
@@ -102,10 +94,44 @@ def add_measurements(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
 
 
 def add_hang(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
-    """Add in which operation the job hangs, or that none is stuck."""
+    """Add the operation that is stuck and who holds it up; without one, what logs say: notes beside steps."""
     if not any(HANG_RELATIONS & set(log.relations) for log in job.lake.logs):
         return diagnosis
-    return find_hang_of_job(diagnosis, job.lake, job.logs, has_steps=job.has_steps)
+    read = job.lake.log_table
+    groups, timeouts = read("process_groups"), read("collective_timeouts")
+    hang, health = find_hang(read("recorded"), groups, timeouts, failures(job.logs.exits)), read("ras").to_pylist()
+    calls, is_confirmed = read("nccl_calls").to_pylist(), timeouts.num_rows > 0
+    hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
+    sentences = (*describe_ras(health), *describe_calls(calls))
+    hang = find_hang_in_ras(health) if hang is None else hang.with_evidence(sentences)
+    if hang is None:
+        diagnosis = _with_watchdogs(diagnosis, groups.to_pylist(), timeouts.num_rows, has_steps=job.has_steps)
+        words = tuple(map(capitalize, sentences))
+        if job.has_steps:
+            return replace(diagnosis, notes=(*diagnosis.notes, *words))
+        return replace(diagnosis, measurements=(*diagnosis.measurements, *words))
+    if job.has_steps:
+        at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
+        hang = hang.with_evidence(describe_last_kernels(job.lake, at, hang.operation.since_ns))
+    facts = select_facts_of_hang(diagnosis.facts, hang.culprits, job.logs)
+    hang = hang.with_evidence([fact.words for fact in facts])
+    return replace(diagnosis, hang=hang, facts=tuple(fact for fact in diagnosis.facts if fact not in facts))
+
+
+def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int, *, has_steps: bool) -> Diagnosis:
+    """Return the diagnosis with what dumps and watchdogs say where no operation is known to be stuck.
+
+    `groups` are rows of `process_groups`; of `unknown` operations that a watchdog gave up the rank is not stated.
+    """
+    ranks = {row["rank"] for row in groups if row["rank"] is not None}
+    stuck = {row["rank"]: row["watchdog_stuck_ns"] for row in groups if row["watchdog_stuck_ns"] is not None}
+    lines = [*map(capitalize, describe_stuck_watchdogs(stuck))]
+    if unknown:
+        number = format_count(unknown, "operation")
+        lines.append(f"PyTorch's watchdog gave up {number} on ranks that the lines do not state.")
+    if not stuck and not unknown and ranks and not has_steps:
+        lines.append(f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck.")
+    return replace(diagnosis, measurements=(*lines, *diagnosis.measurements))
 
 
 PASSES: Final[tuple[LogPass, ...]] = (
@@ -120,7 +146,7 @@ PASSES: Final[tuple[LogPass, ...]] = (
 
 
 def pass_over_logs(
-    diagnosis: Diagnosis, lake: LoggedTraces, steps: Sequence[StepKey], benchmark: Baseline | None
+    diagnosis: Diagnosis, lake: DiagnosedLake, steps: Sequence[StepKey], benchmark: Baseline | None
 ) -> Diagnosis:
     """Return the diagnosis of these steps, or of a job without traces, with what its logs say.
 

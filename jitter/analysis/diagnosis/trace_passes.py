@@ -1,36 +1,23 @@
 """The diagnosis of a run by its traces: what its jitter costs, and the passes that add what all ranks lose alike."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from jitter.analysis.detection.likely_communication import survey_communication
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.diagnose import diagnose, limit_to_communication
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bound
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.loss.all_ranks import choose_steps, find_losses_of_all_ranks
 from jitter.analysis.diagnosis.loss.waterfall import LowerRungs, charge_network, judge_lower_rungs
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
-from jitter.analysis.metrics.communication import Communication
-from jitter.analysis.metrics.step_metrics import TtkeReading
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
-
-
-class MeasuredTraces(Protocol):
-    """What the passes measure; `jitter.Lake` has these members."""
-
-    unread_ranks: frozenset[int]
-
-    def measure_collectives(self, steps: Sequence[StepKey]) -> Communication:
-        """Return what the network did in these steps."""
-
-    def ttke_readings(self, steps: Sequence[StepKey]) -> list[TtkeReading]:
-        """Return the reading of the times to kernel end, one a cohort and step."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +25,7 @@ class TracedRun:
     """What the passes read of a run, besides the diagnosis so far."""
 
     analysis: RunAnalysis
-    traces: MeasuredTraces
+    traces: DiagnosedLake
     benchmark: Baseline | None
     """Bandwidths that the job's network reaches, if they were measured."""
 
@@ -102,7 +89,7 @@ PASSES: Final[tuple[TracePass, ...]] = (
 def diagnose_traces(
     analysis: RunAnalysis,
     records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-    traces: MeasuredTraces,
+    traces: DiagnosedLake,
     benchmark: Baseline | None,
 ) -> Answers:
     """Return the diagnosis of a run by its traces alone; `records` are those of each rank in each step.

@@ -5,16 +5,15 @@ Where the recording has the scheduling of threads, also how often the system mov
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Pause
 from jitter.analysis.thresholds import THRESHOLDS
@@ -23,32 +22,11 @@ from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
-from jitter.lake.records import RankStepRecord, SourceRecord
-from jitter.lake.step_reader import StepColumns
 
 _LIMITS: Final = THRESHOLDS.evidence
 
 _CODE: Final = ("operator", "scope", "phase", "source_line")
 _COLUMNS: Final = ("kind", *_CODE, "launch_start_ns", "launch_end_ns", "launch_thread")
-
-
-class RecordedCode(Protocol):
-    """The source of the evidence; `jitter.Lake` has these members."""
-
-    root: Path
-    sources: list[SourceRecord]
-
-    def ranks_of(self, key: StepKey) -> list[int]:
-        """Return the ranks that recorded this step."""
-
-    def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
-        """Return the record of one rank in one step."""
-
-    def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> StepColumns:
-        """Return columns of one step's rows."""
-
-    def kernel_indices(self, key: StepKey) -> list[KernelIndex]:
-        """Return the alignment of each cohort's ranks in one step."""
 
 
 class _Launch(NamedTuple):
@@ -60,7 +38,7 @@ class _Launch(NamedTuple):
     before_ns: int | None
 
 
-def add_code_evidence(diagnosis: Diagnosis, lake: RecordedCode) -> Diagnosis:
+def add_code_evidence(diagnosis: Diagnosis, lake: DiagnosedLake) -> Diagnosis:
     """Return the diagnosis with what the recordings say of the code behind each culprit, where they say anything.
 
     Raises `LakeError` if a file of the lake is missing or damaged.
@@ -71,12 +49,12 @@ def add_code_evidence(diagnosis: Diagnosis, lake: RecordedCode) -> Diagnosis:
     )
 
 
-def _with_moves(culprit: Culprit, lake: RecordedCode) -> Culprit:
+def _with_moves(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
     sentence = describe_migrations(lake, culprit.rank, culprit.steps) if CAUSES[culprit.cause].is_late_launch else None
     return culprit if sentence is None else culprit.with_evidence([sentence])
 
 
-def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
+def _with_code(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
     if culprit.pauses:
         pauses = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
         return culprit.with_evidence([f"the longest pauses that the job waited for: {pauses}"])
@@ -98,7 +76,7 @@ def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     return replace(culprit.with_evidence(sentences), code=None if words is None else launch.code)
 
 
-def _describe_pause(pause: Pause, lake: RecordedCode) -> str:
+def _describe_pause(pause: Pause, lake: DiagnosedLake) -> str:
     """Return a pause in words, with the host operation that covers it where one is recorded."""
     text = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
     launch = _find_launch(lake, pause.key, pause.rank, pause.kernel_index)
@@ -133,7 +111,7 @@ def _inner(scope: str) -> str:
     return scope if len(scope) <= longest else f"…{scope[-longest:]}"
 
 
-def _find_launch(lake: RecordedCode, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
+def _find_launch(lake: DiagnosedLake, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
     """Return the rank's kernel with this index."""
     for index in lake.kernel_indices(key):
         member = next((candidate for candidate in index.members if candidate.rank == rank), None)
@@ -160,7 +138,7 @@ def _last_return(rows: pa.Table, start_ns: int | None, step_start_ns: int) -> in
     return step_start_ns if returned is None else min(returned, start_ns)
 
 
-def _describe_gap(lake: RecordedCode, key: StepKey, rank: int, launch: _Launch) -> str | None:
+def _describe_gap(lake: DiagnosedLake, key: StepKey, rank: int, launch: _Launch) -> str | None:
     """Return which host operation covers most of the gap before a launch, in words; None if none is recorded."""
     start_ns, before_ns = launch.start_ns, launch.before_ns
     if start_ns is None or before_ns is None or start_ns <= before_ns:
@@ -185,7 +163,7 @@ def _describe_gap(lake: RecordedCode, key: StepKey, rank: int, launch: _Launch) 
     return f"in `{inner}`{within} for {format_time(int(covers[chosen[-1]]))} of {format_time(start_ns - before_ns)}"
 
 
-def describe_migrations(recordings: RecordedCode, rank: int, steps: Sequence[StepKey]) -> str | None:
+def describe_migrations(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> str | None:
     """Say how often a rank's launching threads moved to another core in these steps, where that is unusual.
 
     None where the recording has no scheduling, or the rank moved about as often as the others. Raises `LakeError` if a
@@ -210,7 +188,7 @@ def describe_migrations(recordings: RecordedCode, rank: int, steps: Sequence[Ste
     return f"{sentence} (the other ranks' {usual:.1f}){away}"
 
 
-def _moves(recordings: RecordedCode, rank: int, steps: Sequence[StepKey]) -> tuple[float, float] | None:
+def _moves(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> tuple[float, float] | None:
     """Return moves to another core, and the time off the CPU in them, per step; None if scheduling is not recorded."""
     held = [(key, recordings.record_of(key, rank).record) for key in steps if rank in recordings.ranks_of(key)]
     if not held:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class FindingGroup:
     def cause(self) -> Cause:
         """What the rules say that it has."""
         return self.judgement.cause
+
+    @property
+    def rank(self) -> int:
+        """The lowest of its ranks."""
+        return self.group.ranks[0]
 
     @property
     def known_gain_ns(self) -> float | None:
@@ -107,7 +112,7 @@ def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     candidates = evidence.pricing.worth_fixing
-    by_cause: dict[tuple[Cause, TimePart], list[LateRank]] = {}
+    by_cause: dict[tuple[Cause, TimePart], list[FindingGroup]] = {}
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     for late in _by_rank(candidates, evidence):
         by_cause.setdefault((late.judgement.cause, late.candidates[0].part), []).append(late)
@@ -116,37 +121,25 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     return groups
 
 
-class LateRank(NamedTuple):
-    """Findings of one rank: one, or both parts of a host that is slow throughout, the larger first."""
-
-    rank: int
-    candidates: tuple[Finding, ...]
-    judgement: Judgement
-    """Of the first finding."""
-
-    @property
-    def excess_ns(self) -> float:
-        return sum(one.excess_ns for one in self.candidates)
-
-    @property
-    def steps(self) -> set[int]:
-        return {step for one in self.candidates for step in one.steps}
+def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
+    """Return findings of one rank, with the cause of the first."""
+    return FindingGroup(findings, RankGroup("rank", findings[0].ranks), find_cause(evidence, findings[0]))
 
 
-def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[LateRank]:
+def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
     """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
     late = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
     merged = []
     for (rank, part), finding in late.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
-            merged.append(LateRank(rank, (finding,), find_cause(evidence, finding)))
+            merged.append(_of_rank(evidence, finding))
         elif part == TimePart.CPU:
-            merged.append(LateRank(rank, (finding, start), find_cause(evidence, finding)))
+            merged.append(_of_rank(evidence, finding, start))
     return merged
 
 
-def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[FindingGroup]:
+def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
     """Return groups of ranks that are late in the same steps, by their place, each with the cause of its worst rank."""
     groups = []
     for alike in divide_by_steps(members):
@@ -160,7 +153,7 @@ def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[Findin
     return groups
 
 
-def _is_masked(late: LateRank, evidence: Evidence) -> bool:
+def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
     """Return whether fixing the rank's own time alone saves too little, because other ranks are as late."""
     if late.candidates[0].part is TimePart.TRANSFER:
         return False
@@ -209,10 +202,10 @@ def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str
 
 def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
     """Return slow communication in groups: the links of single ranks that are slow in the same steps by their place."""
-    groups, links = [], list[LateRank]()
+    groups, links = [], list[FindingGroup]()
     for slow in (candidate for candidate in candidates if candidate.part is TimePart.TRANSFER):
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
-            links.append(LateRank(slow.ranks[0], (slow,), find_cause(evidence, slow)))
+            links.append(_of_rank(evidence, slow))
         else:
             groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), find_cause(evidence, slow)))
     return groups + _group_ranks(links, evidence)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.analysis.diagnosis.evidence.code import RecordedCode
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.hang.facts import (
     BARRIER,
     MAX_MEMBERS,
@@ -457,7 +457,7 @@ def _last_calls(facts: HangFacts, ranks: Sequence[int]) -> Iterator[LastCall]:
             yield LastCall(rank, call, row["state"] == "completed")
 
 
-def describe_last_kernels(recordings: RecordedCode, ranks: Sequence[int], entered_ns: int | None) -> list[str]:
+def describe_last_kernels(recordings: DiagnosedLake, ranks: Sequence[int], entered_ns: int | None) -> list[str]:
     """Return a clause for each of these ranks that has a recording, the first few; `entered_ns` is when they hung.
 
     Raises `LakeError` if a file of the lake is missing or damaged.
@@ -470,7 +470,7 @@ def describe_last_kernels(recordings: RecordedCode, ranks: Sequence[int], entere
     ]
 
 
-def _describe_last_kernel(recordings: RecordedCode, rank: int, entered_ns: int | None) -> Iterator[str]:
+def _describe_last_kernel(recordings: DiagnosedLake, rank: int, entered_ns: int | None) -> Iterator[str]:
     held = [(record, step) for record in recordings.sources if record.rank == rank for step in record.steps]
     record, step = max(held, key=lambda one: one[1].start_ns + (one[0].utc_offset_ns or 0))
     rows = recordings.step_columns(step.key, _KERNEL_COLUMNS, [rank]).of_kinds(KINDS[:MEMORY]).table

@@ -120,7 +120,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         else lake.analyze([analysis.keys[number] for number in alike.tolist()])
     )
     places = alike if of_kind is analysis else np.arange(len(alike))
-    medians = [of_kind.measured.baselines[number] for number in places.tolist()]
+    medians = [of_kind.measured.of_steps[number].baseline for number in places.tolist()]
     of_steps = [of_kind.transfers.baseline[number] for number in places.tolist()]
     transfers = lower_median(np.stack(of_steps, axis=1))[:, 0]
     usual = find_usual_step(of_kind.run, medians, transfers)
@@ -316,7 +316,7 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
         SelfTimes(
             *(
                 np.where(np.isnan(values[usual.cells]), instead, values[usual.cells])
-                for values, instead in zip(analysis.measured.baselines[number], usual.step.own, strict=True)
+                for values, instead in zip(analysis.measured.of_steps[number].baseline, usual.step.own, strict=True)
             )
         )
         for number in numbers

@@ -7,10 +7,9 @@ import numpy as np
 
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
-from jitter.analysis.detection.expert_imbalance import ExpertImbalance
-from jitter.analysis.detection.passes import Arrivals, StepQuality, StepStatistics
-from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes
-from jitter.analysis.replay.run_steps import RunSteps, Transfers
+from jitter.analysis.detection.passes import StepStatistics
+from jitter.analysis.execution.self_times import OWN_PARTS
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import known_median
 
@@ -20,39 +19,14 @@ class MeasuredRun:
 
     def __init__(self, steps: RunSteps, of_steps: Sequence[StepStatistics]) -> None:
         """`of_steps` are the results of the first pass."""
-        self.steps, self._of_steps = steps, of_steps
-
-    @cached_property
-    def baselines(self) -> list[SelfTimes]:
-        """Each step's medians of self times, (operations of all teams,)."""
-        return [step.baseline for step in self._of_steps]
-
-    @cached_property
-    def transfers(self) -> list[Transfers]:
-        """Each step's transfers."""
-        return [step.transfers for step in self._of_steps]
-
-    @cached_property
-    def experts(self) -> list[ExpertImbalance | None]:
-        """Each step's imbalance of expert work; None without any."""
-        return [step.experts for step in self._of_steps]
-
-    @cached_property
-    def qualities(self) -> list[StepQuality]:
-        """Each step's data quality."""
-        return [step.quality for step in self._of_steps]
-
-    @cached_property
-    def arrivals(self) -> list[Arrivals]:
-        """How the ranks of each step came to their collectives."""
-        return [step.arrivals for step in self._of_steps]
+        self.steps, self.of_steps = steps, of_steps
 
     @cached_property
     def are_uncoupled(self) -> bool:
         """Whether the ranks share no collective: none is known to wait for another, so no delay of one has a price."""
         run = self.steps.run
         alone = len(run.team_of) > 1 and not run.matching.unpaired
-        return alone and not any(step_arrivals.are_any for step_arrivals in self.arrivals)
+        return alone and not any(step.arrivals.are_any for step in self.of_steps)
 
     @cached_property
     def step_ns(self) -> Floats:
@@ -60,7 +34,7 @@ class MeasuredRun:
 
         Where no step follows another, as in a run of one step, the time of each is its span.
         """
-        periods = np.array([step.time_ns for step in self._of_steps])
+        periods = np.array([step.time_ns for step in self.of_steps])
         return self._spans if np.isnan(periods).all() else periods
 
     @cached_property
@@ -101,7 +75,7 @@ class MeasuredRun:
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
-        of_steps = [step_deviations for step in self._of_steps for step_deviations in step.deviations]
+        of_steps = [step_deviations for step in self.of_steps for step_deviations in step.deviations]
         return collect_deviations(of_steps, self.steps.of_sizes)
 
     def deviations_of(self, team: int) -> TeamDeviations:

@@ -162,7 +162,7 @@ class RunAnalysis:
         stages = find_unequal_stages(
             self.run,
             self.measured.deviations,
-            self.measured.baselines,
+            [step.baseline for step in self.measured.of_steps],
             self.lake.kernel_counts,
             self.gains,
             self.outliers.above_noise.of_ranks,

@@ -28,7 +28,7 @@ class RunTransfers:
         """`benchmark` are bandwidths that the job's network reaches, if they were measured."""
         self._measured, self._benchmark = measured, benchmark
         self._lake, self._run = measured.steps.lake, measured.steps.run
-        self.took: list[Floats] = [transfers.took for transfers in measured.transfers]
+        self.took: list[Floats] = [step.transfers.took for step in measured.of_steps]
         """Those recorded."""
 
     def of_sizes(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
@@ -54,7 +54,7 @@ class RunTransfers:
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
         """
-        of_steps, alike = self._measured.transfers, self._alike.numbers
+        of_steps, alike = [step.transfers for step in self._measured.of_steps], self._alike.numbers
         mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
         whole = [np.where(transfers.complete, transfers.took, np.nan) for transfers in of_steps]
 
@@ -103,7 +103,7 @@ class RunTransfers:
             self._run.matching,
             self.took,
             self._medians,
-            [transfers.complete for transfers in self._measured.transfers],
+            [step.transfers.complete for step in self._measured.of_steps],
             self._measured.assumed_step_ns,
             self._measured.steps.of_kinds,
         )
@@ -138,7 +138,7 @@ class RunTransfers:
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
         groups, lacking = self._groups(slow), 0.0
-        partial = [self._measured.transfers[number].partial for number in slow.steps]
+        partial = [self._measured.of_steps[number].transfers.partial for number in slow.steps]
         if not any(of_step.any() for of_step in partial):
             return False
         for number, of_step in zip(slow.steps, partial, strict=True):

@@ -42,8 +42,8 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
 
 def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether the clocks of the ranks err by more than a part of the excess of one rank in one step."""
-    qualities = evidence.analysis.measured.qualities
-    error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
+    measured = evidence.analysis.measured.of_steps
+    error_ns = max((measured[number].quality.uncertainty_ns or 0 for number in group.steps), default=0)
     ranks = len({outlier.rank for outlier in group.outliers}) or 1
     return error_ns > THRESHOLDS.main_share * group.excess_ns / max(len(group.steps), 1) / ranks
 

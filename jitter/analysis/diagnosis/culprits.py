@@ -233,7 +233,7 @@ def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
     """Return the group's rank that arrived last at most collectives; of equals the lowest."""
     counts = Counter[int]()
     for number in group.steps:
-        counts.update(evidence.analysis.measured.arrivals[number].last_at)
+        counts.update(evidence.analysis.measured.of_steps[number].arrivals.last_at)
     return max(group.group.ranks, key=lambda rank: (counts[rank], -rank))
 
 

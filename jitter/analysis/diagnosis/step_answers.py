@@ -42,13 +42,14 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
     elif lacks_common_step(evidence):
         has_loss = False
-    losses, waited = evidence.losses(number), analysis.measured.arrivals[number].waited_ns
+    losses, measured = evidence.losses(number), analysis.measured.of_steps[number]
+    waited = measured.arrivals.waited_ns
     longest_ns = max(waited.values(), default=0.0)
     min_rank = min((rank for rank, ns in waited.items() if 0 < ns == longest_ns), default=None)
     largest, own_ns = analysis.account.of_steps[number].largest, None
     # a single rank is compared with itself
     max_rank = int(largest.rank[0]) if len(largest) and not evidence.is_single_rank else None
-    if not analysis.measured.arrivals[number].are_any and not evidence.is_single_rank:
+    if not measured.arrivals.are_any and not evidence.is_single_rank:
         min_rank, max_rank = ttke_extremes(key)
     elif max_rank is not None:
         own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
@@ -66,7 +67,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         cause="none" if group is None else group.cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
         kind=analysis.steps.kinds[number],
-        experts=analysis.measured.experts[number],
+        experts=measured.experts,
     )
 
 

@@ -107,4 +107,5 @@ def diagnose_traces(
     diagnosis = diagnose(analysis, Evidence(analysis, records, traces.unread_ranks), first_and_last)
     for add in PASSES:
         diagnosis = add(diagnosis, run)
-    return Answers(diagnosis, tuple(analysis.measured.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
+    qualities = tuple(step.quality for step in analysis.measured.of_steps)
+    return Answers(diagnosis, qualities, analysis.run.team_of, analysis.run.matching.unpaired)

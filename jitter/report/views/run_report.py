@@ -126,7 +126,7 @@ class RunReport:
         return grid
 
     def view(self, grid: StepGrid) -> StepView:
-        arrivals = self.examined.measured.arrivals[self.examined.keys.index(grid.key)]
+        arrivals = self.examined.measured.of_steps[self.examined.keys.index(grid.key)].arrivals
         view = build_step_view(grid, self.examined, self.answer(grid.key), arrivals.waited_ns)
         return replace(view, is_calm=view.is_calm or self.run.is_calm)
 

@@ -295,7 +295,7 @@ class Evidence:
 
     def has_meeting(self, steps: Sequence[int]) -> bool:
         """Return whether ranks share a collective in any of the steps."""
-        return any(self.analysis.measured.arrivals[number].are_any for number in steps)
+        return any(self.analysis.measured.of_steps[number].arrivals.are_any for number in steps)
 
     def baseline_ns(self, slow: Finding) -> float:
         """Return the baseline of the collectives' time, ns per step; the mean over the steps in which they are slow."""

@@ -126,10 +126,10 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
 def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
     """Return, (operations,), the baseline of GPU time in a step: the ranks' median in it, or in the other steps."""
     operations = slice(*analysis.run.job.first[outlier.team : outlier.team + 2].tolist())
-    medians = analysis.measured.baselines
-    others = [medians_of_step.gpu[operations] for at, medians_of_step in enumerate(medians) if at not in outlier.steps]
+    medians = [step.baseline.gpu[operations] for step in analysis.measured.of_steps]
+    others = [medians_of_step for at, medians_of_step in enumerate(medians) if at not in outlier.steps]
     if not outlier.is_of_all_ranks or not others:
-        return medians[number].gpu[operations]
+        return medians[number]
     baseline: Floats = lower_median(np.stack(others, axis=-1))[:, 0]
     return baseline
 

@@ -314,10 +314,8 @@ def _one_rank(
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
-    arrivals = evidence.analysis.measured.arrivals
-    return sum(step_arrivals.last_at.get(rank, 0) for step_arrivals in arrivals), sum(
-        step_arrivals.met_at.get(rank, 0) for step_arrivals in arrivals
-    )
+    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
+    return sum(at.last_at.get(rank, 0) for at in arrivals), sum(at.met_at.get(rank, 0) for at in arrivals)
 
 
 def _count_steps_held_up(evidence: Evidence, rank: int, chosen: Bools) -> tuple[int, int]:
@@ -325,7 +323,7 @@ def _count_steps_held_up(evidence: Evidence, rank: int, chosen: Bools) -> tuple[
 
     And in how many steps of the run ranks meet.
     """
-    arrivals = evidence.analysis.measured.arrivals
+    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
     held_up = [
         all(times < of_step.last_at.get(rank, 0) for other, times in of_step.last_at.items() if other != rank)
         and of_step.last_at.get(rank, 0) > 0

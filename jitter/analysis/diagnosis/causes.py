@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import numpy as np
+
+from jitter.analysis.account.losses import OWN_CLASSES, LossClass
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
+from jitter.core.names.kernels import is_expert_kernel, short_name
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
@@ -274,8 +278,16 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
-    by_launches_ns, lost_ns = evidence.lost_by_launches(late.rank, late.steps)
+    charges = evidence.analysis.account.charges
+    by_class = charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0)
+    by_launches_ns = float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER])
+    lost_ns = float(by_class[list(OWN_CLASSES)].sum())
     return Match({"share": format_percent(by_launches_ns / lost_ns)}) if 0 < by_launches_ns <= lost_ns else None
+
+
+def _has_meeting(evidence: "Evidence", late: "Outlier") -> bool:
+    """Return whether ranks share a collective in any of the steps."""
+    return any(evidence.analysis.measured.of_steps[number].arrivals.are_any for number in late.steps)
 
 
 def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -296,10 +308,11 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
-    match, kernels = _different_work(evidence, late), evidence.other_kernels(late)
-    if match is None or kernels is None:
+    match, replacement = _different_work(evidence, late), evidence.workload(late).main_replacement
+    if match is None or replacement is None:
         return None
-    values = {**match.values, "own": kernels[0], "usual": kernels[1]}
+    kernel, usual_kernel = (short_name(evidence.analysis.lake.kernel_name(number)) for number in replacement)
+    values = {**match.values, "own": kernel, "usual": usual_kernel}
     return Match(values, (_RUNS.format(**values), *match.more))
 
 
@@ -323,7 +336,17 @@ def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _more_tokens(evidence: "Evidence", late: "Outlier") -> Match | None:
     others = _unaffected_kernels(evidence, late)
-    return others if others and evidence.share_of_experts(late) >= THRESHOLDS.whole_share else None
+    return others if others and _share_of_experts(evidence, late) >= THRESHOLDS.whole_share else None
+
+
+def _share_of_experts(evidence: "Evidence", late: "Outlier") -> float:
+    """Return which part of a rank's excess is in matrix products of the experts of a mixture of experts."""
+    excess = [
+        (took_ns - usual_ns, is_expert_kernel(evidence.analysis.lake.kernel_name(number)))
+        for number, took_ns, usual_ns in evidence.workload(late).times
+    ]
+    whole_ns = sum(ns for ns, _ in excess)
+    return sum(ns for ns, is_expert in excess if is_expert) / whole_ns if whole_ns > 0 else 0.0
 
 
 def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -346,7 +369,7 @@ def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
 
 
 def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
-    usual = evidence.baseline_ns(slow)
+    usual = float(np.mean([evidence.analysis.transfers.usual_ns(slow, step) for step in slow.steps]))
     values = {
         "collectives": format_count(len(slow.meetings), "collective"),
         "taken": format_time(usual + slow.excess_ns / max(len(slow.steps), 1)),
@@ -403,7 +426,7 @@ RULES: Final = (
          "no launches were recorded: an idle GPU is taken to wait for its host"),
     Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of its loss is late launches"),
     Rule("cpu_launch", _CPU, "likely",
-         lambda evidence, late: None if evidence.has_meeting(late.steps) else Match(),
+         lambda evidence, late: None if _has_meeting(evidence, late) else Match(),
          "its launches are late; the ranks share no collective in these steps"),
     Rule("cpu_launch", _CPU, "likely", _otherwise,
          "its launches are late, but slower ranks mask them: the job did not wait for them"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.diagnosis.evidence.stages import _join, stages_of_ranks
+from jitter.analysis.diagnosis.evidence.locations import _join, stages_of_ranks
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 

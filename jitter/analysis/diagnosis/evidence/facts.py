@@ -1,26 +1,25 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
+from jitter.analysis.account.losses import Losses
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
-from jitter.analysis.diagnosis.evidence.locations import KernelLocator
+from jitter.analysis.diagnosis.evidence.locations import KernelLocator, stages_of_ranks
 from jitter.analysis.diagnosis.evidence.recorded_work import (
     SideWorkTimes,
     describe_marker_numbers,
     explain_by_side_work,
     side_work_times,
 )
-from jitter.analysis.diagnosis.evidence.stages import stages_of_ranks
 from jitter.analysis.diagnosis.evidence.workload import (
     WorkloadComparison,
     compare_for_work,
@@ -28,7 +27,6 @@ from jitter.analysis.diagnosis.evidence.workload import (
 )
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -151,14 +149,6 @@ class Evidence:
         stage = self._stages.get(rank, frozenset())
         return stage if stage <= late and len(set(self._stages.values())) > 1 else frozenset()
 
-    def is_doubtful(self, ranks: Collection[int], *, communication: bool) -> bool:
-        """Return whether something that was not recorded may explain a finding about these ranks as well."""
-        if communication:
-            # of exchanges without partners, waiting cannot be told from transfers
-            return self.has_unrecorded_ranks or self.analysis.run.matching.unpaired > 0
-        # what a rank without peers waits for is known from the groups of its collectives alone
-        return self.peers(ranks) < 1 and (self.has_unrecorded_ranks or self.analysis.run.matching.lacks_groups)
-
     def excess_of_steps(self, findings: Iterable[Finding]) -> Floats:
         """Return (steps,) the findings' excess, ns, also where it does not stand out."""
         total_ns: Floats = np.sum([self._excess_of_finding(finding) for finding in findings], axis=0)
@@ -199,23 +189,6 @@ class Evidence:
             )
         return self._workloads[outlier]
 
-    def other_kernels(self, outlier: Outlier) -> tuple[str, str] | None:
-        """Return the kernel that explains an outlier's different work, and the one elsewhere in its place."""
-        replacement = self.workload(outlier).main_replacement
-        if replacement is None:
-            return None
-        own, usual = (short_name(self.analysis.lake.kernel_name(number)) for number in replacement)
-        return own, usual
-
-    def share_of_experts(self, outlier: Outlier) -> float:
-        """Return which part of a rank's excess is in matrix products of the experts of a mixture of experts."""
-        excess = [
-            (took_ns - usual_ns, is_expert_kernel(self.analysis.lake.kernel_name(number)))
-            for number, took_ns, usual_ns in self.workload(outlier).times
-        ]
-        whole_ns = sum(ns for ns, _ in excess)
-        return sum(ns for ns, is_expert in excess if is_expert) / whole_ns if whole_ns > 0 else 0.0
-
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
         """Return evidence that the rank's step markers state more work than the other ranks', in its worst steps."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
@@ -252,12 +225,6 @@ class Evidence:
         loading = self.analysis.lake.host(key, rank).loading(key)
         return float((loading.end_ns - loading.start_ns).sum())
 
-    def lost_by_launches(self, rank: int, steps: Sequence[int]) -> tuple[float, float]:
-        """Return what the job lost in these steps by late launches of a rank, and by all of the rank's own time, ns."""
-        charges = self.analysis.account.charges
-        by_class = charges.ranks_ns[list(steps), charges.column(rank)].sum(axis=0)
-        return float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER]), float(by_class[list(OWN_CLASSES)].sum())
-
     def waits_for_unrecorded(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.
 
@@ -292,11 +259,3 @@ class Evidence:
             records = self.records[self.analysis.keys[number]]
             lacking |= {rank for rank in slow.ranks if rank not in records or records[rank].step.cut}
         return tuple(sorted(lacking))
-
-    def has_meeting(self, steps: Sequence[int]) -> bool:
-        """Return whether ranks share a collective in any of the steps."""
-        return any(self.analysis.measured.of_steps[number].arrivals.are_any for number in steps)
-
-    def baseline_ns(self, slow: Finding) -> float:
-        """Return the baseline of the collectives' time, ns per step; the mean over the steps in which they are slow."""
-        return float(np.mean([self.analysis.transfers.usual_ns(slow, step) for step in slow.steps]))

@@ -1,6 +1,6 @@
-"""Location of a share of the loss: its kernel index in the step, and its time range in the recording."""
+"""Locations: kernel index and time range of a share of the loss, the ranks of a group, a rank's pipeline stage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -92,6 +92,51 @@ def ranks_of_group(run: RunModel, collective: int, group: int) -> list[int]:
     members = arrays.by_group[arrays.first_in_group[number] : arrays.first_in_group[number + 1]]
     ranks: list[int] = np.sort(run.rank_numbers[arrays.rank[members]]).tolist()
     return ranks
+
+
+def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
+    """Return for each rank of a pipeline the ranks of its stage, itself among them; without entries of other ranks.
+
+    Ranks that send to each other in pairs are of one replica; more at once, or at one place of their program, are a
+    ring, whose ranks do equal work. Collectives join the ranks of a stage if none of these ranks are of the same
+    replica, as all ranks of the job, or the first and last stage, are.
+    """
+    exchanges: set[tuple[int, ...]] = set()
+    others: set[tuple[int, ...]] = set()
+    for number, collective in enumerate(run.matching.collectives):
+        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
+        is_exchange = any(run.programs[team].operations[place].is_exchange for team, place in places)
+        if is_exchange and len(set(places)) == 1:
+            continue
+        groups = range(int(np.diff(run.collective_arrays.first_group[number : number + 2])[0]))
+        (exchanges if is_exchange else others).update(tuple(ranks_of_group(run, number, group)) for group in groups)
+    replica_of = _join(ranks for ranks in exchanges if len(ranks) < 3)
+    apart = [
+        group
+        for group in others
+        if all(rank in replica_of for rank in group) and len({replica_of[rank] for rank in group}) == len(group)
+    ]
+    stage_of = {rank: rank for rank in replica_of} | _join(apart)
+    ranks_of: dict[int, set[int]] = {}
+    for rank, stage in stage_of.items():
+        ranks_of.setdefault(stage, set()).add(rank)
+    return {rank: frozenset(ranks_of[stage]) for rank, stage in stage_of.items()}
+
+
+def _join(groups: Iterable[tuple[int, ...]]) -> dict[int, int]:
+    """Return for each rank of some groups one that all ranks joined with it have in common."""
+    joined: dict[int, int] = {}
+
+    def lowest(rank: int) -> int:
+        while joined.setdefault(rank, rank) != rank:
+            rank = joined[rank]
+        return rank
+
+    for group in groups:
+        least = min(map(lowest, group), default=-1)
+        for rank in group:
+            joined[lowest(rank)] = least
+    return {rank: lowest(rank) for rank in joined}
 
 
 def _fill_from_next(indices: Ints) -> Ints:

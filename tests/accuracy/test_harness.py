@@ -6,11 +6,13 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import Culprit, Loss, WhatIf
+from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
 from tests.accuracy import cases, scoring
@@ -19,6 +21,7 @@ from tests.accuracy.fault_kinds import KINDS
 from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
+from tests.support import findings
 from tests.support.fuzz_depth import IS_WHOLE, fuzz, some_of
 from tests.support.simulated import PartialRun, run_ns, true_gain_ns
 from tests.support.true_dependencies import true_dependencies
@@ -161,11 +164,11 @@ def test_who_knows_everything_meets_every_target(monkeypatch: pytest.MonkeyPatch
 
 
 def scored(
-    monkeypatch: pytest.MonkeyPatch, run: Run, *culprits: Any, repaired: int = 0, made: Case | None = None
+    monkeypatch: pytest.MonkeyPatch, run: Run, *culprits: Culprit, repaired: int = 0, made: Case | None = None
 ) -> Score:
     """The score of a diagnosis that says this."""
     lake = truthful(run)
-    lake.said = SimpleNamespace(culprits=culprits, what_if=SimpleNamespace(culprits_repaired_ns=repaired))
+    lake.said = Diagnosis(Loss(None, None), (), culprits, WhatIf(repaired, None), run.job.ranks)
     monkeypatch.setattr(scoring, "_traces", lambda one, folder, wanted: folder)
     monkeypatch.setattr(scoring, "ingest_traces", lambda folder: lake)
     nobody: frozenset[int] = frozenset()
@@ -174,9 +177,9 @@ def scored(
     return score(1)
 
 
-def culprit(cause: str, *ranks: int, gain_ns: int = 0, steps: Sequence[int] = ()) -> Any:
-    keys = [SimpleNamespace(step=step) for step in steps]
-    return SimpleNamespace(cause=cause, ranks=list(ranks), scope="ranks", gain_ns=gain_ns, steps=keys)
+def culprit(cause: str, *ranks: int, gain_ns: int = 0, steps: Sequence[int] = ()) -> Culprit:
+    keys = tuple(StepKey(None, step) for step in steps)
+    return findings.culprit(ranks[0], cause=cause, ranks=ranks, scope="ranks", gain_ns=gain_ns, steps=keys)
 
 
 def test_verdicts(monkeypatch: pytest.MonkeyPatch):

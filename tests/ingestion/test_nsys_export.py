@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -166,9 +165,9 @@ def test_space_is_checked_before_the_export(
     size = (reports / "rank0.nsys-rep").stat().st_size
     cache.mkdir(parents=True)
     (cache / f"{size}-of-another-process").mkdir()
-    program = nsys()
+    program, usage = nsys(), shutil.disk_usage(tmp_path)
     for free, exports in ((10 * size - 1, 0), (10 * size, 1)):
-        monkeypatch.setattr(nsys_export.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        monkeypatch.setattr(nsys_export.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
         report = ingest(reports / "rank0.nsys-rep", tmp_path / "lake", program)
         assert len(calls(tmp_path)) == exports == len(report.added)
         if not exports:

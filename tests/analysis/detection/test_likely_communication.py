@@ -6,8 +6,9 @@ import pytest
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, LikelyKernel, is_likely_communication
 from jitter.analysis.diagnosis.diagnose import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import Culprit, Loss, Seen, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer, WhatIf
 from jitter.core.step_key import StepKey
+from tests.support.findings import culprit
 
 RANKS, LAUNCHES = 8, 40
 Times = tuple[np.ndarray, np.ndarray]
@@ -70,12 +71,6 @@ def test_few_launches_and_absent_ranks_prove_nothing():
     assert not is_likely_communication(start, end)
 
 
-def _culprit(cause: str, confidence: str = "high") -> Culprit:
-    seen = Seen(5, 5)
-    at = (10, 10, 10, 0.1, (), "every step", None, (), None)
-    return Culprit("ranks", "gpu", "rank", 2, (2,), None, 0, cause, "likely", confidence, seen, "yes", None, *at)  # type: ignore[arg-type]
-
-
 def _diagnosis(*culprits: Culprit) -> Diagnosis:
     steps = (StepAnswer(StepKey(None, 1), 30, 1, 0.03, None, None, None, None, "none"),)
     return Diagnosis(Loss(1_000_000, 0.03), steps, culprits, WhatIf(0, 1), 8)
@@ -90,7 +85,7 @@ LIKELY = (LikelyKernel("void mycorp::ring<float>(float*)", 120),)
 
 
 def test_recognised_communication_limits_nothing():
-    diagnosis = _diagnosis(_culprit("gpu_compute"))
+    diagnosis = _diagnosis(culprit(cause="gpu_compute"))
     assert limit_to_communication(diagnosis, _survey()) is diagnosis
     assert limit_to_communication(diagnosis, _survey(ranks=1, is_recognized=False)) is diagnosis
 
@@ -105,7 +100,7 @@ def test_recognised_communication_limits_nothing():
     ],
 )
 def test_findings_that_rest_on_it_are_of_low_confidence(survey: CommunicationSurvey, confidences: list[str]):
-    found = limit_to_communication(_diagnosis(_culprit("gpu_compute"), _culprit("cpu_launch")), survey)
+    found = limit_to_communication(_diagnosis(culprit(cause="gpu_compute"), culprit(cause="cpu_launch")), survey)
     assert [one.confidence for one in found.culprits] == confidences
     assert found.notes
     assert "low" in found.verdict

@@ -1,23 +1,21 @@
 """What is concluded of a finding: its cause, its confidence, whether it recurs."""
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.findings import of_one_rank
-from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.causes import Judgement
+from jitter.analysis.detection.run_account import RunAccount
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.confidence import judge_confidence
+from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
-from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.diagnosis.model import Culprit, Seen
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
+from tests.support.findings import evidence_of, late_rank
 from tests.support.simulated import ingest_run
 
 
@@ -138,27 +136,10 @@ def test_transfers_of_all_ranks_are_slow_together(tmp_path: Path):
     assert (one.confidence, one.recurs, one.seen) == ("high", "together", Seen(2, 10))
 
 
-def judge(
-    sigmas: float,
-    chance: float,
-    gain_ns: float = 1e6,
-    other_gain_ns: float = 1e6,
-    part: TimePart = TimePart.START,
-    **analysis: Any,
-) -> str:
-    known = {"contradicts_recording": False, "is_unexplained": False, "qualities": [SimpleNamespace(uncertainty_ns=0)]}
-    known |= {"gains": lambda _: [gain_ns], "bound_gains": lambda _: [other_gain_ns]}
-    run = SimpleNamespace(**(known | analysis))
-    run.account = run.measured = run
-    evidence: Any = SimpleNamespace(
-        analysis=run,
-        is_doubtful=lambda _ranks, communication: communication,
-        has_launches=lambda _team: True,
-        pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),
-    )
-    late = of_one_rank(Outlier(0, 1, part, (0,), 1e6, sigmas, chance))
-    found = FindingGroup((late,), RankGroup("rank", (1,)), Judgement("gpu_compute", "likely"))
-    return judge_confidence(found, evidence)
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """A job that nothing ails: what is judged by it is a finding that a test states."""
+    return evidence_of(ingest_run(simulate(Job(**JOB)), tmp_path_factory.mktemp("healthy")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -171,29 +152,51 @@ def judge(
         (8.0, 0.04, "low"),
     ],
 )
-def test_chance_decides_and_more_than_ten_standard_deviations(sigmas: float, chance: float, confidence: str):
-    assert judge(sigmas, chance) == confidence
+def test_chance_decides_and_more_than_ten_standard_deviations(
+    healthy: Evidence, sigmas: float, chance: float, confidence: str
+):
+    stated = late_rank(1, TimePart.START, (1,), sigmas=sigmas, chance=chance)
+    assert judge_confidence(stated, healthy) == confidence
 
 
-@pytest.mark.parametrize("doubt", ["contradicts_recording", "is_unexplained"])
-def test_what_was_not_recorded_leaves_doubt(doubt: str):
-    assert judge(50.0, 1e-9, **{doubt: True}) == "low"
+@pytest.mark.parametrize(("owner", "doubt"), [(RunAccount, "contradicts_recording"), (RunAnalysis, "is_unexplained")])
+def test_what_was_not_recorded_leaves_doubt(
+    healthy: Evidence, monkeypatch: pytest.MonkeyPatch, owner: type, doubt: str
+):
+    assert judge_confidence(late_rank(1, sigmas=50.0), healthy) == "high"
+    monkeypatch.setattr(owner, doubt, True)
+    healthy.analysis.account.__dict__.pop(doubt, None)  # known from before
+    assert judge_confidence(late_rank(1, sigmas=50.0), healthy) == "low"
 
 
-def test_clocks_that_err_by_more_than_half_of_the_excess_leave_doubt():
-    assert judge(50.0, 1e-9, qualities=[SimpleNamespace(uncertainty_ns=400_000)]) == "high"
-    assert judge(50.0, 1e-9, qualities=[SimpleNamespace(uncertainty_ns=600_000)]) == "low"
+def test_clocks_that_err_by_more_than_half_of_the_excess_leave_doubt(
+    healthy: Evidence, monkeypatch: pytest.MonkeyPatch
+):
+    measured = healthy.analysis.measured
+    for uncertainty_ns, confidence in ((400_000, "high"), (600_000, "low")):
+        of_steps = [
+            replace(step, quality=replace(step.quality, uncertainty_ns=uncertainty_ns)) for step in measured.of_steps
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr(measured, "of_steps", of_steps)
+            assert judge_confidence(late_rank(1, excess_ns=1e6, sigmas=50.0), healthy) == confidence
 
 
 @pytest.mark.parametrize(
-    ("gain_ns", "other_gain_ns", "confidence"),
+    ("gain", "other_gain", "confidence"),
     [
-        (1e6, 2e5, "high"),
-        (1e6, 5e4, "low"),
+        (10.0, 2.0, "high"),
+        (10.0, 0.5, "low"),
         # masked by other findings, whatever hosts wait for
-        (5e4, 5e4, "high"),
+        (0.5, 0.5, "high"),
     ],
 )
-def test_waits_that_may_leave_nothing_to_save_leave_doubt(gain_ns: float, other_gain_ns: float, confidence: str):
-    assert judge(50.0, 1e-9, gain_ns, other_gain_ns) == confidence
-    assert judge(50.0, 1e-9, gain_ns, other_gain_ns, TimePart.GPU) == "high"
+def test_waits_that_may_leave_nothing_to_save_leave_doubt(
+    healthy: Evidence, monkeypatch: pytest.MonkeyPatch, gain: float, other_gain: float, confidence: str
+):
+    """Gains are in units of the least that is worth a report."""
+    least_ns = healthy.pricing.min_gain_ns((1,))
+    monkeypatch.setattr(healthy.analysis, "gains", lambda _: [gain * least_ns])
+    monkeypatch.setattr(healthy.analysis, "bound_gains", lambda _: [other_gain * least_ns])
+    assert judge_confidence(late_rank(1, TimePart.START, (1,), sigmas=50.0), healthy) == confidence
+    assert judge_confidence(late_rank(1, TimePart.GPU, (1,), sigmas=50.0), healthy) == "high"

@@ -1,37 +1,43 @@
 """Findings that others mask, and what late ranks carry into the steps that follow."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from jitter.analysis.detection.findings import Finding
+from jitter.analysis.diagnosis.causes import Judgement
 from jitter.analysis.diagnosis.diagnose import _select_worth_fixing
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.diagnosis.step_answers import _decisive
+from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
-from tests.support.simulated import ingest_run
+from tests.support.findings import evidence_of, late_rank
+from tests.support.simulated import ingest_run, small
 
 
-def group(name: str, *ranks: int, steps: tuple[int, ...] = (0, 1, 2)) -> Any:
-    return SimpleNamespace(scenario=name, steps=steps, group=SimpleNamespace(ranks=ranks))
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    return evidence_of(ingest_run(simulate(small(steps=3)), tmp_path_factory.mktemp("healthy")))
 
 
-def analysis_of(gains: dict[str, float], losses: dict[str, float]) -> Any:
-    return SimpleNamespace(
-        gains=lambda names: [gains[name] for name in names],
-        account=SimpleNamespace(loss_of=losses.__getitem__),
-        run=SimpleNamespace(matching=SimpleNamespace(unpaired=0)),
-    )
+@pytest.mark.parametrize(("gain", "is_kept"), [(0.0, True), (-0.5, True), (-2.3, False)])
+def test_a_masked_rank_that_is_charged_for_is_no_less_guilty_for_the_error_of_replay(
+    healthy: Evidence, monkeypatch: pytest.MonkeyPatch, gain: float, is_kept: bool
+):
+    """Behind a slower link its repair alone changed the run by -157 ns: a slow GPU with 4% of the run was cleared.
 
-
-@pytest.mark.parametrize(("gain_ns", "is_kept"), [(0.0, True), (-157.0, True), (-700.0, False)])
-def test_a_masked_rank_that_is_charged_for_is_no_less_guilty_for_the_error_of_replay(gain_ns: float, is_kept: bool):
-    """Behind a slower link its repair alone changed the run by -157 ns: a slow GPU with 4% of the run was cleared."""
-    pricing = SimpleNamespace(most=lambda scenarios, gains: gains, min_gain_ns=lambda steps: 300.0)
-    evidence: Any = SimpleNamespace(analysis=analysis_of({"gpu": gain_ns}, {"gpu": 966.0}), pricing=pricing)
-    gpu = group("gpu", 5)
-    assert _select_worth_fixing(evidence, [gpu]) == ([gpu] if is_kept else [])
+    The gain is in units of the least that is worth a report; the account charges 3.2 of them to the rank.
+    """
+    gpu = late_rank(2, steps=(0, 1, 2))
+    least_ns = healthy.pricing.min_gain_ns(gpu.steps)
+    for gains in ("gains", "bound_gains"):
+        monkeypatch.setattr(healthy.analysis, gains, lambda scenarios: [gain * least_ns for _ in scenarios])
+    monkeypatch.setattr(healthy.analysis.account, "loss_of", lambda scenario: 3.2 * least_ns)
+    assert _select_worth_fixing(healthy, [gpu]) == ([gpu] if is_kept else [])
 
 
 @pytest.mark.parametrize("shape", ["data_parallel", "sharded"])
@@ -50,8 +56,9 @@ def test_a_finding_costs_what_its_rank_loses_by_its_class(tmp_path: Path, shape:
 
 
 def test_a_step_is_of_the_network_where_that_loses_more_than_its_max_rank():
-    gpu: Any = SimpleNamespace(group=SimpleNamespace(ranks=(6,)), parts={2})
-    link: Any = SimpleNamespace(group=SimpleNamespace(ranks=(12, 13)), parts=(), known_gain_ns=None)
+    gpu = late_rank(6)
+    transfers = Finding("slow_transfers", TimePart.TRANSFER, {12: (0,), 13: (0,)}, 1e6, 9.0)
+    link = FindingGroup((transfers,), RankGroup("ranks", (12, 13)), Judgement("communication", "likely"))
     for is_of_transfers, group in ((True, link), (False, gpu)):
         assert _decisive(6, [link, gpu], False, is_of_transfers=is_of_transfers) is group
         assert _decisive(6, [gpu], False, is_of_transfers=is_of_transfers) is gpu

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -10,50 +9,60 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis.culprits import cap_gain, describe_excess
 from jitter.analysis.diagnosis.diagnose import _limit_to_loss, diagnose
-from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.loss.split import describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, LossShare, RankShare
 from jitter.analysis.execution.self_times import TimePart
+from jitter.core.formatting import format_time
 from jitter.report.text.fix_list import answer_questions
 from jitter.simulate import Fault, simulate
+from tests.support.findings import evidence_of, late_rank
 from tests.support.simulated import ingest_run, small
 
 
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    faults = [Fault.parse("slow_gpu:rank=2,factor=1.5"), Fault.parse("cpu_stall:rank=1,step=2,kernel=9,ms=80")]
+    return ingest_run(simulate(small(steps=5), faults), tmp_path_factory.mktemp("slow"))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    return ingest_run(simulate(small(ranks=1, steps=1)), tmp_path_factory.mktemp("alone"))
+
+
 def excess_of(
-    per_step_ns: float, sigmas: float, peers: int = 3, *, is_lead: bool = False, steps: int = 4, of: int = 4
-) -> str:
-    group = SimpleNamespace(
-        outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
-        parts={TimePart.GPU},
-        known_gain_ns=None,
-        excess_ns=steps * per_step_ns,
-        steps=tuple(range(steps)),
-        sigmas=sigmas,
-        group=SimpleNamespace(ranks=(2,), scope="rank"),
-        is_lead=is_lead,
-    )
-    analysis = SimpleNamespace(measured=SimpleNamespace(usual_step_ns=1e6), keys=range(of))
-    evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=analysis)
-    return describe_excess(group, evidence)  # type: ignore[arg-type]
+    lake: "jitter.Lake", share: float, sigmas: float, steps: int, *, is_lead: bool = False
+) -> tuple[str, str]:
+    """What is said of rank 0's excess, this share of the usual step in so many steps, and that time in words."""
+    evidence = evidence_of(lake)
+    per_step_ns = share * evidence.analysis.measured.usual_step_ns
+    group = late_rank(0, TimePart.GPU, tuple(range(steps)), steps * per_step_ns, sigmas, is_lead=is_lead)
+    return describe_excess(group, evidence), format_time(per_step_ns)
 
 
-def test_what_is_small_is_said_exactly():
-    assert excess_of(120_000, 7.4) == "120 µs per step above the median of the other ranks (12.0% of a step, 7σ)"
-    assert excess_of(1e7, 10.0).endswith("(1000.0% of a step, 10σ)")
+def test_what_is_small_is_said_exactly(slow: "jitter.Lake"):
+    said, time = excess_of(slow, 0.12, 7.4, 5)
+    assert said == f"{time} per step above the median of the other ranks (12.0% of a step, 7σ)"
+    assert excess_of(slow, 10.0, 10.0, 5)[0].endswith("(1000.0% of a step, 10σ)")
 
 
-def test_a_mean_over_some_steps_is_not_said_to_be_of_all():
-    assert excess_of(3e6, 12.0, steps=1, of=8).startswith("3.00 ms in this step above")
-    assert excess_of(3e6, 12.0, steps=3, of=8).startswith("3.00 ms per affected step above")
-    assert excess_of(3e6, 12.0, steps=1, of=1).startswith("3.00 ms per step above")
+def test_a_mean_over_some_steps_is_not_said_to_be_of_all(slow: "jitter.Lake", alone: "jitter.Lake"):
+    for lake, steps, where in (
+        (slow, 1, "in this step"),
+        (slow, 3, "per affected step"),
+        (slow, 5, "per step"),
+        (alone, 1, "per step"),
+    ):
+        said, time = excess_of(lake, 3.0, 12.0, steps)
+        assert said.startswith(f"{time} {where} above")
 
 
-def test_no_percentage_above_1000_and_no_sigma_above_10():
-    assert excess_of(5.55e9, 1.7e9).endswith("(more than 10 steps' time, > 10σ)")
+def test_no_percentage_above_1000_and_no_sigma_above_10(slow: "jitter.Lake"):
+    assert excess_of(slow, 5_550.0, 1.7e9, 5)[0].endswith("(more than 10 steps' time, > 10σ)")
 
 
-def test_a_rank_without_peers_is_not_compared_with_others():
-    assert "other ranks" not in excess_of(1e5, 7.0, peers=0)
+def test_a_rank_without_peers_is_not_compared_with_others(alone: "jitter.Lake"):
+    assert "other ranks" not in excess_of(alone, 0.1, 7.0, 1)[0]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +86,6 @@ def test_costs_of_findings_add_up_to_at_most_the_loss(shares: list[float], loss:
     assert _limit_to_loss(shares, loss) == pytest.approx(limited)
 
 
-@pytest.fixture(scope="module")
-def slow(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
-    faults = [Fault.parse("slow_gpu:rank=2,factor=1.5"), Fault.parse("cpu_stall:rank=1,step=2,kernel=9,ms=80")]
-    return ingest_run(simulate(small(steps=5), faults), tmp_path_factory.mktemp("slow"))
-
-
 def test_every_text_of_a_diagnosis(slow: "jitter.Lake"):
     found = slow.diagnose()
     assert {one.ranks for one in found.culprits} == {(1,), (2,)}
@@ -98,17 +101,18 @@ def test_every_text_of_a_diagnosis(slow: "jitter.Lake"):
 
 
 def test_savings_that_the_replay_prices_above_the_loss_are_capped(slow: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
-    analysis = jitter.open(slow.root).analyze()
+    lake = jitter.open(slow.root)
+    analysis = lake.analyze()
     gains = analysis.gains
     monkeypatch.setattr(analysis, "gains", lambda scenarios: [3 * gain for gain in gains(scenarios)])
-    found = diagnose(analysis, Evidence(analysis, slow._by_step), lambda key: (None, None))
+    found = diagnose(analysis, evidence_of(lake), lambda key: (None, None))
     assert found.culprits
     assert max(one.gain_ns for one in found.culprits) == found.what_if.culprits_repaired_ns == found.loss.ns
 
 
-def test_a_lead_states_no_deviation_from_noise():
+def test_a_lead_states_no_deviation_from_noise(slow: "jitter.Lake"):
     """A lead is not significant: a number of sigmas beside that would contradict it."""
-    assert excess_of(2e5, 40.0, is_lead=True).endswith("where the job waited for it (20.0% of a step)")
+    assert excess_of(slow, 0.2, 40.0, 5, is_lead=True)[0].endswith("where the job waited for it (20.0% of a step)")
 
 
 def test_ranks_whose_share_rounds_to_nothing_are_not_listed():

@@ -12,11 +12,9 @@ from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.model import (
     Conclusion,
     Culprit,
-    IndexRange,
     KernelLocation,
     Loss,
     LossShare,
-    ProfileLocation,
     RankShare,
     Seen,
     StepAnswer,
@@ -27,39 +25,9 @@ from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from jitter.report.text.fix_list import answer_questions
+from tests.support.findings import MS, culprit
 
-MS = 1_000_000
 QUIET = Conclusion("within_noise")
-
-
-def culprit(rank: int = 3, **more) -> Culprit:
-    return Culprit(
-        **{
-            "rung": "ranks",
-            "loss_class": "gpu",
-            "scope": "rank",
-            "rank": rank,
-            "ranks": (rank,),
-            "host": None,
-            "device": None,
-            "cause": "gpu_compute",
-            "cause_certainty": "likely",
-            "confidence": "high",
-            "seen": Seen(2, 2),
-            "recurs": "yes",
-            "more_steps": None,
-            "excess_ns": 9 * MS,
-            "gain_ns": 4 * MS,
-            "loss_ns": 4 * MS,
-            "fraction": 0.2,
-            "steps": (StepKey(None, 1),),
-            "step_pattern": "every step",
-            "kernel_index": IndexRange(4, 9),
-            "evidence": ("it is slow",),
-            "look_at": ProfileLocation("/traces/r3.sqlite", 76_056_465_178, 76_057_981_000),
-            **more,
-        }
-    )
 
 
 def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepAnswer:

@@ -64,6 +64,14 @@ class MeasuredRun:
         """The median step's time."""
         return float(np.median(self.assumed_step_ns))
 
+    @cached_property
+    def usual_steps_ns(self) -> Floats:
+        """(steps,) the median time of the steps that should take as long as each."""
+        usual_ns = np.empty(len(self.assumed_step_ns))
+        for numbers in self.steps.of_sizes:
+            usual_ns[numbers] = np.median(self.assumed_step_ns[numbers])
+        return usual_ns
+
     def total(self, gained: Floats) -> Floats:
         """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
 

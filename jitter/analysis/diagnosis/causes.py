@@ -282,7 +282,9 @@ def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     by_class = charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0)
     by_launches_ns = float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER])
     lost_ns = float(by_class[list(OWN_CLASSES)].sum())
-    return Match({"share": format_percent(by_launches_ns / lost_ns)}) if 0 < by_launches_ns <= lost_ns else None
+    if not lost_ns > 0 or not THRESHOLDS.min_cost_share * lost_ns <= by_launches_ns <= lost_ns:
+        return None  # next to nothing, or what another class of the rank's time makes up for
+    return Match({"share": format_percent(by_launches_ns / lost_ns)})
 
 
 def _has_meeting(evidence: "Evidence", late: "Outlier") -> bool:

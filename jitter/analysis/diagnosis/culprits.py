@@ -60,11 +60,12 @@ def make_culprit(
     recorded = rank if rank in ranks else ranks[0]
     if group.group.scope == "unrecorded":
         ranks = evidence.unrecorded_members(group.candidates[0]) or ranks
+    else:
+        steps = tuple(at for at in steps if any(rank in evidence.records[analysis.keys[at]] for rank in ranks))
     pricing = evidence.pricing
     is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
         pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates
     )
-    saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     recurrence = decide_group_recurrence(group, evidence)
     loss_ns = round(max(share_ns, 0.0))
@@ -84,7 +85,7 @@ def make_culprit(
         recurs=recurrence.answer,
         more_steps=recurrence.more_steps,
         excess_ns=round(group.excess_ns),
-        gain_ns=cap_gain(saved_ns, loss.ns if group.known_gain_ns is None else None),
+        gain_ns=cap_gain(max(gain_ns, 0.0), loss.ns if group.known_gain_ns is None else None),
         loss_ns=loss_ns,
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
@@ -101,7 +102,7 @@ def make_culprit(
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
         gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
         has_unknown_gain=is_unknown,
-        advice=group.judgement.job_advice if group.group.scope == "job" else group.judgement.advice,
+        advice=group.judgement.job_advice if group.group.scope == "job" and len(ranks) > 1 else group.judgement.advice,
         remedy=group.judgement.remedy,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
@@ -136,9 +137,10 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     ranks = {outlier.rank for outlier in group.outliers}
     is_whole = len(group.steps) == len(evidence.analysis.keys)
     of_steps = "per step" if is_whole else "in this step" if len(group.steps) == 1 else "per affected step"
+    usual_ns = float(evidence.analysis.measured.usual_steps_ns[list(group.steps)].mean())
     if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
         per_step = group.excess_ns / len(group.steps)
-        share = _format_share(per_step / evidence.analysis.measured.usual_step_ns)
+        share = _format_share(per_step / usual_ns)
         where = "on these ranks"
         if group.is_lead:
             where = "where the job waited for it"
@@ -159,7 +161,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of the other ranks"
     else:
         baseline = "the median of its other steps"
-    share = _format_share(per_step / evidence.analysis.measured.usual_step_ns)
+    share = _format_share(per_step / usual_ns)
     # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
     most = _LIMITS.max_sigmas
     sigmas = f", > {most:.0f}σ" if group.sigmas > most else f", {group.sigmas:.0f}σ"
@@ -210,6 +212,8 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
     """Return the host's pauses that cost most in the group's steps."""
     parts = [part for part in group.parts if part != TimePart.GPU]
     largest: list[tuple[float, int, Losses]] = []
+    # of all ranks that pause alike none pauses longer than the others
+    least_ns = THRESHOLDS.tolerance_share * group.excess_ns / len(group.steps)
     for number in group.steps if parts else ():
         rows = evidence.analysis.account.of_steps[number].losses
         shares = rows.of([loss_class for part in parts for loss_class in CLASSES_OF_PART[part]])
@@ -218,7 +222,7 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
         largest += [
             (float(shares.loss_ns[at]), number, shares.where(np.array([at])))
             for at in longest
-            if shares.loss_ns[at] > 0
+            if shares.loss_ns[at] > least_ns
         ]
     pauses = []
     for _, number, shares in sorted(largest, key=lambda stall: -stall[0])[: _LIMITS.max_named]:

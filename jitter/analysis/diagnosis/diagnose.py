@@ -37,9 +37,9 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     if (led := add_lead(evidence, groups, all_gain)) != groups:
         groups = led
-        (together_ns,) = analysis.gains([together(group.scenario for group in groups)])
-        all_gain = max(0.0, *analysis.gains([group.scenario for group in groups]), together_ns)
+        (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     gains = analysis.gains([group.scenario for group in groups])
+    all_gain = max(0.0, all_gain, *gains)  # within the error of replay one of them may save more than all
     beside = group_job_findings(evidence)
     steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
     loss = _sum_loss(steps)

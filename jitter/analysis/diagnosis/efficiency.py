@@ -73,6 +73,8 @@ def _describe_reach(measured: Communication, baseline: Baseline | None, slow: Se
         if slow_by_size and below is None:
             continue
         busbw = row.busbw if below is None else below.busbw
+        if round(busbw, 1) == 0:
+            continue  # latency, not bandwidth, bounds a few bytes
         reached = None if baseline is None else baseline.busbw(row.collective, row.size, row.group_size)
         most = "" if reached is None else f" of {reached:.1f}"
         return f" and reaches {busbw:.1f}{most} GB/s ({row.collective} of {row.size:,} B)"

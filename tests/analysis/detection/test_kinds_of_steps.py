@@ -147,6 +147,11 @@ def test_a_rank_that_is_slow_in_batches_no_two_of_which_are_alike(tmp_path: Path
     (culprit,) = found.culprits
     assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", 16)
     assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * sum(lengths[1:]), rel=0.05)
+    # of batches of many sizes the median one is not the one that it costs
+    timed = [step for step in found.steps if step.loss_ns is not None]
+    assert float(culprit.evidence[0].split("(")[1].split("%")[0]) == pytest.approx(
+        100 * culprit.loss_ns / sum(step.step_time_ns for step in timed), rel=0.05
+    )
     assert any("No other step of their kind has a batch as large" in note for note in found.notes)
 
 

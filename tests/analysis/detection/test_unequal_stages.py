@@ -33,6 +33,7 @@ def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
     assert found.ranks == tuple(range(longest * job.columns, (longest + 1) * job.columns))
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
     assert found.is_beyond_loss
+    assert " is a longer pipeline stage" in diagnosis.verdict  # of one rank, or of a group
     assert "divide the layers anew" in diagnosis.verdict
     assert any("it has more of them" in line for line in found.evidence)
 

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 from typing import get_args
 
+import numpy as np
 import pytest
 
+from jitter.analysis.account.losses import LossClass
 from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, find_cause
+from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, _lost_by_launches, find_cause
 from jitter.analysis.diagnosis.evidence.facts import DataLoadingTimes
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.self_times import TimePart
@@ -87,3 +89,18 @@ def test_the_rule_that_decides_says_what_to_do(loading: DataLoadingTimes | None,
     )
     found = find_cause(evidence, LATE_START)  # type: ignore[arg-type]
     assert (found.cause, found.advice.rpartition(": ")[2], found.remedy) == ("late_start", advised, remedy)
+
+
+@pytest.mark.parametrize(
+    ("by_launches_ns", "lost_ns", "words"),
+    [(40.0, 100.0, "40.0%"), (100.0, 100.0, "100.0%"), (0.5, 100.0, None), (120.0, 100.0, None), (-1.0, -2.0, None)],
+)
+def test_launches_that_cost_next_to_nothing_are_not_what_a_rank_loses(
+    by_launches_ns: float, lost_ns: float, words: str | None
+):
+    by_class = np.zeros((1, 1, len(LossClass)))
+    by_class[0, 0, [LossClass.LAUNCH, LossClass.GPU]] = by_launches_ns, lost_ns - by_launches_ns
+    charges = SimpleNamespace(ranks_ns=by_class, column=lambda rank: 0)
+    evidence = SimpleNamespace(analysis=SimpleNamespace(account=SimpleNamespace(charges=charges)))
+    match = _lost_by_launches(evidence, SimpleNamespace(rank=1, steps=(0,)))  # type: ignore[arg-type]
+    assert (None if match is None else match.values["share"]) == words

@@ -201,6 +201,14 @@ def test_pauses_of_all_ranks(tmp_path: Path, allocates: bool):
     assert ("(in `cudaMalloc` (called by `aten::empty`)" in told) == allocates
 
 
+def test_of_ranks_that_pause_alike_none_pauses_longest(tmp_path: Path):
+    job = Job(ranks=8, steps=12, kernels=60, seed=5)
+    run = simulate(job, [Fault.parse("late_start:ranks=0-7,steps=4+9,ms=5")])
+    (culprit,) = [one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "steps"]
+    assert (culprit.scope, culprit.cause, [key.step for key in culprit.steps]) == ("job", "late_start", [4, 9])
+    assert not [line for line in culprit.evidence if "longest pauses" in line]
+
+
 def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
     write(simulate(small()), tmp_path / "traces", "nsys")
     (trace,) = (tmp_path / "traces").glob("rank1.*")

@@ -172,7 +172,7 @@ class RunAnalysis:
 
     @cached_property
     def _slow_steps(self) -> list[Finding]:
-        found = (
+        of_sizes = (
             find_slow_steps(
                 [team.of_steps(numbers) for team in self.measured.deviations],
                 self.measured.step_ns[numbers],
@@ -181,7 +181,7 @@ class RunAnalysis:
             )
             for numbers in self.steps.of_sizes
         )
-        return [finding for finding in found if finding is not None]
+        return [finding for finding in of_sizes if finding is not None]
 
     @cached_property
     def warm_up(self) -> Finding | None:

@@ -67,7 +67,7 @@ class RunOutliers:
     def above_noise(self) -> OutliersAboveNoise:
         """Outliers above the noise, whether they cost time or not, and random pauses."""
         step_ns = self._measured.assumed_step_ns
-        found = OutliersAboveNoise([], [])
+        outliers = OutliersAboveNoise([], [])
         for team in self._measured.deviations:
             of_team = [outlier for part in OWN_PARTS for outlier in self.standouts[team.team, part].outliers(step_ns)]
             if (work := self.launched_work.get(team.team)) is not None:
@@ -75,9 +75,9 @@ class RunOutliers:
             for part in OWN_PARTS:
                 of_part = [outlier for outlier in of_team if outlier.part is part]
                 alone, shared = split_random_events(of_part, len(team.ranks), len(step_ns))
-                found.of_ranks.extend(alone)
-                found.random.extend(shared)
-        return found
+                outliers.of_ranks.extend(alone)
+                outliers.random.extend(shared)
+        return outliers
 
     @cached_property
     def clusters(self) -> list[Finding]:

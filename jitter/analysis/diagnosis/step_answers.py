@@ -80,9 +80,9 @@ def _decisive(
     """
     if max_rank is None and is_single_rank and here:
         return max(here, key=lambda group: group.excess_ns)
-    own = [group for group in here if max_rank in group.group.ranks and group.parts]
+    of_max_rank = [group for group in here if max_rank in group.group.ranks and group.parts]
     of_links = [group for group in here if not group.parts and group.known_gain_ns is None]
-    return next(iter([*of_links, *own] if is_of_transfers else [*own, *of_links]), None)
+    return next(iter([*of_links, *of_max_rank] if is_of_transfers else [*of_max_rank, *of_links]), None)
 
 
 def _divergence(number: int, group: FindingGroup | None, evidence: Evidence) -> KernelLocation | None:

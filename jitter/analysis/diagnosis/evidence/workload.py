@@ -72,8 +72,8 @@ class WorkloadComparison:
         None where other kernels in place of theirs explain less than half of it.
         """
         explained_ns: dict[tuple[int, int], float] = {}
-        for own, usual, ns in self.replaced:
-            explained_ns[own, usual] = explained_ns.get((own, usual), 0.0) + ns
+        for kernel, usual, ns in self.replaced:
+            explained_ns[kernel, usual] = explained_ns.get((kernel, usual), 0.0) + ns
         if not explained_ns or sum(explained_ns.values()) < THRESHOLDS.main_share * self.differing_ns:
             return None
         return max(explained_ns, key=explained_ns.__getitem__)

@@ -103,8 +103,8 @@ def _ranks_at(operation: str, rows: Rows) -> str:
     """Return how many ranks are at an operation, and which, where NCCL lists them: text does of outliers alone."""
     ranks = sorted(row["rank"] for row in rows if row["rank"] is not None)
     counted = next((row["count"] for row in rows if row["count"] is not None), len(ranks))
-    which = f" ({format_ranks(ranks)})" if len(ranks) == counted else ""
-    return f"{format_count(counted, 'rank')} at {operation}{which}"
+    listed = f" ({format_ranks(ranks)})" if len(ranks) == counted else ""
+    return f"{format_count(counted, 'rank')} at {operation}{listed}"
 
 
 def _query(row: Mapping[str, Any]) -> tuple[int, str, int]:

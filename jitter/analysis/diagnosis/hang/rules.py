@@ -232,8 +232,8 @@ def _evidence(hang: Hang) -> Iterator[str]:
 
 def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
     root = hang.operation
-    told = root.unrecorded if hang.kind == "undecided" else root.failed
-    if absent := sorted({*root.unrecorded, *(() if root.members else doubts.silent)}.difference(told)):
+    named = root.unrecorded if hang.kind == "undecided" else root.failed
+    if absent := sorted({*root.unrecorded, *(() if root.members else doubts.silent)}.difference(named)):
         verb = "is" if len(absent) == 1 else "are"
         yield f"{format_ranks(absent)} left no dump or line and {verb} neither blamed nor cleared"
     if hang.kind != "undecided":

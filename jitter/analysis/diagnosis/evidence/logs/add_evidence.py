@@ -47,13 +47,13 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     )
     shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]
-    told: dict[object, set[Cause]] = defaultdict(set)
+    causes_of: dict[object, set[Cause]] = defaultdict(set)
     for fact in stated:
         for subject in (fact.subject, *((fact.kind, rank) for rank in fact.ranks)):
-            told[subject].update(fact.causes)
+            causes_of[subject].update(fact.causes)
 
     def is_told(fact: Fact, subject: object) -> bool:
-        return subject in told and (not fact.causes or not told[subject].isdisjoint(fact.causes))
+        return subject in causes_of and (not fact.causes or not causes_of[subject].isdisjoint(fact.causes))
 
     items = [
         fact

@@ -7,6 +7,10 @@ recording has the launches' sizes, each kernel's time is compared with
 
 g of a kernel is the slope, by least squares, of ln(time) over ln(threads), each less the rank's mean over steps and the
 step's mean over ranks: a rank that is always slow, or has always more work, does not change it.
+
+Where the sizes do not tell the work, as of packed sequences, kernels whose times hardly vary tell the GPU's pace:
+
+    expected = time ÷ (time of the steady kernels in the step ÷ their median over ranks)
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +26,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import known_medians
 
 _LIMITS: Final = THRESHOLDS.launched_work
@@ -88,7 +92,7 @@ def find_outliers_by_work(
 
 
 def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDeviations) -> LaunchedWork | None:
-    """Return a team's GPU times beside the times expected from its launch sizes; None where no sizes vary."""
+    """Return a team's GPU times beside those expected for its work; None where they hardly vary, or nothing tells."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
@@ -103,15 +107,19 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
     # the part of a step's GPU time in kernels whose sizes differ between ranks
     differs = np.fmax.reduce(few.threads[:, 0], axis=1) > np.fmin.reduce(few.threads[:, 0], axis=1)
-    if float(np.nansum(few.own[differs, 0]) / max(float(np.nansum(few.own[:, 0])), 1.0)) < _LIMITS.min_sized_share:
-        return None
+    sized_share = float(np.nansum(few.own[differs, 0]) / max(float(np.nansum(few.own[:, 0])), 1.0))
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
-    expected = expected_times(read.own, read.threads)
+    is_sized = sized_share >= _LIMITS.min_sized_share
+    expected = expected_times(read.own, read.threads) if is_sized else times_at_usual_pace(read.own)
+    if expected is None:
+        return None
     compared = (~np.isnan(read.own)).any(axis=0)
     excess = np.full(total.shape, np.nan)
     excess[chosen] = np.where(compared, np.nansum(read.own - expected, axis=0), np.nan)
     relative = deviations.total_ns.copy()
     relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
+    if not is_sized:
+        _leave_out_where_paces_differ(relative[TimePart.GPU], total)
     return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.own, expected, read.name)
 
 
@@ -123,17 +131,54 @@ def expected_times(times_ns: Floats, threads: Floats) -> Floats:
     usual = known_medians(times_ns, axis=2)[:, :, None]
     size, time = np.log(threads / known_medians(threads, axis=2)[:, :, None]), np.log(times_ns / usual)
     is_known = ~np.isnan(size + time)
-    # less each rank's mean over steps, then each step's
-    slopes = [np.where(is_known, values, 0.0) for values in (size, time)]
-    for axis in (1, 2):
-        count = np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
-        slopes = [np.where(is_known, values - values.sum(axis=axis, keepdims=True) / count, 0.0) for values in slopes]
+    slopes = [_vary(values, is_known) for values in (size, time)]
     variation = (slopes[0] ** 2).sum(axis=(1, 2))
     together = (slopes[0] * slopes[1]).sum(axis=(1, 2))
     varies = variation >= _LIMITS.min_size_variation
     power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _LIMITS.max_power)
     expected: Floats = np.where(np.isnan(times_ns), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
     return expected
+
+
+def times_at_usual_pace(times_ns: Floats) -> Floats | None:
+    """Return (operations, steps, ranks) the times at the pace at which the other ranks run kernels of steady work.
+
+    None where too little of the time is in kernels that vary much less than most.
+    """
+    usual = known_medians(times_ns, axis=2)[:, :, None]
+    is_known = ~np.isnan(times_ns) & (usual > 0)
+    ratio = np.where(is_known, times_ns / usual, 1.0)
+    scatter = np.sqrt((_vary(np.log(ratio), is_known) ** 2).sum(axis=(1, 2)) / np.maximum(is_known.sum(axis=(1, 2)), 1))
+    of_operations = np.where(is_known, times_ns, 0.0).sum(axis=(1, 2))
+    if not of_operations.any():
+        return None
+    is_steady = scatter <= THRESHOLDS.minor_share * np.average(scatter, weights=of_operations)
+    if of_operations[is_steady].sum() < _LIMITS.min_sized_share * of_operations.sum():
+        return None
+    own, at_usual = (np.where(is_known, values, 0.0)[is_steady].sum(axis=0) for values in (times_ns, usual))
+    paces: Floats = np.where(at_usual > 0, own / np.where(at_usual > 0, at_usual, 1.0), 1.0)
+    return times_ns / np.where(paces > 0, paces, 1.0)
+
+
+def _leave_out_where_paces_differ(relative: Floats, total: Floats) -> None:
+    """Set the excess by steady kernels (steps, ranks) of ranks to 0 where it differs on average from the plain one.
+
+    Then these kernels do not tell the pace of the others, as where a GPU's memory alone is slow, or its work is more.
+    """
+    apart = relative - total
+    count = np.maximum((~np.isnan(apart)).sum(axis=0), 1)
+    error = qn_sigma(apart) / np.sqrt(count)
+    differs = np.abs(known_medians(apart)) > THRESHOLDS.sentences.min_sigmas * error
+    relative[:, differs] = 0.0
+
+
+def _vary(values: Floats, is_known: Bools) -> Floats:
+    """Return values (operations, steps, ranks) less each rank's mean over steps, then each step's; 0 where unknown."""
+    varying: Floats = np.where(is_known, values, 0.0)
+    for axis in (1, 2):
+        count = np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
+        varying = np.where(is_known, varying - varying.sum(axis=axis, keepdims=True) / count, 0.0)
+    return varying
 
 
 class _Read(NamedTuple):

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageError
 from jitter.core.formatting import format_numbers
+from jitter.core.numeric.arrays import begins_of, pieces_of
+from jitter.core.parallel.prefetch import ROWS_PER_PIECE
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import describe_left_out
@@ -193,6 +195,15 @@ class LakeContents:
         if kept is not None and is_whole and set(columns) <= set(kept.table.column_names):
             return replace(kept, table=kept.table.select(list(columns)))
         return read_step(self.root, key, self._by_step[key], columns, ranks)
+
+    def step_pieces(self, key: StepKey, columns: Sequence[str]) -> Iterator["StepColumns"]:
+        """Yield `step_columns` of some ranks, then of others: about a million rows at once. All if they are kept."""
+        if key in self._kept_columns:
+            yield self.step_columns(key, columns)
+            return
+        ranks = self.ranks_of(key)
+        for piece in pieces_of(begins_of(self._by_step[key][rank].step.rows for rank in ranks), ROWS_PER_PIECE):
+            yield self.step_columns(key, columns, ranks[piece])
 
     @contextmanager
     def keep_columns(self, key: StepKey, read: "StepColumns") -> Iterator[None]:

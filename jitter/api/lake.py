@@ -135,7 +135,9 @@ class Lake(LakeContents):
         if by == "step":
             return _of_ranks(breakdown_table(self.measure_collectives(keys).rank_steps), ranks)
         columns = columns_of(by)
-        return GroupedTimes(by, ((step, self.step_columns(step, columns)) for step in keys), self.ranks).to_arrow(ranks)
+        return GroupedTimes(
+            by, (part for step in keys for part in self.step_pieces(step, columns)), self.ranks
+        ).to_arrow(ranks)
 
     def steps(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return one row per step, as `jitter steps` prints them: time, loss, min and max rank, where and why.

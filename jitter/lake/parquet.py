@@ -95,10 +95,22 @@ def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
 def select_columns(rows: pa.Table, columns: Sequence[str], fields: Mapping[str, pa.Field] = _KERNEL_FIELDS) -> pa.Table:
     """Return columns (of `schema.KERNELS` unless `fields` are others), in the order given; those it lacks are null."""
     if rows.num_columns < len(columns):
+        zeros = pa.py_buffer(bytes(8 * rows.num_rows))
         for name in columns:
             if name not in rows.schema.names:
-                rows = rows.append_column(name, pa.nulls(rows.num_rows, fields[name].type))
+                rows = rows.append_column(name, _unknown(rows.num_rows, fields[name].type, zeros))
     return rows.select(list(columns))
+
+
+def _unknown(rows: int, of_type: pa.DataType, zeros: pa.Buffer) -> pa.Array:
+    """Return nulls of this type; `zeros` are 8 bytes a row, which all columns of numbers and texts share."""
+    if pa.types.is_dictionary(of_type):
+        return pa.DictionaryArray.from_arrays(
+            _unknown(rows, of_type.index_type, zeros), pa.array([], of_type.value_type)
+        )
+    if not pa.types.is_primitive(of_type):
+        return pa.nulls(rows, of_type)
+    return pa.Array.from_buffers(of_type, rows, [zeros, zeros], null_count=rows)
 
 
 def unreadable_file_error(path: Path, error: Exception) -> DamagedFileError:

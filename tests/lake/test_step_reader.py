@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jitter.core.errors import LakeError
+from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import select_columns
 from jitter.lake.records import records_by_step
 from jitter.lake.step_reader import StepColumns, read_step
 from tests.support.random_lake import RandomLake, small_files
@@ -75,3 +78,12 @@ def test_ranks_of_one_length_lie_in_a_grid(tmp_path: Path):
     found = read(lake, ONE)
     grid = found.grid(found.values("end_ns"))
     assert grid.tolist() == [[row["end_ns"] for row in small_files(lake.root, ONE, [rank])] for rank in (0, 2, 5)]
+
+
+def test_columns_that_no_file_has_are_null_in_every_type():
+    rows = select_columns(pa.table({"stream": pa.array(range(20))}), [field.name for field in KERNELS])
+    rows.validate(full=True)
+    for field in KERNELS:
+        if field.name != "stream":
+            assert rows[field.name].null_count == 20
+            assert rows[field.name].to_pylist() == [None] * 20

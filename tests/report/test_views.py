@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import jitter
 from jitter.analysis.execution.self_times import CPU
+from jitter.analysis.metrics import step_metrics
+from jitter.api import contents as contents_module
+from jitter.lake import step_reader
 from jitter.report.notebook import Figures
 from jitter.report.text.step_text import describe_step
-from jitter.report.views import excess_heatmap, step_view
+from jitter.report.views import excess_heatmap, run_report, step_view
 from jitter.report.views.excess_heatmap import LOSS_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
+from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_view import MIN_SCALE_FRACTION, StepGrid, build_step_view, own_values
 from tests.support.report_lakes import report_job, report_lake, step_rows, view_of
 
@@ -45,6 +50,28 @@ def test_lines_and_band_are_the_tables(lake, metric):
             continue
         assert others.iloc[at][f"rank_{low:.0f}"] == others.min(axis=1).iloc[at]
         assert others.iloc[at][f"rank_{high:.0f}"] == others.max(axis=1).iloc[at]
+
+
+def test_a_large_step_is_read_some_ranks_after_others_and_drawn_the_same(lake, monkeypatch):
+    def contents():
+        report = RunReport(jitter.open(lake.root))
+        [(grid, section, tables)] = report.sections([report.answer(report.steps[1]).key])
+        return [grid.metric(name) for name in step_view.METRICS], section, tables
+
+    whole, whole_section, whole_tables = contents()
+    reads = []
+    read_step = step_reader.read_step
+    monkeypatch.setattr(step_reader, "read_step", lambda *given: reads.append(given[4]) or read_step(*given))
+    monkeypatch.setattr(run_report, "_MOST_ROWS_KEPT", 0)
+    monkeypatch.setattr(contents_module, "ROWS_PER_PIECE", 1)
+    monkeypatch.setattr(step_metrics, "ROWS_PER_PIECE", 1)
+    parts, section, tables = contents()
+    assert [0] in reads
+    assert [4] in reads
+    for part, values in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(part, values)
+    assert tables == whole_tables
+    assert repr(section) == repr(whole_section)
 
 
 def test_the_fault_is_in_the_gap_of_its_kernel(lake):

@@ -12,7 +12,6 @@ from jitter.core.arrow import from_numpy, to_numpy
 from jitter.core.errors import UsageError
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 
 GROUPS: Final = {
@@ -53,15 +52,18 @@ def breakdown_table(rank_steps: Iterable[RankStep]) -> pa.Table:
 class GroupedTimes:
     """Time of each group of GPU activities on each rank, summed over steps."""
 
-    def __init__(self, by: str, steps: Iterable[tuple[StepKey, StepColumns]], ranks: Sequence[int]) -> None:
-        """Read `steps`, with the columns `columns_of(by)`; `ranks` are all ranks, in order."""
+    def __init__(self, by: str, parts: Iterable[StepColumns], ranks: Sequence[int]) -> None:
+        """Read steps, each at once or some of its ranks after others, with the columns `columns_of(by)`.
+
+        `ranks` are all ranks, in order.
+        """
         self.by = by
         self.ranks = np.array(ranks, np.int64)
         self._numbers: dict[tuple[object, str], int] = {}
         self._times: list[Ints] = []
         self._counts: list[Ints] = []
         self._steps = np.zeros(len(ranks), np.int64)
-        for _, read in steps:
+        for read in parts:
             self._add(read)
 
     def _add(self, read: StepColumns) -> None:

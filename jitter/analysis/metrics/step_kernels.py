@@ -160,25 +160,19 @@ def duration(kernels: StepKernels) -> Metric:
     return Metric(kernels.end_ns - kernels.start_ns, np.ones(len(kernels), np.bool_))
 
 
-def gap(kernels: StepKernels, moments_ns: Mapping[int, int]) -> Metric:
+def gap(kernels: StepKernels, first_ns: Mapping[int, int]) -> Metric:
     """Return start − end of the previous kernel on the main stream; for the first, start − the earliest rank's start.
 
-    `moments_ns` is, by rank, a moment that the cohort's ranks share, on each rank's clock.
+    `first_ns` is, by rank, the gap of its first kernel, where it is known.
     """
     values, is_known = np.zeros(len(kernels), np.int64), np.ones(len(kernels), np.bool_)
     order = kernels.main_stream_order
     values[order[1:]] = kernels.start_ns[order[1:]] - kernels.end_ns[order[:-1]]
     values[~kernels.on_main] = 0
     first = kernels.first
-    rank = kernels.of_rank[first]
-    shared = np.array([kernels.ranks[at] in moments_ns for at in rank.tolist()], np.bool_)
-    moment = np.array([moments_ns.get(kernels.ranks[at], 0) for at in rank.tolist()], np.int64)
-    until = moment - kernels.start_ns[first]
-    is_known[first] = shared
-    for cohort in np.unique(kernels.cohort_of).tolist():
-        mine = shared & (kernels.cohort_of[rank] == cohort)
-        if mine.any():
-            values[first[mine]] = until[mine].max() - until[mine]
+    ranks = [kernels.ranks[at] for at in kernels.of_rank[first].tolist()]
+    is_known[first] = [rank in first_ns for rank in ranks]
+    values[first] = [first_ns.get(rank, 0) for rank in ranks]
     return Metric(values, is_known)
 
 

@@ -5,7 +5,7 @@ that synchronise once per step, at the last collective. Where every collective b
 are equal again before the end of the step; the account answers there.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,8 @@ from jitter.analysis.metrics.step_kernels import (
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, pieces_of
+from jitter.core.parallel.prefetch import ROWS_PER_PIECE
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import RankStepRecord
@@ -89,6 +90,7 @@ class StepMetrics:
         """The kernel index of each cohort."""
         self._root, self._key, self._held, self._cohort_ranks = root, key, held, cohort_ranks
         self._read = read
+        self._ranks: Sequence[int] | None = None
         needed = {name for metric in metrics for name in _METRIC_COLUMNS[metric]}
         self._columns = ALL_COLUMNS if set(metrics) == set(METRICS) else sorted(needed)
 
@@ -96,6 +98,8 @@ class StepMetrics:
     def kernels(self) -> StepKernels:
         """The step's kernels, of all ranks that are not left out."""
         places = align_ranks(self.indices)
+        if self._ranks is not None:
+            places = {rank: places[rank] for rank in self._ranks}
         if places:
             read = self._read(self._columns, sorted(places))
         else:  # every rank is left out: any file gives the columns, without rows
@@ -125,19 +129,49 @@ class StepMetrics:
 
     @cached_property
     def _gap(self) -> Metric:
-        shared = {rank: ns for moment in self.alignments.values() for rank, ns in moment.moments_ns.items()}
-        return gap(self.kernels, shared)
+        return gap(self.kernels, self._first_gaps)
+
+    @cached_property
+    def _starts(self) -> dict[int, int]:
+        """By rank the start of the first compute kernel of its main stream, on its own clock, ns."""
+        kernels = self.kernels
+        ranks, starts = kernels.of_rank[kernels.first].tolist(), kernels.start_ns[kernels.first].tolist()
+        return {kernels.ranks[at]: ns for at, ns in zip(ranks, starts, strict=True)}
+
+    @cached_property
+    def _first_gaps(self) -> dict[int, int]:
+        """By rank the gap of its first kernel, ns; without the ranks that share no moment with their cohort."""
+        gaps: dict[int, int] = {}
+        for alignment in self.alignments.values():
+            moments = alignment.moments_ns
+            until = {rank: ns - self._starts[rank] for rank, ns in moments.items() if rank in self._starts}
+            gaps |= {rank: max(until.values()) - ns for rank, ns in until.items()}
+        return gaps
 
     @cached_property
     def alignments(self) -> dict[int, ClockAlignment]:
         """Alignment of each cohort's ranks."""
-        kernels = self.kernels
-        first = kernels.first
-        starts = {
-            kernels.ranks[at]: ns
-            for at, ns in zip(kernels.of_rank[first].tolist(), kernels.start_ns[first].tolist(), strict=True)
-        }
-        return {index.cohort: self._moment(index.cohort, starts) for index in self.indices}
+        return {index.cohort: self._moment(index.cohort, self._starts) for index in self.indices}
+
+    def in_pieces(self, cohort: int) -> Iterator["StepMetrics"]:
+        """Yield the metrics of some ranks of a cohort, then of others, aligned as all are, in less memory than all.
+
+        Deviations are not to be asked for, as they are from the mean over all ranks.
+        """
+        aligned = self._part(cohort, None, ("gap",))
+        alignments, first_gaps = aligned.alignments, aligned._first_gaps
+        del aligned
+        ranks = sorted(member.rank for index in self.indices if index.cohort == cohort for member in index.members)
+        for piece in pieces_of(begins_of(self._held[rank].step.rows for rank in ranks), ROWS_PER_PIECE):
+            part = self._part(cohort, ranks[piece], METRICS)
+            part.alignments, part._first_gaps = alignments, first_gaps
+            yield part
+
+    def _part(self, cohort: int, ranks: Sequence[int] | None, metrics: Collection[str]) -> "StepMetrics":
+        indices = [index for index in self.indices if index.cohort == cohort]
+        part = StepMetrics(self._root, self._key, self._held, self._read, indices, self._cohort_ranks, metrics)
+        part._ranks = ranks
+        return part
 
     def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> ClockAlignment:
         collectives = find_cohort_collectives(self.kernels, cohort, self._cohort_ranks[cohort])

@@ -14,6 +14,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 MOST_ROWS: Final = 6_000_000
 """Rows of the steps that are in memory at once, some 100 bytes each: of larger ones none is read ahead."""
+ROWS_PER_PIECE: Final = 1 << 20
+"""Rows of a large step that are read at once, where some ranks after others will do."""
 
 
 def map_ahead(function: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:

@@ -1,8 +1,10 @@
 """The data of a report over one lake, for a written and a live page; each part is computed once, on first use."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
@@ -35,6 +37,9 @@ from jitter.report.views.step_view import (
     choose_kernels,
     measure_kernel_durations,
 )
+
+_MOST_ROWS_KEPT: Final = 1 << 21
+"""Rows of a step, some 100 bytes each, that stay in memory between its tables and its figures."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +152,17 @@ class RunReport:
         """
         ahead = min(1, self.examined.run.ahead) if keys else 0  # a lake of logs alone has no run
         for key, (columns, tables) in map_ahead(lambda key: (key, self._tables(key)), keys, ahead):
-            with self.lake.keep_columns(key, columns):
+            with nullcontext() if columns is None else self.lake.keep_columns(key, columns):
                 grid = StepGrid(self.lake, self.answer(key))
                 if not grid.empty:
                     yield grid, self.section(grid), tables
             del columns, grid  # else they stay in memory while the next step is read
 
-    def _tables(self, key: StepKey) -> tuple[StepColumns, StepTables]:
-        """Read a step and return the columns that its section needs, and its tables."""
+    def _tables(self, key: StepKey) -> tuple[StepColumns | None, StepTables]:
+        """Read a step and return the columns that its section needs, and its tables; a large one is read again."""
+        rows = sum(self.lake.record_of(key, rank).step.rows for rank in self.lake.ranks_of(key))
+        if rows > _MOST_ROWS_KEPT:
+            return None, build_step_tables(self.lake, key)
         columns = self.lake.step_columns(key, SECTION_COLUMNS).joined()
         with self.lake.keep_columns(key, columns):
             return columns, build_step_tables(self.lake, key)

@@ -5,6 +5,7 @@ Ranks are selected and kernels downsampled; nothing else is computed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -16,13 +17,15 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.step_times import TeamTimes, of_team
+from jitter.analysis.metrics.step_kernels import align_ranks
 from jitter.analysis.metrics.step_metrics import METRICS as MEASURED
+from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.analysis.replay.replay import accumulate_excess
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import Codes, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.step_key import StepKey
 
 METRICS = tuple(MEASURED)
@@ -32,61 +35,65 @@ class StepGrid:
     """The metrics of a cohort in one step. Times in ns, NaN for the unknown."""
 
     def __init__(self, lake: Lake, step: StepAnswer) -> None:
-        """Read the cohort of the step's max rank; the first cohort if the step has no max rank."""
-        measured = lake.metrics(step.key)
-        kernels = measured.kernels
-        cohorts = np.unique(kernels.cohort_of)
-        self.empty = not cohorts.size
+        """Choose the cohort of the step's max rank; the first cohort if the step has no max rank.
+
+        The step is read on first use of a metric, some ranks after others.
+        """
+        self._metrics = lake.metrics(step.key)
+        places = align_ranks(self._metrics.indices)
+        self.empty = not places
         """Whether no rank recorded the step completely; nothing else is set then."""
         if self.empty:
             return
         self.key = step.key
-        self.cohort: int = int(cohorts[0]) if step.max_rank is None else lake.cohorts[step.max_rank]
-        self.names = next(index.names for index in measured.indices if index.cohort == self.cohort)
+        cohorts = (place.cohort for place in places.values())
+        self.cohort: int = min(cohorts) if step.max_rank is None else lake.cohorts[step.max_rank]
+        self.names = next(index.names for index in self._metrics.indices if index.cohort == self.cohort)
         """Kernel names by kernel index."""
-        self.alignment: str = measured.alignments[self.cohort].method
-        """Alignment method: collective, wall clock or none."""
-        mine = kernels.cohort_of == self.cohort
-        of_cohort = mine[kernels.of_rank]
-        rows = np.flatnonzero(of_cohort & kernels.is_matched)
-        index, rank = kernels.index[rows], kernels.of_rank[rows]
-        every = np.array(kernels.ranks, np.int64)
-        present, held = np.bincount(index) > 0, np.bincount(rank, minlength=every.size) > 0
-        self.kernel_index: Codes = np.flatnonzero(present).astype(np.int32)
-        self.ranks: Ints = every[held]
-        # bincount instead of sorting: a step can have a million rows and few kernels
-        cell = (np.cumsum(present) - 1)[index] * self.ranks.size + (np.cumsum(held) - 1)[rank]
-        self._grids: dict[str, Floats] = {}
-        for name in METRICS:
-            metric = measured.metric(name)
-            deviates = name != "launch_latency" and not self.single
-            values, is_known = measured.deviation(metric) if deviates else metric
-            grid = np.full(self.kernel_index.size * self.ranks.size, np.nan)
-            grid[cell] = np.where(is_known, values, np.nan)[rows]
-            self._grids[name] = grid.reshape(self.kernel_index.size, self.ranks.size)
-            if name == "launch_latency":
-                self.negative_latencies = int((metric.known & of_cohort & (metric.values < 0)).sum())
-        bounds = [
-            (first, end) for first, end in zip(kernels.bounds[:-1], kernels.bounds[1:], strict=True) if end > first
-        ]
-        spans = [int(kernels.end_ns[a:b].max() - kernels.start_ns[a:b].min()) for a, b in bounds if of_cohort[a]]
-        self.span_ns = float(max(spans))
-        """Longest time from first start to last end of a rank's kernels."""
-        self.is_collective = np.zeros(self.kernel_index.size, np.bool_)
-        """Of each kernel: whether it is a collective, whose duration includes waiting."""
-        self.is_collective[(np.cumsum(present) - 1)[index[kernels.is_collective[rows]]]] = True
+        held = [rank for rank in sorted(places) if places[rank].cohort == self.cohort]
+        self._held: Ints = np.array(held, np.int64)
+        self._index = np.full((len(held), 1 + max(max(len(places[rank].index) - 1, 0) for rank in held)), -1, np.int32)
+        for row, rank in enumerate(held):
+            self._index[row, : len(places[rank].index)] = places[rank].index
+        is_matched = self._index >= 0
+        self.kernel_index: Codes = np.unique(self._index[is_matched])
+        self.ranks: Ints = self._held[is_matched.any(axis=1)]
+        self._added: dict[str, Floats] = {}
         self.waits_for_collective = np.zeros(self.kernel_index.size, np.bool_)
         """Of each kernel: whether its gap includes waiting for a collective; filled in by the analysis."""
-        self.collectives = int(np.bincount(kernels.of_rank[of_cohort & kernels.is_collective], minlength=1).max())
+
+    @cached_property
+    def _measured(self) -> "_MeasuredGrid":
+        measured = _MeasuredGrid(self.kernel_index, self.ranks, self._held, self._index.shape[1])
+        for part in self._metrics.in_pieces(self.cohort):
+            measured.add(part, self.cohort)
+        if not self.single:
+            measured.subtract_means()
+        return measured
+
+    @property
+    def alignment(self) -> str:
+        """Alignment method: collective, wall clock or none."""
+        return self._measured.alignment
+
+    @property
+    def negative_latencies(self) -> int:
+        return self._measured.negative_latencies
+
+    @property
+    def span_ns(self) -> float:
+        """Longest time from first start to last end of a rank's kernels."""
+        return self._measured.span_ns
+
+    @property
+    def is_collective(self) -> Bools:
+        """Of each kernel: whether it is a collective, whose duration includes waiting."""
+        return self._measured.is_collective
+
+    @property
+    def collectives(self) -> int:
         """The most collectives of a rank, whether they are matched across ranks or not."""
-        sizes = np.where(kernels.known("message_bytes"), kernels.values("message_bytes").astype(np.float64), np.nan)
-        self._held = every[mine]
-        row, position = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]], kernels.position[of_cohort]
-        shape = (self._held.size, 1 + int(position.max(initial=0)))
-        self._index, self._sizes = np.full(shape, -1, np.int32), np.full(shape, np.nan)
-        place = row * shape[1] + position
-        self._index.ravel()[place] = np.maximum(kernels.index[of_cohort], -1)
-        self._sizes.ravel()[place] = sizes[of_cohort]
+        return self._measured.collectives
 
     @property
     def single(self) -> bool:
@@ -95,11 +102,11 @@ class StepGrid:
 
     def metric(self, name: str) -> Floats:
         """Return the deviations of a metric, shape (kernels, ranks); values of launch latency and of a single rank."""
-        return self._grids[name]
+        return self._added[name] if name in self._added else self._measured.grids[name]
 
     def add(self, grids: Mapping[str, Floats]) -> None:
         """Add further series, each of shape (kernels, ranks) in ns, to be read as metrics are."""
-        self._grids.update(grids)
+        self._added.update(grids)
 
     def column(self, rank: int) -> int:
         """Return the column of a rank; raise `UsageError` for a rank that is not in the cohort's step."""
@@ -110,27 +117,93 @@ class StepGrid:
             )
         return at
 
-    def at(self, ranks: Sequence[int] | Ints, positions: Ints) -> tuple[Codes, Floats]:
-        """Return kernel index and message size (bytes) of kernels given by rank and position, (…, ranks).
+    def at(self, ranks: Sequence[int] | Ints, positions: Ints) -> Codes:
+        """Return the kernel index of kernels given by rank and position, (…, ranks).
 
         The index is -1 for a kernel without an index or of another cohort.
         """
+        here, row = self._rows_of(ranks)
+        index = np.full(positions.shape, -1, np.int32)
+        index[..., here] = self._index[row, positions[..., here]]
+        return index
+
+    def sizes_at(self, ranks: Sequence[int] | Ints, positions: Ints) -> Floats:
+        """Return the message size (bytes) of kernels given as in `at`; NaN where there is none."""
+        here, row = self._rows_of(ranks)
+        size = np.full(positions.shape, np.nan)
+        size[..., here] = self._measured.message_bytes[row, positions[..., here]]
+        return size
+
+    def _rows_of(self, ranks: Sequence[int] | Ints) -> tuple[Bools, Ints]:
         given = np.asarray(ranks)
         here = np.isin(given, self._held)
-        row = np.searchsorted(self._held, given[here])
-        index, size = np.full(positions.shape, -1, np.int32), np.full(positions.shape, np.nan)
-        at = row, positions[..., here]
-        index[..., here], size[..., here] = self._index[at], self._sizes[at]
-        return index, size
+        return here, np.searchsorted(self._held, given[here])
 
-    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Codes, Floats]:
-        """Return kernel index and message size (bytes) of a team's operations in this step, (operations, ranks).
+    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Codes, Ints]:
+        """Return kernel index and position of a team's operations in this step, (operations, ranks).
 
-        The index is -1 for an operation that is no kernel or that a rank lacks, and as in `at`.
+        The index is -1 for an operation that is no kernel or that a rank lacks, and as in `at`; the position is then
+        that of the kernel before, or -1.
         """
         is_kernel = times.present & np.array([operation.is_kernel for operation in program.operations])[:, None]
-        index, size = self.at(times.ranks, np.cumsum(is_kernel, axis=0) - 1)
-        return np.where(is_kernel, index, -1).astype(np.int32), size
+        positions = np.cumsum(is_kernel, axis=0) - 1
+        return np.where(is_kernel, self.at(times.ranks, positions), -1).astype(np.int32, copy=False), positions
+
+
+class _MeasuredGrid:
+    """What is measured of a cohort's step, as some ranks after others are read; see `StepGrid`."""
+
+    def __init__(self, kernel_index: Codes, ranks: Ints, held: Ints, positions: int) -> None:
+        """Make room: `ranks` have a kernel with an index, `held` recorded the step with up to so many `positions`."""
+        self._row_of = np.full(1 + int(kernel_index.max(initial=0)), -1, np.int64)
+        self._row_of[kernel_index] = np.arange(kernel_index.size)
+        self._ranks, self._held = ranks, held
+        self.grids = {name: np.full((kernel_index.size, ranks.size), np.nan) for name in METRICS}
+        self._sums = {name: np.zeros(kernel_index.size, np.int64) for name in METRICS}
+        self._counts = {name: np.zeros(kernel_index.size, np.int64) for name in METRICS}
+        self.is_collective = np.zeros(kernel_index.size, np.bool_)
+        # most recordings state no size: one NaN stands for all
+        self.message_bytes: Floats = np.broadcast_to(np.nan, (held.size, positions))
+        self.alignment = "none"
+        self.span_ns = 0.0
+        self.collectives = self.negative_latencies = 0
+
+    def add(self, part: StepMetrics, cohort: int) -> None:
+        """Add the metrics of some ranks."""
+        kernels = part.kernels
+        self.alignment = part.alignments[cohort].method
+        rows = np.flatnonzero(kernels.is_matched)
+        row = self._row_of[kernels.index[rows]]
+        at = row, np.searchsorted(self._ranks, np.array(kernels.ranks, np.int64))[kernels.of_rank[rows]]
+        for name in METRICS:
+            values, is_known = part.metric(name)
+            has_value = is_known[rows]
+            self.grids[name][at] = np.where(has_value, values[rows], np.nan)
+            # exact: sums of int64, divided once
+            np.add.at(self._sums[name], row[has_value], values[rows[has_value]])
+            self._counts[name] += np.bincount(row[has_value], minlength=self._row_of.max(initial=-1) + 1)
+            if name == "launch_latency":
+                self.negative_latencies += int((is_known & (values < 0)).sum())
+        for first, end in pairwise(kernels.bounds.tolist()):
+            if end > first:
+                span_ns = kernels.end_ns[first:end].max() - kernels.start_ns[first:end].min()
+                self.span_ns = max(self.span_ns, float(span_ns))
+        self.is_collective[row[kernels.is_collective[rows]]] = True
+        collectives = np.bincount(kernels.of_rank[kernels.is_collective], minlength=1)
+        self.collectives = max(self.collectives, int(collectives.max()))
+        has_size = np.flatnonzero(kernels.known("message_bytes"))
+        if has_size.size:
+            if not self.message_bytes.flags.writeable:
+                self.message_bytes = self.message_bytes.copy()
+            held = np.searchsorted(self._held, np.array(kernels.ranks, np.int64))[kernels.of_rank[has_size]]
+            self.message_bytes[held, kernels.position[has_size]] = kernels.values("message_bytes")[has_size]
+
+    def subtract_means(self) -> None:
+        """Let deviations from the mean over the ranks take the place of values, but for launch latency."""
+        for name in METRICS:
+            if name != "launch_latency":
+                with np.errstate(invalid="ignore"):
+                    self.grids[name] -= (self._sums[name] / self._counts[name])[:, None]
 
 
 UNKNOWN_OPERATION = "collective"
@@ -243,7 +316,8 @@ def _attendances(run: RunModel, key: StepKey, grid: StepGrid) -> _Attendances:
     took, index, sizes = np.full(size, np.nan), np.full(size, -1, np.int32), np.full(size, np.nan)
     for team, program in run.programs.items():
         times = run.team_times(key, team)
-        indices, message_bytes = grid.of_operations(program, times)
+        indices, positions = grid.of_operations(program, times)
+        message_bytes = grid.sizes_at(times.ranks, positions)
         mine = np.flatnonzero(np.isin(rank, times.ranks))
         order = np.argsort(times.ranks)
         at = arrays.place[mine], order[np.searchsorted(times.ranks[order], rank[mine])]
@@ -387,7 +461,8 @@ def build_step_view(
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
     grid.add({SELF_EXCESS: measure_self_excess(examined, step.key, grid)})
     grid.waits_for_collective = find_waiting_kernels(examined, grid)
-    step_ns = float(step.step_time_ns or grid.span_ns)
+    span_ns = grid.span_ns  # read the step's metrics before, not while, the times of its operations are in memory
+    step_ns = float(step.step_time_ns or span_ns)
     drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
     is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])
     collectives = measure_collective_waits(examined, step.key, grid)
@@ -470,7 +545,7 @@ def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid
         kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
         places = np.flatnonzero([op.on_main for op in program.operations])
         position = (np.cumsum(times.present & kernels[:, None], axis=0) - 1)[places]
-        index, _ = grid.at(times.ranks, position)
+        index = grid.at(times.ranks, position)
         index[~times.present[places] | ~np.isin(times.ranks, grid.ranks)] = -1
         place, rank = np.nonzero(index >= 0)
         row = np.searchsorted(grid.kernel_index, np.arange(1 + int(grid.kernel_index.max(initial=0))))

@@ -100,6 +100,7 @@ def make_culprit(
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
+        are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
         gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
         has_unknown_gain=is_unknown,
         advice=group.judgement.job_advice if group.group.scope == "job" and len(ranks) > 1 else group.judgement.advice,

@@ -256,6 +256,8 @@ class Culprit:
     """The least and the most of it, where waits of hosts without a record, or exchanges that name no partners, leave it
     open.
     """
+    are_others_as_late: bool = False
+    """Whether fixing it alone saves too little to report because other ranks are about as late."""
 
     has_unknown_gain: bool = False
     """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""

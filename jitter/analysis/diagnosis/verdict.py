@@ -301,8 +301,9 @@ def describe_saving(culprit: Culprit) -> str:
     saved = _saved(culprit)
     if culprit.has_unknown_gain:
         return "what fixing it would save is unknown, because some exchanges name no partners"
-    if culprit.is_hidden:
-        return f"fixing it alone would save {saved}, because others are about as late"
+    if culprit.is_hidden or culprit.are_others_as_late:
+        only = "only " if saved.startswith("about") and not culprit.is_hidden else ""
+        return f"fixing it alone would save {only}{saved}, because others are about as late"
     if culprit.is_of_program:
         part = ", part of it jitter" if culprit.gain_ns > culprit.loss_ns else ""
         return f"fixing it alone would save {saved}{part}"

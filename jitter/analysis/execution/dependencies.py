@@ -375,18 +375,21 @@ def is_right_after(search: WaitSearch, cell: int) -> bool:
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:
-    """Return the usual times from a launch's return, and from the stream's last end, to starts that only this held."""
-    launch_held = sample.submit - sample.end_before > _RIGHT_AFTER_NS
+    """Return the usual times from a launch's return, and from the stream's last end, to starts that only this held.
+
+    A GPU that is never idle for long, as behind fast hosts, tells the first where its stream was ready before a launch.
+    """
     stream_held = sample.end_before - sample.submit > _RIGHT_AFTER_NS
-    launch = (sample.start - sample.submit)[launch_held]
-    stream = (sample.start - sample.end_before)[stream_held]
-    return _usual(launch), _usual(stream)
+    stream_ns = _usual((sample.start - sample.end_before)[stream_held])
+    latency, idle_ns = sample.start - sample.submit, sample.submit - sample.end_before
+    usual = (_usual(latency[idle_ns > least]) for least in (_RIGHT_AFTER_NS, stream_ns or 0.0))
+    return next((launch_ns for launch_ns in usual if launch_ns is not None), 0.0), stream_ns or 0.0
 
 
-def _usual(delays: Floats) -> float:
+def _usual(delays: Floats) -> float | None:
     short = delays[delays <= _RIGHT_AFTER_NS]
     middle = (len(short) - 1) // 2
-    return float(np.partition(short, middle)[middle]) if len(short) else 0.0
+    return float(np.partition(short, middle)[middle]) if len(short) else None
 
 
 def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDependency]:

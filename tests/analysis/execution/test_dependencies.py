@@ -187,6 +187,14 @@ def test_only_what_surely_held_tells_the_usual_times():
     assert inferred("kkkk", start, end, call=call).launch_ns == 7 * US
 
 
+def test_a_gpu_that_is_idle_for_moments_only_tells_the_time_after_a_launch():
+    """The third kernel was launched 10 µs after the second ended, and the stream takes 2 µs: the launch held it."""
+    call = [0, 2, 310]
+    start = [7, 302, 322]
+    rules = inferred("kkk", start, [300, 305, 400], call=call)
+    assert (rules.launch_ns, rules.stream_ns) == (7 * US, 2 * US)
+
+
 def launched(places: int | None, count: int = 60, kernel: float = 40 * US, call: float = 5 * US) -> Launches:
     """A host that is ahead of its GPU: with so many places in the queue it waits for one of them."""
     now, free = 0.0, 0.0

@@ -285,7 +285,7 @@ def _one_rank(
     times, steps = int(is_last.sum()), int(has_last.sum())
     tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(int((is_last & is_slower).sum()), steps)]
     if 1 < steps < THRESHOLDS.few_steps:
-        tried.append(_count_steps_held_up(evidence, rank, is_slower))
+        tried.append(_count_steps_held_up(evidence, rank))
     chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
     is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
     is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas
@@ -299,7 +299,9 @@ def _one_rank(
     lost_ns = float(mine[list(late)].sum())
     candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, lost_ns, sigmas, chance))
     (gain,) = analysis.gains([candidate.repair])
-    if gain < THRESHOLDS.min_clear_share * time_ns:
+    # in few steps a rank that is behind may hide that the others are as slow
+    is_hiding = is_repeated and steps < THRESHOLDS.few_steps and part in _HOST_PARTS
+    if gain < THRESHOLDS.min_clear_share * time_ns and not is_hiding:
         return None
     where = f"{times} of {format_count(steps, 'step')}"
     why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else f'in {where}'}"
@@ -318,18 +320,11 @@ def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     return sum(at.last_at.get(rank, 0) for at in arrivals), sum(at.met_at.get(rank, 0) for at in arrivals)
 
 
-def _count_steps_held_up(evidence: Evidence, rank: int, chosen: Bools) -> tuple[int, int]:
-    """Return in how many of the chosen steps the rank arrives last at more collectives than any other rank.
-
-    And in how many steps of the run ranks meet.
-    """
-    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
-    held_up = [
-        all(times < of_step.last_at.get(rank, 0) for other, times in of_step.last_at.items() if other != rank)
-        and of_step.last_at.get(rank, 0) > 0
-        for of_step in arrivals
-    ]
-    return int((np.array(held_up) & chosen).sum()), sum(of_step.are_any for of_step in arrivals)
+def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
+    """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
+    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps if step.arrivals.are_any]
+    others = [max((times for other, times in at.last_at.items() if other != rank), default=0) for at in arrivals]
+    return sum(at.last_at.get(rank, 0) > most for at, most in zip(arrivals, others, strict=True)), len(arrivals)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:

@@ -107,12 +107,16 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
 def test_waiting_of_a_single_rank_is_no_slow_gpu(tmp_path: Path):
     """Its slow steps are long in collectives, on several streams, without launches: no sign of a slow GPU.
 
-    Independently: before step 1 the GPU ran nothing for 96 ms.
+    Independently: before step 1 the GPU ran nothing for 96 ms; steps 35 and 47 take 84 and 109 ms longer than usual,
+    and their collectives as much.
     """
     lake = _lake(TRACES / "rocprof/v3-json", tmp_path / "lake")
     assert lake is not None
     found = lake.diagnose()
-    (idle,) = found.culprits
+    waits, idle = found.culprits
+    assert (waits.scope, waits.cause, waits.confidence) == ("unrecorded", "communication", "low")
+    assert {35, 47} <= {key.step for key in waits.steps}
+    assert waits.loss_ns == pytest.approx(84e6 + 109e6, rel=0.1)
     assert (idle.cause, idle.confidence, idle.steps[0].step) == ("late_start", "low", 1)
     assert 96_200_000 <= idle.loss_ns < found.steps[1].loss_ns
     assert found.conclusion.cleared == ()

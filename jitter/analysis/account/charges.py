@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass, Losses
 from jitter.analysis.execution.self_times import OWN_PARTS
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +46,11 @@ class Charges:
         ranks_ns = self.ranks_ns[:, :, RANK_CLASSES].sum(axis=(0, 2))
         return float(np.maximum(ranks_ns, 0.0).sum()) + max(transfers_ns, 0.0)
 
-    def find_last(self, column: int) -> tuple[Bools, Bools]:
-        """Return, (steps,), where the rank of a column has the largest share, and where any rank has one."""
+    def count_last(self, column: int) -> tuple[int, int]:
+        """Return in how many steps the rank of a column has the largest share, and of how many."""
         of_steps = self.ranks_ns[:, :, RANK_CLASSES].sum(axis=2)
-        is_any: Bools = of_steps.max(axis=1) > 0
-        return is_any & (np.argmax(of_steps, axis=1) == column), is_any
+        of_steps = of_steps[of_steps.max(axis=1) > 0]
+        return int((np.argmax(of_steps, axis=1) == column).sum()), len(of_steps)
 
 
 def sum_charges(tables: Iterable[Losses], ranks: Sequence[int], steps: int) -> Charges:

@@ -112,21 +112,22 @@ LATE = "late_start:rank=3,step=0,ms=3,loading=no"
 """In the first step: the hosts wait for nothing, so that the rank stays behind."""
 
 
-@pytest.mark.parametrize(("fault", "named"), [(None, []), (LATE, [3]), ("slow_cpu:rank=3,factor=1.1", [3])])
-def test_a_rank_that_stays_behind_is_named_with_what_it_costs_and_none_without(
+@pytest.mark.parametrize(("fault", "named"), [(None, []), (LATE, []), ("slow_cpu:rank=3,factor=1.1", [3])])
+def test_a_rank_is_named_that_is_slower_and_none_that_only_stays_behind(
     tmp_path: Path, fault: str | None, named: list[int]
 ):
     run = simulate(
         small(steps=3, kernels=120, cpu_bound=True, cpu_noise=0.2, seed=3), [Fault.parse(fault)] if fault else []
     )
     found = ingest_run(run, tmp_path).diagnose()
-    assert [one.rank for one in found.culprits if one.scope == "rank"] == named
-    for lead in found.culprits:
+    assert [one.rank for one in found.culprits] == named
+    if named:
+        (lead,) = found.culprits
         assert (lead.cause, lead.confidence) == ("cpu_launch", "low")
-        assert lead.gain_ns == pytest.approx(true_gain_ns(run), rel=0.02, abs=0.02 * run_ns(run))
-    if fault == LATE:
-        assert "it arrives last at 9 of 9 collectives" in lead.evidence
-        assert "because others are about as late" in found.verdict
+        assert lead.gain_ns == pytest.approx(true_gain_ns(run), rel=0.02)
+    elif fault:
+        assert true_gain_ns(run) < 0.01 * run_ns(run)
+        assert "none stands out above the run's noise: late kernel launches (CPU)" in found.verdict
 
 
 def test_what_the_first_step_lost_may_be_given_back(tmp_path: Path):

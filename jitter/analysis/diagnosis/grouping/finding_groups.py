@@ -18,7 +18,6 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
-from jitter.core.numeric.arrays import Bools
 from jitter.lake.rank_places import assign_nodes
 
 STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
@@ -262,10 +261,10 @@ def _one_rank(
 ) -> FindingGroup | None:
     """Return the rank and part with most of the loss, if no finding has `named` it.
 
-    The rank must have the largest share step after step and take longest itself, or stand out in single steps: chance
-    may cause such a stall, but it did cost the time. In few steps those count as well in which it arrives last at more
-    collectives than any other rank. In one step nothing repeats but these arrivals: without them, the loss must be
-    `is_above_noise`.
+    The rank must have the largest share step after step, half of it by what it takes longer itself, or stand out in
+    single steps: chance may cause such a stall, but it did cost the time. In few steps those count as well in which it
+    arrives last at more collectives than any other rank. In one step nothing repeats but these arrivals: without them,
+    the loss must be `is_above_noise`.
     """
     analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
     totals_ns = charges.totals_ns()
@@ -278,16 +277,14 @@ def _one_rank(
     mine = charges.own_ns[part, :, column]
     standouts = analysis.outliers.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
-    # a host that does not wait for its GPU stays behind, step after step, without being slower
-    own_ns = np.nan_to_num(standouts.total_ns)
-    is_slower: Bools = own_ns[:, at] >= own_ns.max(axis=1)
-    is_last, has_last = charges.find_last(int(column))
-    times, steps = int(is_last.sum()), int(has_last.sum())
-    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(int((is_last & is_slower).sum()), steps)]
+    times, steps = charges.count_last(int(column))
+    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
     if 1 < steps < THRESHOLDS.few_steps:
         tried.append(_count_steps_held_up(evidence, rank))
     chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
-    is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
+    # a host that does not wait for its GPU stays behind, step after step, without being slower
+    is_slower = float(np.nansum(standouts.total_ns[:, at])) >= THRESHOLDS.main_share * float(mine.sum())
+    is_repeated = is_slower and min(chances) <= THRESHOLDS.max_lead_chance
     is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas
     is_stall = bool(is_far.any()) and not is_repeated
     if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
@@ -322,9 +319,10 @@ def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
 
 def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
-    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps if step.arrivals.are_any]
-    others = [max((times for other, times in at.last_at.items() if other != rank), default=0) for at in arrivals]
-    return sum(at.last_at.get(rank, 0) > most for at, most in zip(arrivals, others, strict=True)), len(arrivals)
+    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
+    met = [step_arrivals.last_at for step_arrivals in arrivals if step_arrivals.are_any]
+    others = [max((times for other, times in last_at.items() if other != rank), default=0) for last_at in met]
+    return sum(last_at.get(rank, 0) > most for last_at, most in zip(met, others, strict=True)), len(met)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.answer_cache import Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.execution.dependencies import RowDependency
+    from jitter.analysis.execution.inferred_groups import InferredGroups
     from jitter.analysis.execution.run_reader import RunReader
     from jitter.analysis.metrics.communication import Communication
     from jitter.analysis.metrics.recorded_sizes import RecordedSizes
@@ -304,18 +305,27 @@ class Lake(LakeContents):
 
         keys = self._chosen(steps)
         rows = {key: {rank: rank_record.step.rows for rank, rank_record in self._by_step[key].items()} for key in keys}
-        reasons: Counter[str] = Counter()
+        reasons, groups = Counter[str](), self.inferred_groups(keys)
+
+        def complete(of_steps: "Iterable[tuple[StepKey, StepColumns]]") -> "Iterator[tuple[StepKey, StepColumns]]":
+            return self.recorded_sizes.fill(groups.fill(of_steps, reasons), reasons)
+
         if 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS:
             read = map_ahead(lambda key: (key, self.step_columns(key, COLUMNS)), keys, 1)
-            communication = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
+            communication = measure_communication(complete(read), self.hosts, group)
         else:
             calls = ((key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key])) for key in keys)
             activities = partial(self.step_columns, columns=COLUMNS_OF_ALL)
-            communication = measure_communication(
-                self.recorded_sizes.fill(calls, reasons), self.hosts, group, activities
-            )
+            communication = measure_communication(complete(calls), self.hosts, group, activities)
         communication.reasons.update(reasons)
+        groups.explain(communication.reasons)
         return communication
+
+    def inferred_groups(self, steps: Steps = None) -> "InferredGroups":
+        """Return the groups of collectives whose trace states none, as these steps (default: all) tell."""
+        from jitter.analysis.execution.inferred_groups import InferredGroups
+
+        return InferredGroups(partial(self._results.model, self._chosen(steps)))
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
+    from jitter.analysis.execution.run_model import RunModel
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
     from jitter.api.lake import Lake
@@ -48,6 +49,14 @@ class RunResults:
             make = self._step_executor(executor)
             self._analyses[steps] = RunAnalysis(self._lake.run_reader(steps), make, self._benchmark)
         return self._analyses[steps]
+
+    def model(self, steps: Steps) -> "RunModel":
+        """Return what is inferred from these steps: that of their analysis, if there is one."""
+        if steps in self._analyses:
+            return self._analyses[steps].run
+        from jitter.analysis.replay.run_steps import RunSteps
+
+        return RunSteps(self._lake.run_reader(steps)).run
 
     def require_steps(self, steps: Steps) -> None:
         """Raise `LakeError` if there are none, as in a lake of logs alone."""

@@ -119,7 +119,7 @@ class AlignedStep:
     def _waits(self) -> dict[int, list[Wait]]:
         """The waits of each rank in collectives of which all ranks were recorded."""
         read = read_step(self._lake.root, self.key, self._held, COLUMNS)
-        calls = match_calls(read)
+        calls = match_calls(self._lake.inferred_groups().filled(self.key, read))
         waits_of_rank: dict[int, list[Wait]] = {}
         columns = (calls.kernels.call, calls.kernels.rank, calls.kernels.start_ns, calls.kernels.end_ns)
         for call, place, start_ns, end_ns in zip(*(column.tolist() for column in columns), strict=True):

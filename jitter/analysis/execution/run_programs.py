@@ -141,6 +141,18 @@ class RunPrograms:
         group = groups_of_ranks(self.reader, key)[rank]
         return group.kind, self._places(self.team_of[rank], key, group, rank)
 
+    def places_of_collectives(self, key: StepKey) -> dict[int, Ints]:
+        """Return by rank where in its team's program the collectives of its step are, in launch order; -1: nowhere."""
+        places_of_rank: dict[int, Ints] = {}
+        for group in self.reader.rank_groups(key):
+            by_team: dict[int, Ints] = {}
+            for rank in group.ranks.tolist():
+                if (team := self.team_of.get(rank)) is not None:
+                    if team not in by_team:
+                        by_team[team] = self._places(team, key, group, rank)[group.kind == COLLECTIVE]
+                    places_of_rank[rank] = by_team[team]
+        return places_of_rank
+
     def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
         """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
         rows = np.full((self.operation_counts[team], len(ranks)), -1, np.int64)

@@ -15,28 +15,6 @@ STEPS = 4
 _TICK_US = 10
 _OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
 """PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
-_OPERATIONS = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
-"""PyTorch's names of what NCCL's kernels do."""
 _KINDS = {"run": ("kernel", 7), "send": ("kernel", 20)}
 
 
@@ -62,50 +40,6 @@ def _trace(script: Iterable[str], rank: int = 0, group: str = "0") -> dict[str, 
             args = {"correlation": tick, "External id": tick}
             launch = {**common, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": now, "dur": 2.0, "args": args}
             place = {"pid": 0, "tid": stream, "args": {**args, "device": 0, "stream": stream, "grid": [8, 1, 1]}}
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
-            if word == "send":
-                place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
-                                  "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
-                                  "In msg nelems": 1024, "Out msg nelems": 1024}  # fmt: skip
             if word == "send":
                 place["args"] |= {"Collective name": _OPERATIONS[name.split("_")[1]], "Process Group Name": group,
                                   "Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "Float",
@@ -244,28 +178,6 @@ def test_steps_phases_and_groups(framework: str, tmp_path: Path):
         name: (phase, 2 * STEPS) for name, phase in phases.items()
     }
     assert {of for name, of in counted.items() if "nccl" in name} == {("communication", 2 * STEPS)}
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
-    calls = jitter.open(tmp_path / "lake").collectives(by="group")
-    print(calls.T)
     lake = jitter.open(tmp_path / "lake")
     calls = lake.collectives(by="group")
     assert set(zip(calls["group"], calls["group_size"], calls["calls"], strict=True)) == {(group, 2, STEPS)}

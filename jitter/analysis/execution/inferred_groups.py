@@ -43,6 +43,8 @@ class InferredGroups:
 
     def __init__(self, model: Callable[[], RunModel]) -> None:
         self._ask_model = model
+        self._is_without_parts = False
+        """Whether the model was asked, and inferred no group of some of the ranks."""
 
     def fill(self, steps: Steps, reasons: Counter[str]) -> Iterator[tuple[StepKey, StepColumns]]:
         """Return the steps, given with `kind` and `GROUP_COLUMNS`, with groups; count in `reasons` the collectives."""
@@ -55,9 +57,14 @@ class InferredGroups:
 
     def filled(self, key: StepKey, read: StepColumns, reasons: Counter[str] | None = None) -> StepColumns:
         """Return a step, given with `kind` and `GROUP_COLUMNS`, with groups."""
+        if self._is_without_parts:
+            return read
         is_collective = read.equals("kind", "collective")
         is_anonymous: Bools = is_collective & ~np.logical_or.reduce([read.known(name) for name in GROUP_COLUMNS])
-        if not is_anonymous.any() or not self._model.matching.inferred or not self._is_part.any():
+        if not is_anonymous.any():
+            return read
+        self._is_without_parts = not self._model.matching.inferred or not self._is_part.any()
+        if self._is_without_parts:
             return read
         attendances, group = self._attendances, self._groups_of_rows(key, read, is_collective)
         is_filled = is_anonymous & (group >= 0) & self._is_part[group]

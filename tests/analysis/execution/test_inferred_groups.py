@@ -37,7 +37,11 @@ def _waits(lake: "jitter.Lake", folder: Path) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("shape", "options", "groups"),
-    [("tensor_data", {"ranks": 8, "tensor": 4}, {2, 4, 8}), ("pipeline", {"ranks": 8, "stages": 4}, {2, 8})],
+    [
+        ("tensor_data", {"ranks": 8, "tensor": 4}, {2, 4, 8}),
+        ("pipeline", {"ranks": 8, "stages": 4}, {2, 8}),
+        ("sharded", {"ranks": 8}, {8}),
+    ],
 )
 def test_a_trace_without_groups_measures_the_same(
     shape: str, options: dict[str, int], groups: set[int], tmp_path: Path

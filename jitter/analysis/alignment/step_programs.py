@@ -31,7 +31,7 @@ def number_programs(kernels: Floats, sequences: Floats) -> Ints:
 
 
 def split_by_size(numbers: Ints, sizes: Floats) -> list[Ints]:
-    """Split steps into those that should take as long, by the size of their batch.
+    """Group steps whose batches are about as large: they should take equally long.
 
     The sizes of one part differ by a tenth at most; steps of unknown size are a part of their own.
 

@@ -168,7 +168,7 @@ def _noise(late_ns: Floats, total: Floats) -> float:
 def _families(matching: CollectiveMatching) -> list[_Family]:
     """Return the collectives by the groups into which they divide the ranks."""
     by_groups: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
-    # whoever the only recorded rank waits for was not recorded; of several ranks, one may wait for another
+    # the only recorded rank can wait for unrecorded ranks alone; of several ranks, one may wait for another
     is_alone = matching.lacks_groups and sum(len(block.ranks) for block in matching.blocks) == 1
     for number, meeting in enumerate(matching.collectives):
         ranks: dict[int, set[int]] = {}

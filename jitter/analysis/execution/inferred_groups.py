@@ -24,10 +24,10 @@ Steps = Iterable[tuple[StepKey, StepColumns]]
 
 
 class _Attendances(NamedTuple):
-    """Who attends which collective; arrays are (attendances,), ascending by number."""
+    """The group of each rank at each collective it attends; arrays are (attendances,), ascending by number."""
 
     number: Ints
-    """Of the rank and the place in its program."""
+    """One number of the rank and the collective's place in its program."""
     group: Ints
     """Of all groups of all collectives."""
     ranks: pa.ListArray
@@ -78,7 +78,7 @@ class InferredGroups:
         return replace(read, table=read.table.set_column(at, "group_ranks", pc.coalesce(stated, inferred)))
 
     def explain(self, reasons: Counter[str]) -> None:
-        """Count those that span all ranks with the inferred ones in `reasons`, where the model inferred that."""
+        """Count collectives of all ranks in `reasons` as inferred, not as assumed, where the model inferred that."""
         if reasons[ASSUMED_GROUP] and self._model.matching.inferred and not self._model.matching.unrecorded:
             reasons[INFERRED_GROUP] += reasons.pop(ASSUMED_GROUP)
 

@@ -107,7 +107,7 @@ class Files(NamedTuple):
 
 
 class Reader(Protocol):
-    """One profiler's format.
+    """One profiler's format; a class that inherits from this one need not have `files` if its recordings are one file.
 
     `open` raises `UnreadableTraceError` for a source that cannot be read at all. Memory is bounded: batches are
     yielded while the source is read, about 10 MB each at most.
@@ -124,7 +124,7 @@ class Reader(Protocol):
 
     def files(self, path: Path) -> Files:
         """Return all files of the recording at `path`, which has this format; looks only at names."""
-        ...
+        return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Return the recording, and the function that yields its batches and reports bytes read to `advance`."""

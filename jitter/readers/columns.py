@@ -150,8 +150,13 @@ class Progress:
 
     def __init__(self, size: int, advance: Callable[[int], None], rows: int = 1) -> None:
         """`size` are the bytes of the source, `rows` is an estimate of all its rows."""
-        self._size, self._rest, self._rows, self._seen = size, size, max(rows, 1), 0
+        self._size, self._rest, self._seen = size, size, 0
         self._advance = advance
+        self.expect(rows)
+
+    def expect(self, rows: int) -> None:
+        """Set the estimate of all rows."""
+        self._rows = max(rows, 1)
 
     def __call__(self, size: int) -> None:
         """Report further bytes."""
@@ -161,7 +166,7 @@ class Progress:
     def rows(self, count: int) -> None:
         """Report the bytes of further rows."""
         self._seen += count
-        self(self._size * min(self._seen, self._rows) // self._rows - (self._size - self._rest))
+        self(max(0, self._size * min(self._seen, self._rows) // self._rows - (self._size - self._rest)))
 
     def finish(self) -> None:
         """Report the bytes that were not read."""

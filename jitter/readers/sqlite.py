@@ -18,6 +18,7 @@ from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import first_line
+from jitter.readers.columns import Progress
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of the libraries for a damaged database; sqlite3 raises the last for names that are not UTF-8."""
@@ -98,6 +99,12 @@ class Database:
             raise self.damaged(error) from error
         self.no_integers: Counter[str] = Counter()
         """Number of values read so far that should be integers and state none, by column."""
+        self._progress: Progress | None = None
+
+    def report(self, progress: Progress, rows: int) -> None:
+        """Report the rows that are streamed from now on, about `rows` in all."""
+        progress.expect(rows)
+        self._progress = progress
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether the table exists with these columns."""
@@ -130,7 +137,10 @@ class Database:
         another type and state no integer are null, and counted.
         """
         try:
-            yield from self._stream(integers, texts, source, rows)
+            for batch in self._stream(integers, texts, source, rows):
+                yield batch
+                if self._progress is not None:
+                    self._progress.rows(batch.num_rows)
         except DAMAGE as error:
             raise self.damaged(error) from error
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
-from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers import Files, Process, Reader
 from jitter.readers.amd.rocprofv3.csv import is_companion_csv
 from jitter.readers.amd.rows import (
     BATCH_ROWS,
-    NAMING_HINT,
-    NO_CALLS,
-    NO_RANGES,
     SHAPE,
     Agents,
+    AmdReader,
+    Columns,
+    Kind,
     RowBuilder,
     columns_of,
     decode_text,
@@ -43,11 +43,10 @@ _NUMBERS: Final = frozenset({"id", "nid", "pid", "tid", "absolute_index"})
 _MARKERS: Final = "MARKER_CORE"
 
 
-class RocpdReader:
+class RocpdReader(AmdReader):
     """Reads databases of rocprofv3 and rocprof-sys, not RPD's, whose table names start with rocpd_ as well."""
 
     name = "rocpd"
-    version = 1
 
     def sniff(self, path: Path) -> bool:
         return bool(find_sessions(sniff_tables(path)))
@@ -60,19 +59,18 @@ class RocpdReader:
             others += [file for file in sibling_files(path, prefix) if is_companion_csv(prefix, file.name)]
         return Files((path,), tuple(file for file in others if file.is_file()))
 
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches.
-
-        Raises UnreadableTraceError for a damaged database, for one without kernels and for unknown schemas.
-        """
+    def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         database = Database(path)
         sessions = [Session(database, suffix) for suffix in find_sessions(database.tables)]
         if not any(database.count(session.table("kernel_dispatch")) for session in sessions):
             raise UnreadableTraceError(
                 f"{path}: no kernels in this database", "did the process use a GPU? record with --kernel-trace"
             )
-        recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
-        return recording, lambda advance: _batches(recording, database, sessions, advance)
+        database.report(progress, sum(session.size for session in sessions))
+        rows.stem = path.stem.removesuffix("results")
+        for session in sessions:
+            yield from _SessionParts(session, rows).parts()
+        rows.problems = [*dict.fromkeys(rows.problems), *database.problems()]
 
 
 READER: Reader = RocpdReader()
@@ -87,25 +85,6 @@ def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[str]:
             suffixes.add(match["suffix"])
     # a table without a guid is a view of the others, if there are any
     return sorted(suffixes - {""} or suffixes)
-
-
-def _batches(recording: Recording, database: Database, sessions: list["Session"], advance: Advance) -> Iterator[Batch]:
-    rows = RowBuilder()
-    progress = Progress(database.size, advance, sum(session.size for session in sessions))
-    problems: list[str] = []
-    for session in sessions:
-        parts = _SessionBatches(session, rows)
-        recording.profiler_version = recording.profiler_version or parts.version
-        recording.world_size = recording.world_size or parts.world_size
-        for batch, read in parts.batches():
-            progress.rows(read)
-            if batch.rows.num_rows:
-                yield batch
-        problems += parts.problems
-    rows.complete(
-        recording, recording.path.stem.removesuffix("results"), [*dict.fromkeys(problems), *database.problems()]
-    )
-    progress.finish()
 
 
 class Session:
@@ -190,8 +169,8 @@ def _text(value: object) -> str | None:
     return decode_text(value) if isinstance(value, str | bytes) else None
 
 
-class _SessionBatches:
-    """Batches of the tables of one session; `stack_id` is the correlation of kernels and calls."""
+class _SessionParts:
+    """The tables of one session; `stack_id` is the correlation of kernels and calls."""
 
     def __init__(self, session: Session, rows: RowBuilder) -> None:
         """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
@@ -200,32 +179,28 @@ class _SessionBatches:
         self._rows = rows
         self._strings = StringTable(self._database, session.table("string"))
         self._packed = 0
-        self.problems: list[str] = []
-        """What is missing, one sentence each; complete after the last batch."""
-        self.version: str | None = None
-        self.world_size: int | None = None
         self._processes: dict[int | None, Process] = {}
         """By the row id of info_process; of the environment only the rank."""
-        self._threads: dict[int, int] = {}
+        self._threads = {row["id"]: row["tid"] for row in session.rows("info_thread", "id", "tid")}
         """Thread ids by the row id of info_thread."""
         self._agents: dict[int, int] = {}
         """Ordinals of GPUs by the row id of info_agent."""
-        self._kernels: dict[int | None, str] = {}
+        self._kernels = {
+            row["id"]: _text(row["display_name"]) or _text(row["kernel_name"])
+            for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name")
+        }
         """Names by the row id of info_kernel_symbol."""
         self._read_small_tables()
 
     def _read_small_tables(self) -> None:
-        session = self._session
+        session, recording = self._session, self._rows.recording
         hosts = {row["id"]: row["hostname"] for row in session.rows("info_node", "id", "hostname")}
         for row in session.rows("info_process", "id", "nid", "pid", "environment"):
             process = Process(row["pid"], _text(hosts.get(row["nid"])))
             variables = read_variables(row["environment"])
             process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
-            self.world_size = self.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
+            recording.world_size = recording.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
             self._processes[row["id"]] = process
-        for row in session.rows("info_thread", "id", "tid"):
-            if row["tid"] is not None:
-                self._threads[row["id"]] = row["tid"]
         # the GPUs of each process are numbered separately, because each process lists all agents of its node
         agents: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
         for row in session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index"):
@@ -238,22 +213,18 @@ class _SessionBatches:
                 for agent in listed
                 if agent["absolute_index"] in ordinals
             }
-        for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name"):
-            self._kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
         for row in session.rows("metadata", "tag", "value"):
             if row["tag"] == "schema_version":
-                self.version = f"rocpd schema {row['value']}"
+                recording.profiler_version = recording.profiler_version or f"rocpd schema {row['value']}"
 
-    def batches(self) -> Iterator[tuple[Batch, int]]:
-        """Yield each batch with the number of rows read for it; calls come before kernels."""
+    def parts(self) -> Iterator[tuple[Kind, Columns]]:
+        """Yield the columns of each table."""
         rows, kernels = self._rows, self._kernels
         before = rows.counts.copy()
         for read in self._regions("RCCL_"):
-            names = pc.cast(self._strings.texts(read["name"]), pa.binary())
-            self._rows.rccl_calls(self._columns(read) | {"name": names}, self._message_sizes(read))
+            yield "rccl", self._named(read) | {"size_bytes": pa.array(self._message_sizes(read), pa.int64())}
         for read in self._regions("HIP_", "HSA_"):
-            names = self._strings.texts(read["name"])
-            yield self._rows.calls(self._columns(read) | {"name": names}), read.num_rows
+            yield "calls", self._named(read)
         for read in self._activities("kernel_dispatch", {"name": "kernel_id", **SHAPE}):
             columns, agents = self._columns(read), _column(read, "agent_id")
             columns["device"] = pc.coalesce(self._gpus(agents), agents)
@@ -264,22 +235,20 @@ class _SessionBatches:
                 lambda symbol: rows.name(kernels.get(symbol) or f"[kernel {symbol} is not in the database]"),
                 pa.int32(),
             )
-            yield self._rows.kernels(columns), read.num_rows
+            yield "kernels", columns
         copies = {"name": "name_id", "size_bytes": "size", "from": "src_agent_id", "to": "dst_agent_id"}
         for read in self._activities("memory_copy", copies) if self._session.has("memory_copy") else ():
-            columns = self._columns(read)
+            columns = self._named(read)
             columns["device"] = pc.coalesce(*(self._gpus(_column(read, end)) for end in ("to", "from")))
-            columns["name"] = self._strings.texts(_column(read, "name"))
             columns["stream"] = _column(read, "stream_id")
-            yield self._rows.copies(columns), read.num_rows
+            yield "copies", columns
         for read in self._regions(_MARKERS, texts=True):
             texts = map(self._message, read["extdata"].to_pylist(), read["own"].to_pylist())
-            columns = self._columns(read) | {"text": pa.array(list(texts), pa.string())}
-            yield self._rows.ranges(columns), read.num_rows
-        self.problems += [NO_CALLS] if self._rows.counts["calls"] == before["calls"] else []
-        self.problems += [NO_RANGES] if self._rows.counts["ranges"] == before["ranges"] else []
+            yield "ranges", self._columns(read) | {"text": pa.array(list(texts), pa.string())}
+        rows.need("calls", before)
+        rows.need("ranges", before)
         if self._packed:
-            self.problems.append(f"{self._packed} roctx ranges' texts are packed (lz4) or damaged and cannot be read")
+            rows.problems.append(f"{self._packed} roctx ranges' texts are packed (lz4) or damaged and cannot be read")
 
     def _regions(self, *words: str, texts: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield regions of the categories whose names start with these words."""
@@ -319,6 +288,9 @@ class _SessionBatches:
         if "thread" in columns:
             columns["thread"] = map_distinct(columns["thread"], self._threads.get, pa.int64())
         return columns
+
+    def _named(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
+        return self._columns(read) | {"name": self._strings.texts(_column(read, "name"))}
 
     def _process(self, row: int | None) -> int:
         return self._rows.process((self._session.suffix, row), lambda: self._processes.get(row) or Process(None))

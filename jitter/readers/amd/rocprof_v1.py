@@ -2,7 +2,7 @@
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +13,17 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints
-from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.rows import BATCH_ROWS, NAMING_HINT, NO_CALLS, Agents, RowBuilder, columns_of
+from jitter.readers import Files, Reader
+from jitter.readers.amd.rows import (
+    BATCH_ROWS,
+    NAMING_HINT,
+    NO_CALLS,
+    Agents,
+    AmdReader,
+    Kind,
+    RowBuilder,
+    columns_of,
+)
 from jitter.readers.chrome_trace import EventList
 from jitter.readers.columns import ColumnMap, Progress, look_up, parse_integer
 from jitter.readers.csv_file import CsvFile, sniff_columns
@@ -24,11 +33,11 @@ _TIMES: Final = {"process": "pid", "start_ns": "BeginNs", "end_ns": "EndNs"}
 _ON_GPU: Final = ColumnMap(
     {**_TIMES, "device": "dev-id", "stream": ("stream-id", "queue-id"), "correlation": "Index"}, {"name": "Name"}
 )
-_TABLES: Final[Mapping[str, ColumnMap]] = {
-    "OPS": _ON_GPU,
-    "COPY": _ON_GPU,
-    "HIP": ColumnMap({**_TIMES, "thread": "tid", "correlation": "Index"}, {"name": "Name"}),
-    "rocTX": ColumnMap({**_TIMES, "thread": "tid"}, {"text": "Name"}),
+_TABLES: Final[Mapping[str, tuple[Kind, ColumnMap]]] = {
+    "OPS": ("kernels", _ON_GPU),
+    "COPY": ("copies", _ON_GPU),
+    "HIP": ("calls", ColumnMap({**_TIMES, "thread": "tid", "correlation": "Index"}, {"name": "Name"})),
+    "rocTX": ("ranges", ColumnMap({**_TIMES, "thread": "tid"}, {"text": "Name"})),
 }
 """The tables of a database; the Chrome trace has the same columns as arguments of events."""
 _CSV: Final = ColumnMap(
@@ -40,22 +49,24 @@ _CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
 _OPS: Final = frozenset({"BeginNs", "EndNs", "dev-id", "queue-id", "Name"})
 _FORMS: Final = (".db", ".json", ".csv")
 _SUMS: Final = (".stats.csv", ".hip_stats.csv", ".hsa_stats.csv", ".copy_stats.csv")
-_HINT: Final = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
 _MOST_SYSINFO: Final = 1 << 24
 _HEAD: Final = 4096
-_LANES: Final[Mapping[int | None, str]] = {0: "rocTX", 1: "COPY", 2: "HIP"}
-"""The tables of a Chrome trace by the number that events have as process; GPUs have further numbers."""
+_LANES: Final[Mapping[int | None, Kind]] = {0: "ranges", 1: "copies", 2: "calls"}
+"""What events of a Chrome trace are, by the number that they have as process; GPUs have further numbers."""
 _GPU_LANES: Final = range(6, 518)
 """Later numbers are barriers."""
 _LAUNCHING: Final = re.compile(r"hip\w*(?:Launch|Mem)")
 _EVENTS_A_BATCH: Final = 8192
 
 
-class RocprofV1Reader:
+Parts = Iterator[tuple[Kind, dict[str, pa.Array]]]
+
+
+class RocprofV1Reader(AmdReader):
     """Reads the database, the Chrome trace or the CSV, in that order of preference."""
 
     name = "rocprof-v1"
-    version = 1
+    rank_hint = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
 
     def sniff(self, path: Path) -> bool:
         form = path.suffix.lower()
@@ -72,75 +83,58 @@ class RocprofV1Reader:
         read = (path, sysinfo) if sysinfo.is_file() else (path,)
         return Files(read, tuple(file for file in siblings if file.is_file()))
 
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches. Raises UnreadableTraceError for a CSV file without times."""
-        if path.suffix.lower() == ".csv" and not CsvFile(path).has("beginns", "endns"):
-            raise UnreadableTraceError(
-                f"{path}: counters only, without times of kernels", "record again with `rocprof --timestamp on`"
-            )
-        recording = Recording(path=path, format=self.name, rank_hint=_HINT)
-        return recording, lambda advance: _batches(recording, advance)
+    def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Parts:
+        rows.option = "--hip-trace"
+        agents = Agents()
+        sysinfo = path.with_suffix(".sysinfo.txt")
+        if sysinfo.is_file():
+            progress(sysinfo.stat().st_size)
+            with sysinfo.open("rb") as file:
+                agents = Agents.of_rocminfo(file.read(_MOST_SYSINFO).decode("utf-8", "replace"))
+        read = {".db": _read_database, ".json": _read_chrome_trace, ".csv": _read_csv}[path.suffix.lower()]
+        for kind, columns in read(path, rows, progress):
+            if kind in ("kernels", "copies"):
+                columns["device"] = agents.ordinals(columns["device"])
+            yield kind, columns
 
 
 READER: Reader = RocprofV1Reader()
 
 
-def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
-    path, rows = recording.path, RowBuilder()
-    problems: list[str] = []
-    agents = Agents()
-    sysinfo = path.with_suffix(".sysinfo.txt")
-    if sysinfo.is_file():
-        advance(sysinfo.stat().st_size)
-        with sysinfo.open("rb") as file:
-            agents = Agents.of_rocminfo(file.read(_MOST_SYSINFO).decode("utf-8", "replace"))
-    for batch in _READ[path.suffix.lower()](path, rows, agents, problems, advance):
-        if batch.rows.num_rows:
-            yield batch
-    rows.complete(recording, path.stem, problems, "--hip-trace")
-
-
-def _batch(table: str, columns: dict[str, pa.Array], rows: RowBuilder, agents: Agents) -> Batch:
-    if table == "rocTX":
-        return rows.ranges(columns)
-    if table == "HIP":
-        return rows.calls(columns)
-    columns["device"] = agents.ordinals(columns["device"])
-    return rows.copies(columns) if table == "COPY" else rows.kernels(columns)
-
-
-def _read_database(
-    path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
-) -> Iterator[Batch]:
+def _read_database(path: Path, rows: RowBuilder, progress: Progress) -> Parts:
     """Yield all rows of a database. Raises UnreadableTraceError for a damaged one."""
     database = Database(path)
     present = [table for table in _TABLES if database.has(table, "BeginNs", "EndNs", "Name")]
     if "HIP" not in present or not database.count("HIP"):
-        problems.append(NO_CALLS)
+        rows.problems.append(NO_CALLS)
     if "OPS" not in present:
         raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
-    progress = Progress(database.size, advance, sum(database.count(table) for table in present))
-    for table in present:
-        integers, texts = _TABLES[table].present(database.tables[table])
-        for read in database.stream(_quoted(integers), _quoted(texts), f'"{table}"', BATCH_ROWS):
-            nulls = dict.fromkeys(_TABLES[table].integers, pa.nulls(read.num_rows, pa.int64()))
-            yield _batch(table, nulls | columns_of(read), rows, agents)
-            progress.rows(read.num_rows)
-    problems += database.problems()
-    progress.finish()
+    database.report(progress, sum(database.count(table) for table in present))
+    for table, (kind, wanted) in _TABLES.items():
+        integers, texts = wanted.present(database.tables.get(table, ()))
+        for read in (
+            database.stream(_quoted(integers), _quoted(texts), f'"{table}"', BATCH_ROWS) if table in present else ()
+        ):
+            nulls = dict.fromkeys(wanted.integers, pa.nulls(read.num_rows, pa.int64()))
+            yield kind, nulls | columns_of(read)
+    rows.problems += database.problems()
 
 
 def _quoted(columns: Mapping[str, str]) -> dict[str, str]:
     return {ours: f'"{theirs}"' for ours, theirs in columns.items()}
 
 
-def _read_csv(path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
+def _read_csv(path: Path, rows: RowBuilder, progress: Progress) -> Parts:
     """Yield all kernels; counters stand between the columns, and names are quoted or bare."""
     file = CsvFile(path)
-    problems.append("a CSV file of kernels states neither their launching calls nor their steps")
-    for columns in file.read(_CSV, advance):
-        yield _batch("OPS", columns, rows, agents)
-    problems += file.problems()
+    if not file.has("beginns", "endns"):
+        raise UnreadableTraceError(
+            f"{path}: counters only, without times of kernels", "record again with `rocprof --timestamp on`"
+        )
+    rows.problems.append("a CSV file of kernels states neither their launching calls nor their steps")
+    for columns in file.read(_CSV, progress):
+        yield "kernels", columns
+    rows.problems += file.problems()
 
 
 class _Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "name": "Name", "stream": "stream-id",
@@ -256,9 +250,7 @@ def _is_chrome_trace(path: Path) -> bool:
     return squeezed.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in squeezed or b'"MarkersandRanges' in squeezed)
 
 
-def _read_chrome_trace(
-    path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
-) -> Iterator[Batch]:
+def _read_chrome_trace(path: Path, rows: RowBuilder, progress: Progress) -> Parts:
     """Yield all rows; kernels without a flow event have no correlation.
 
     Flow events (`s` from the call, `t` to the kernel) are at the end of the file and are read in a first pass.
@@ -268,41 +260,31 @@ def _read_chrome_trace(
         for event in some:
             flows.add(event)
     flows.close()
-    waiting: dict[str, list[_Event]] = {}
-    progress = Progress(path.stat().st_size, advance)
-    events = EventList.of_file(path, _Event, progress, problems)
+    waiting: dict[Kind, list[_Event]] = {}
+    events = EventList.of_file(path, _Event, progress, rows.problems)
     for some in events:
         for event in some:
             if event.ph == "X" and event.args is not None:
                 process = parse_integer(event.pid)
-                table = "OPS" if process in _GPU_LANES else _LANES.get(process)
-                if table is not None:
-                    waiting.setdefault(table, []).append(event)
-        for table, held in waiting.items():
+                kind = "kernels" if process in _GPU_LANES else _LANES.get(process)
+                if kind is not None:
+                    waiting.setdefault(kind, []).append(event)
+        for kind, held in waiting.items():
             if len(held) >= _EVENTS_A_BATCH:
-                yield _batch(table, _event_columns(table, held, flows), rows, agents)
+                yield kind, _event_columns(kind, held, flows)
                 held.clear()
-    progress.finish()
-    problems += events.problems()
-    for table, held in waiting.items():
+    rows.problems += events.problems()
+    for kind, held in waiting.items():
         if held:
-            yield _batch(table, _event_columns(table, held, flows), rows, agents)
+            yield kind, _event_columns(kind, held, flows)
     if flows.ambiguous:
-        problems.append(
+        rows.problems.append(
             f"{flows.ambiguous} kernels start in the same microsecond as another: their launching calls are unknown; "
             "keep the .db in the folder of the .json"
         )
 
 
-_READ: Final[Mapping[str, Callable[[Path, RowBuilder, Agents, list[str], Advance], Iterator[Batch]]]] = {
-    ".db": _read_database,
-    ".json": _read_chrome_trace,
-    ".csv": _read_csv,
-}
-"""Yields all rows of a file of each kind, and appends what is wrong with it to the problems."""
-
-
-def _event_columns(table: str, events: list[_Event], flows: Flows) -> dict[str, pa.Array]:
+def _event_columns(kind: Kind, events: list[_Event], flows: Flows) -> dict[str, pa.Array]:
     args = [event.args or _Args() for event in events]
     names = [
         next((name for name in (arg.name, event.name) if name and isinstance(name, str)), "")
@@ -319,10 +301,10 @@ def _event_columns(table: str, events: list[_Event], flows: Flows) -> dict[str, 
         "start_ns": pc.coalesce(column("begin_ns"), pc.multiply(starts, 1000)),
         "end_ns": pc.coalesce(column("end_ns"), pc.multiply(pc.add(starts, lasts), 1000)),
     }
-    if table == "rocTX":
+    if kind == "ranges":
         return columns | {"thread": column("tid"), "text": pa.array(names, pa.string())}
     columns["name"] = pa.array(names, pa.string())
-    if table == "HIP":
+    if kind == "calls":
         # a call that launches nothing may start in the same microsecond as one that does
         places = [flows.place(e) if _LAUNCHING.match(n) else -1 for e, n in zip(events, names, strict=True)]
         columns["correlation"] = flows.of_calls(np.array(places, np.int64), lasts.fill_null(0).to_numpy())
@@ -330,6 +312,6 @@ def _event_columns(table: str, events: list[_Event], flows: Flows) -> dict[str, 
     streams = column("stream")
     columns["stream"] = streams if streams.null_count < len(streams) else column("queue")
     columns["device"] = column("device")
-    if table == "OPS":
+    if kind == "kernels":
         columns["correlation"] = flows.of_kernels(events)
     return columns

@@ -1,16 +1,16 @@
 """Reader of rocprofv2's CSV: `results_…` holds the kernels, `hip_api_trace_…` the calls that launched them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.rows import NAMING_HINT, RowBuilder, sibling_files
-from jitter.readers.columns import ColumnMap
+from jitter.readers import Files, Reader
+from jitter.readers.amd.rows import NAMING_HINT, AmdReader, Columns, Kind, RowBuilder, sibling_files
+from jitter.readers.columns import ColumnMap, Progress
 from jitter.readers.csv_file import CsvFile, sniff_columns
 
 _TIMES: Final = {"start_ns": "start_timestamp", "end_ns": "end_timestamp", "correlation": "correlation_id"}
@@ -22,11 +22,11 @@ _NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_times
 _RESULTS: Final = re.compile(r"(?P<before>.*?)results_(?P<suffix>.+)\.csv", re.IGNORECASE)
 
 
-class RocprofV2Reader:
+class RocprofV2Reader(AmdReader):
     """Reads `results_*.csv` with `hip_api_trace_*.csv` of the same suffix."""
 
     name = "rocprof-v2"
-    version = 1
+    rank_hint = f"with rocprofv3, {NAMING_HINT}"
 
     def sniff(self, path: Path) -> bool:
         return sniff_columns(path) >= _NEEDED
@@ -36,42 +36,34 @@ class RocprofV2Reader:
         calls = tuple(file for file in others if "hip_api" in file.name.lower())
         return Files((path, *calls), tuple(file for file in others if file not in calls))
 
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches. Raises UnreadableTraceError for a file that is no results file."""
+    def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         file = CsvFile(path)
         if not file.has(*_NEEDED):
             raise UnreadableTraceError(f"{path}: no results of rocprofv2", "record again")
-        recording = Recording(path=path, format=self.name, rank_hint=f"with rocprofv3, {NAMING_HINT}")
-        return recording, lambda advance: self._batches(recording, file, advance)
-
-    def _batches(self, recording: Recording, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        rows = RowBuilder()
-        for columns in file.read(_KERNELS, advance):
-            yield rows.kernels(columns)
+        if named := _RESULTS.fullmatch(path.name):
+            rows.stem = named["before"] + named["suffix"]
+        for columns in file.read(_KERNELS, progress):
+            yield "kernels", columns
         if not rows.counts["kernels"]:
-            raise UnreadableTraceError(f"{recording.path}: no kernels in it", "did the process use a GPU?")
-        problems = file.problems()
-        calls = self.files(recording.path).read[1:]
-        for path in calls:
-            trace = CsvFile(path)
+            raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU?")
+        rows.problems += file.problems()
+        calls = self.files(path).read[1:]
+        for trace in map(CsvFile, calls):
             if len(rows.processes) != 1:
                 # calls state no process, so with several processes that of a call is unknown
-                problems.append(f"{path.name}: not read, because the kernels belong to {len(rows.processes)} processes")
-                advance(path.stat().st_size)
+                rows.problems.append(
+                    f"{trace.path.name}: not read, because the kernels belong to {len(rows.processes)} processes"
+                )
                 continue
-            try:
+            with rows.leaving_out(trace.path):
                 trace.require("function", *_TIMES.values())
-                for columns in trace.read(_CALLS, advance):
+                for columns in trace.read(_CALLS, progress):
                     process = pa.repeat(pa.scalar(0, pa.int32()), len(columns["name"]))
-                    yield rows.calls(columns | {"process": process})
-            except UnreadableTraceError as error:
-                problems.append(f"{path.name}: {error.message.partition(': ')[2]}; it is left out")
-            problems += trace.problems()
+                    yield "calls", columns | {"process": process}
+            rows.problems += trace.problems()
         if not calls:
-            problems.append("no hip_api_trace_….csv in the folder: the launching calls are unknown")
-        problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
-        named = _RESULTS.fullmatch(recording.path.name)
-        rows.complete(recording, named["before"] + named["suffix"] if named else recording.path.stem, problems)
+            rows.problems.append("no hip_api_trace_….csv in the folder: the launching calls are unknown")
+        rows.problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
 
 
 READER: Reader = RocprofV2Reader()

@@ -2,9 +2,12 @@
 
 import os
 import re
+from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self
@@ -19,8 +22,8 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.numeric.arrays import Ints
 from jitter.core.schema import READER_TABLES
-from jitter.readers import Batch, Process, Recording, TableName, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends
+from jitter.readers import Advance, Batch, Process, Reader, Recording, TableName, make_batch
+from jitter.readers.columns import CaptureTimes, Interner, Progress, drop_early_ends
 
 _COUNTS: Final = ("count", "sendcount", "recvcount")
 _BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
@@ -189,22 +192,63 @@ _ROCMINFO_NODE: Final = re.compile(r"^\s*Node:\s*(\d+)\s*$")
 _ROCMINFO_TYPE: Final = re.compile(r"^\s*Device Type:\s*(\w+)\s*$")
 
 
+Kind = Literal["rccl", "calls", "kernels", "copies", "ranges"]
+"""What columns hold: calls of RCCL, of HIP and HSA, kernels, copies and fills, roctx ranges."""
+
+
+class AmdReader(Reader):
+    """A reader of one of AMD's forms, which is what `parts` yields of it."""
+
+    version = 1
+    rank_hint = NAMING_HINT
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Return the recording and its batches, which raise UnreadableTraceError for what cannot be read at all."""
+        recording = Recording(path=path, format=self.name, rank_hint=self.rank_hint)
+        return recording, partial(self._batches, recording)
+
+    @abstractmethod
+    def parts(self, path: Path, rows: "RowBuilder", progress: Progress) -> Iterator[tuple[Kind, Columns]]:
+        """Yield all columns of a recording, RCCL's calls first and calls before kernels; see `RowBuilder`."""
+
+    def _batches(self, recording: Recording, advance: Advance) -> Iterator[Batch]:
+        rows = RowBuilder(recording)
+        progress = Progress(sum(file.stat().st_size for file in self.files(recording.path).read), advance)
+        for kind, columns in self.parts(recording.path, rows, progress):
+            batch = rows.batch(kind, columns)
+            if batch is not None and batch.rows.num_rows:
+                yield batch
+        rows.complete()
+        progress.finish()
+
+
 class RowBuilder:
     """Builds batches from columns of a source, with shared processes, names and counts.
 
-    All methods take columns of our tables, int64 or texts (binary or string); absent ones are null, and further ones
-    are left out. Processes are process ids (int64) or already positions (int32).
+    Columns are those of our tables, int64 or texts (binary or string); absent ones are null, and further ones are left
+    out. Processes are process ids (int64) or already positions (int32), names of kernels texts or positions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.stem = recording.path.stem
+        """The part of the recording's name that may end with its rank."""
+        self.option = "--kernel-trace"
+        """The profiler's option that records kernels."""
+        self.grids_in_items = True
+        """Whether grids are in work items, and not in work groups."""
+        self.problems: list[str] = []
+        """What is missing or damaged, one sentence each."""
+        self.threads: set[int] = set()
+        """Threads that launched kernels: where no process id is recorded, it is one of them."""
         self.processes: list[Process] = []
         self._names: Interner[str] = Interner()
         self.names = self._names.keys
         self.counts: Counter[str] = Counter()
         """Number of kernels, copies, calls and ranges so far."""
-        self.left_out: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
         """Number of rows that could not be used, by reason."""
-        self.rccl = RcclCalls()
+        self._rccl = RcclCalls()
         self._has_streams = False
         """Whether a kernel states another stream than 0, which is the null stream and also an unknown one."""
         self._queues: set[int] = set()
@@ -231,44 +275,67 @@ class RowBuilder:
             self._is_kernel.append(_NO_KERNEL.match(text) is None)
         return position
 
-    def kernels(self, columns: Columns, *, grids_in_items: bool = True) -> Batch:
-        """Return a batch of kernels; grids in work items become work groups.
+    def batch(self, kind: Kind, columns: Columns) -> Batch | None:
+        """Return a batch of these columns; None for calls of RCCL, which are only noted.
 
-        Barriers and markers are dropped; rows without a valid time are counted and left out. A column `queue` is noted.
+        Rows without a possible time are left out and counted. Barriers and markers among kernels, marks (no duration)
+        among ranges, and calls that launch nothing, are left out. Of kernels a column `queue` is noted, of RCCL's calls
+        the size of the message in bytes, `size_bytes`.
         """
-        if "queue" in columns:
-            is_unknown = pc.fill_null(pc.equal(columns["stream"], 0), False)
-            self._has_streams |= is_unknown.false_count > 0
-            self._queues.update(pc.unique(pc.drop_null(columns["queue"].filter(is_unknown))).to_pylist())
+        if kind == "rccl":
+            names = [decode_text(name) for name in columns["name"].to_pylist()]
+            sizes = columns["size_bytes"].to_pylist() if "size_bytes" in columns else None
+            self._rccl.add(self._typed("ranges", columns), names, sizes)
+            return None
+        if kind == "calls":
+            return make_batch("calls", self._calls(columns))
+        if kind == "ranges":
+            return make_batch("ranges", self._ranges(columns))
         typed = self._typed("activities", columns)
-        typed |= self.rccl.of_kernels(typed, self.names)
-        return self._activities("kernels", typed, grids_in_items=grids_in_items)
+        if kind == "kernels":
+            if "queue" in columns:
+                is_unknown = pc.fill_null(pc.equal(columns["stream"], 0), False)
+                self._has_streams |= is_unknown.false_count > 0
+                self._queues.update(pc.unique(pc.drop_null(columns["queue"].filter(is_unknown))).to_pylist())
+            typed |= self._rccl.of_kernels(typed, self.names)
+        return make_batch("activities", self._activities(kind, typed))
 
-    def copies(self, columns: Columns) -> Batch:
-        """Return a batch of copies and fills; rows without a valid time are counted and left out."""
-        return self._activities("copies", self._typed("activities", columns), grids_in_items=False)
+    def need(self, kind: Literal["calls", "ranges"], before: Mapping[str, int] = {}) -> None:
+        """Note it as a problem if there are no calls or ranges beyond those counted `before`."""
+        if self.counts[kind] == before.get(kind, 0):
+            self.problems.append(NO_CALLS if kind == "calls" else NO_RANGES)
 
-    def rccl_calls(self, columns: Columns, sizes: Sequence[int | None] | None = None) -> None:
-        """Note calls of RCCL, whose `sizes` are message sizes in bytes; call before the HIP calls inside them."""
-        names = [decode_text(name) for name in columns["name"].to_pylist()]
-        self.rccl.add(self._typed("ranges", columns), names, sizes)
+    @contextmanager
+    def leaving_out(self, path: Path) -> Iterator[None]:
+        """Note it as a problem if a companion file cannot be read."""
+        try:
+            yield
+        except UnreadableTraceError as error:
+            self.problems.append(f"{path.name}: {error.message.partition(': ')[2]}; it is left out")
 
-    def calls(self, columns: Columns) -> Batch:
-        """Return a batch of HIP calls and of HSA calls that launch kernels; others are dropped.
+    def complete(self) -> None:
+        """Complete the recording after the last row. Raises UnreadableTraceError for one without GPU activity."""
+        recording = self.recording
+        if not self.counts["kernels"] + self.counts["copies"]:
+            raise UnreadableTraceError(
+                f"{recording.path}: no kernels in it", f"did the process use a GPU? record with {self.option}"
+            )
+        recording.processes, recording.names = self.processes, self.names
+        pids = {process.pid for process in self.processes if process.pid is not None}
+        recording.rank_in_name = rank_in_file_name(self.stem, frozenset(pids or self.threads))
+        left_out = [f"{count} {what} were left out" for what, count in self._left_out.items() if count]
+        if len(self._queues) > 1 and not self._has_streams:
+            left_out.append(_NO_STREAMS.format(len(self._queues)))
+        recording.problems += [*self.problems, *left_out]
 
-        Rows without a possible time are counted and left out.
-        """
+    def _calls(self, columns: Columns) -> dict[str, pa.Array]:
         is_read = map_distinct(columns["name"], lambda name: _IS_READ.match(decode_text(name)) is not None, pa.bool_())
         typed = self._typed("calls", {name: column.filter(is_read) for name, column in columns.items()})
         self.counts["calls"] += len(typed["name"])
-        self.rccl.note_launches(typed)
-        return make_batch("calls", self._started("calls", typed))
+        self._rccl.note_launches(typed)
+        return self._started("calls", typed)
 
-    def ranges(self, columns: Columns) -> Batch:
-        """Return a batch of ranges.
-
-        Marks (no duration) are dropped; rows without a possible time or a text are counted and left out.
-        """
+    def _ranges(self, columns: Columns) -> dict[str, pa.Array]:
         self.counts["ranges"] += len(columns["text"])
         is_range = pc.invert(pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False))
         typed = self._typed("ranges", {name: column.filter(is_range) for name, column in columns.items()})
@@ -276,27 +343,8 @@ class RowBuilder:
         texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
         started["text"] = pa.array(texts, pa.string())
         has_text = started["text"].is_valid()
-        self.left_out["roctx ranges without a text"] += has_text.false_count
-        return make_batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
-
-    def complete(
-        self, recording: Recording, name: str, problems: Iterable[str] = (), option: str = "--kernel-trace"
-    ) -> None:
-        """Complete a recording after the last row: processes, names, the rank that `name` ends with, problems.
-
-        Raises UnreadableTraceError for one without GPU activity; `option` is the profiler's that records it.
-        """
-        if not self.counts["kernels"] + self.counts["copies"]:
-            raise UnreadableTraceError(
-                f"{recording.path}: no kernels in it", f"did the process use a GPU? record with {option}"
-            )
-        recording.processes, recording.names = self.processes, self.names
-        pids = frozenset(process.pid for process in self.processes if process.pid is not None)
-        recording.rank_in_name = rank_in_file_name(name, pids)
-        left_out = [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
-        if len(self._queues) > 1 and not self._has_streams:
-            left_out.append(_NO_STREAMS.format(len(self._queues)))
-        recording.problems += [*problems, *left_out]
+        self._left_out["roctx ranges without a text"] += has_text.false_count
+        return {name: column.filter(has_text) for name, column in started.items()}
 
     def _typed(self, table: TableName, columns: Columns) -> dict[str, pa.Array]:
         """Return the columns of a table, with positions of processes and names; the thread 0 is an unknown one."""
@@ -312,31 +360,29 @@ class RowBuilder:
             typed["thread"] = pc.if_else(is_known, columns["thread"], pa.scalar(None, pa.int64()))
         return typed
 
-    def _activities(
-        self, kind: Literal["kernels", "copies"], columns: dict[str, pa.Array], *, grids_in_items: bool
-    ) -> Batch:
+    def _activities(self, kind: Literal["kernels", "copies"], columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         names = columns["name"].to_numpy()
         is_kernel = np.array(self._is_kernel, np.bool_)[names]
         ends_after = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
         is_possible = pc.and_(ends_after, self._times[kind].check(columns["start_ns"], columns["end_ns"]))
         is_possible = is_possible.to_numpy(zero_copy_only=False)
-        self.left_out[f"{_WORDS[kind]} without a possible time"] += int((is_kernel & ~is_possible).sum())
+        self._left_out[f"{_WORDS[kind]} without a possible time"] += int((is_kernel & ~is_possible).sum())
         mask = pa.array(is_kernel & is_possible)
         kept = {name: column.filter(mask) for name, column in columns.items()}
         names = kept["name"].to_numpy()
         self.counts[kind] += len(names)
         kept["is_memory"] = pa.array(np.array(self._is_blit, np.bool_)[names] | (kind == "copies"))
-        for axis in "xyz" if grids_in_items else "":
+        for axis in "xyz" if kind == "kernels" and self.grids_in_items else "":
             items, group = kept.get(f"grid_{axis}"), kept.get(f"block_{axis}")
             if items is not None and group is not None:
                 size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
                 groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
                 kept[f"grid_{axis}"] = pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))
-        return make_batch("activities", kept)
+        return kept
 
     def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
         is_possible = self._times[table].check(columns["start_ns"], columns["end_ns"])
-        self.left_out[f"{_WORDS[table]} without a possible time"] += is_possible.false_count
+        self._left_out[f"{_WORDS[table]} without a possible time"] += is_possible.false_count
         kept = {name: column.filter(is_possible) for name, column in columns.items()}
         kept["end_ns"] = drop_early_ends(kept["start_ns"], kept["end_ns"])
         return kept

@@ -1,6 +1,6 @@
 """Reader of RPD, the database of AMD's rocmProfileData (`.rpd`): GPU operations and their calls."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.rows import BATCH_ROWS, RowBuilder, columns_of
+from jitter.readers import Reader
+from jitter.readers.amd.rows import BATCH_ROWS, AmdReader, Columns, Kind, RowBuilder, columns_of
 from jitter.readers.columns import Progress
 from jitter.readers.sqlite import Database, StringTable, sniff_tables
 
@@ -36,73 +36,54 @@ _NAMED: Final = "rocpd_api AS a JOIN rocpd_string AS s ON s.id = a.apiName_id"
 _TEXT_ROWS: Final = 8_192
 
 
-class RpdReader:
+class RpdReader(AmdReader):
     """Reads RPD's tables; rocprofv3's rocpd uses the same prefix for other tables."""
 
     name = "rpd"
-    version = 1
+    rank_hint = "name it after the rank: runTracer.sh -o rank-$RANK.rpd"
 
     def sniff(self, path: Path) -> bool:
         tables = sniff_tables(path)
         return tables.get("rocpd_op", frozenset()) >= _OP and tables.get("rocpd_api", frozenset()) >= _API
 
-    def files(self, path: Path) -> Files:
-        return Files((path,))
-
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches.
-
-        Raises UnreadableTraceError for a damaged database and for one without GPU operations.
-        """
+    def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         database = Database(path)
         if not database.count("rocpd_op"):
             raise UnreadableTraceError(
                 f"{path}: no GPU operations in this database", "was it recorded with `runTracer.sh -o trace.rpd …`?"
             )
-        recording = Recording(
-            path=path, format=self.name, rank_hint="name it after the rank: runTracer.sh -o rank-$RANK.rpd"
-        )
-        return recording, lambda advance: _batches(recording, database, advance)
+        database.report(progress, database.count("rocpd_op") + 2 * database.count("rocpd_api"))
+        rows.grids_in_items = False  # as given to the call, in work groups
+        strings = StringTable(database, "rocpd_string")
+        for read in database.stream(_CALLS, {}, f"{_NAMED} WHERE s.string LIKE 'hip%'", BATCH_ROWS):
+            yield "calls", columns_of(read) | {"name": strings.texts(read["name"])}
+        without_call = 0
+        for columns in _operations(database):
+            kinds, described = (strings.texts(columns.pop(name)) for name in ("kind", "name"))
+            columns["name"] = pc.if_else(pc.equal(described, ""), kinds, described)
+            without_call += columns["correlation"].null_count
+            if len(rows.processes) == 1 and rows.processes[0].pid is not None:
+                # an operation without a call belongs to the only process, if there is one
+                columns["process"] = columns["process"].fill_null(rows.processes[0].pid)
+            is_copy = pc.or_(pc.starts_with(kinds, "Copy"), pc.starts_with(kinds, "Fill"))
+            copies = {name: column.filter(is_copy) for name, column in columns.items() if name not in _SHAPE}
+            columns.pop("size_bytes", None)
+            yield "kernels", {name: column.filter(pc.invert(is_copy)) for name, column in columns.items()}
+            yield "copies", copies
+        source = f"{_NAMED} LEFT JOIN rocpd_string AS t ON t.id = a.args_id WHERE s.string = 'UserMarker'"
+        for read in database.stream(_HOST, {"text": "t.string"}, source, _TEXT_ROWS):
+            yield "ranges", columns_of(read)
+        versions = dict(database.rows("SELECT tag, value FROM rocpd_metadata"))
+        if "schema_version" in versions:
+            rows.recording.profiler_version = f"RPD schema {versions['schema_version']}"
+        if without_call:
+            rows.problems.append(f"{without_call} GPU operations have no call: their launches are unknown")
+        if not rows.counts["ranges"]:
+            rows.problems.append("no user markers recorded: steps have no names")
+        rows.problems += database.problems()
 
 
 READER: Reader = RpdReader()
-
-
-def _batches(recording: Recording, database: Database, advance: Advance) -> Iterator[Batch]:
-    """Yield all rows, then complete the recording. Raises UnreadableTraceError for a damaged database."""
-    rows, strings = RowBuilder(), StringTable(database, "rocpd_string")
-    progress = Progress(database.size, advance, database.count("rocpd_op") + 2 * database.count("rocpd_api"))
-    for read in database.stream(_CALLS, {}, f"{_NAMED} WHERE s.string LIKE 'hip%'", BATCH_ROWS):
-        yield rows.calls(columns_of(read) | {"name": strings.texts(read["name"])})
-        progress.rows(read.num_rows)
-    without_call = 0
-    for columns in _operations(database):
-        kinds, described = (strings.texts(columns.pop(name)) for name in ("kind", "name"))
-        columns["name"] = pc.if_else(pc.equal(described, ""), kinds, described)
-        without_call += columns["correlation"].null_count
-        if len(rows.processes) == 1 and rows.processes[0].pid is not None:
-            # an operation without a call belongs to the only process, if there is one
-            columns["process"] = columns["process"].fill_null(rows.processes[0].pid)
-        is_copy = pc.or_(pc.starts_with(kinds, "Copy"), pc.starts_with(kinds, "Fill"))
-        copies = {name: column.filter(is_copy) for name, column in columns.items() if name not in _SHAPE}
-        columns.pop("size_bytes", None)
-        kernels = {name: column.filter(pc.invert(is_copy)) for name, column in columns.items()}
-        yield rows.kernels(kernels, grids_in_items=False)  # as given to the call, in work groups
-        yield rows.copies(copies)
-        progress.rows(len(kinds))
-    source = f"{_NAMED} LEFT JOIN rocpd_string AS t ON t.id = a.args_id WHERE s.string = 'UserMarker'"
-    for read in database.stream(_HOST, {"text": "t.string"}, source, _TEXT_ROWS):
-        yield rows.ranges(columns_of(read))
-        progress.rows(read.num_rows)
-    versions = dict(database.rows("SELECT tag, value FROM rocpd_metadata"))
-    if "schema_version" in versions:
-        recording.profiler_version = f"RPD schema {versions['schema_version']}"
-    if without_call:
-        recording.problems.append(f"{without_call} GPU operations have no call: their launches are unknown")
-    if not rows.counts["ranges"]:
-        recording.problems.append("no user markers recorded: steps have no names")
-    rows.complete(recording, recording.path.stem, database.problems())
-    progress.finish()
 
 
 def _operations(database: Database) -> Iterator[dict[str, pa.Array]]:

@@ -122,8 +122,8 @@ def test_operations_without_a_call(tmp_path: Path):
 def test_no_operations_and_damage(tmp_path: Path):
     path = database(tmp_path / "x.rpd", [], [(7, 8, 50, 60, LAUNCH, EMPTY)], [])
     with pytest.raises(UnreadableTraceError, match="no GPU operations"):
-        readers()["rpd"].open(path)
+        list(readers()["rpd"].open(path)[1](lambda _: None))
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UnreadableTraceError, match="damaged or cut short"):
-        readers()["rpd"].open(path)
+        list(readers()["rpd"].open(path)[1](lambda _: None))

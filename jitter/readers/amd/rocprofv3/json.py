@@ -5,7 +5,7 @@ document is decompressed again for each, which takes less time than reading its 
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import igzip
 
+from jitter.core.arrow import map_distinct
 from jitter.core.compression import GZIP_DAMAGE, UnpackedLimit
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.amd.rows import NAMING_HINT, NO_CALLS, NO_RANGES, Agents, RowBuilder
+from jitter.readers import Process, Reader
+from jitter.readers.amd.rows import Agents, AmdReader, Columns, Kind, RowBuilder
 from jitter.readers.columns import Integer64, Progress
 from jitter.readers.json_document import JsonStream
 
@@ -50,11 +51,10 @@ _COPIES: Final = {
 }
 
 
-class RocprofJsonReader:
+class RocprofJsonReader(AmdReader):
     """Reads `*_results.json`, plain or gzip."""
 
     name = "rocprof-json"
-    version = 1
 
     def sniff(self, path: Path) -> bool:
         if not path.name.lower().endswith((".json", ".json.gz")) or not path.is_file():
@@ -66,13 +66,45 @@ class RocprofJsonReader:
             return False
         return b'"rocprofiler-sdk-tool"' in head[:200]
 
-    def files(self, path: Path) -> Files:
-        return Files((path,))
-
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches; the batches raise UnreadableTraceError for a damaged file."""
-        recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
-        return recording, lambda advance: _batches(recording, advance)
+    def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
+        if named := _NAME.fullmatch(path.name):
+            rows.stem = named["stem"]
+        else:
+            rows.stem = path.name.partition(".")[0]
+        with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
+            stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
+            tools = []
+            for member in stream.members():
+                if member == "rocprofiler-sdk-tool":
+                    tools += [_tool(stream) for _ in stream.items()]
+                else:
+                    stream.skip()
+            progress.expect(stream.position)
+            stream.limit = None
+            for position, tool in enumerate(tools):
+                process = Process(tool.metadata.pid, tool.metadata.node.hostname)
+                number = pa.scalar(rows.process(position, lambda process=process: process), pa.int32())  # type: ignore[misc]
+                before = rows.counts.copy()
+                for table in (table for table in _TABLES if table in tool.tables):
+                    kind, type_, paths = _TABLES[table]
+                    stream.seek(tool.tables[table])
+                    at = stream.position
+                    for records in stream.parts(type_):
+                        columns = {
+                            name: pa.array(list(map(attrgetter(path), records)), pa.int64())
+                            for name, path in paths.items()
+                        }
+                        columns["process"] = pa.repeat(number, len(records))
+                        yield kind, columns | _named_columns(kind, records, columns, tool, rows)
+                        progress.rows(stream.position - at)
+                        at = stream.position
+                rows.need("calls", before)
+                rows.need("ranges", before)
+                if tool.nameless:
+                    rows.problems.append(f"{len(tool.nameless)} kernels' names are missing from its kernel_symbols")
+        if stream.invalid:
+            left_out = format_count(stream.invalid, "record has", "records have")
+            rows.problems.append(f"{left_out} values of another type or size, and were left out")
 
 
 READER: Reader = RocprofJsonReader()
@@ -105,16 +137,16 @@ _TIMES: Final = ("start_timestamp", "end_timestamp")
 _DISPATCHED: Final = ("dispatch_info.kernel_id", "dispatch_info.agent_id")
 _NAMED: Final = ("kind", "operation")
 _API: Final = _record_type("Api", _CALLS.values(), _TIMES, _NAMED)
-_TABLES: Final[Mapping[str, tuple[Any, Mapping[str, str]]]] = {
+_TABLES: Final[Mapping[str, tuple[Kind, Any, Mapping[str, str]]]] = {
     # in the order of reading: calls come before kernels
-    "rccl_api": (_API, _CALLS),
-    "hip_api": (_API, _CALLS),
-    "hsa_api": (_API, _CALLS),
-    "kernel_dispatch": (_record_type("Kernel", _KERNELS.values(), (*_TIMES, *_DISPATCHED)), _KERNELS),
-    "memory_copy": (_record_type("Copy", _COPIES.values(), _TIMES, _NAMED), _COPIES),
-    "marker_api": (_API, _CALLS),
+    "rccl_api": ("rccl", _API, _CALLS),
+    "hip_api": ("calls", _API, _CALLS),
+    "hsa_api": ("calls", _API, _CALLS),
+    "kernel_dispatch": ("kernels", _record_type("Kernel", _KERNELS.values(), (*_TIMES, *_DISPATCHED)), _KERNELS),
+    "memory_copy": ("copies", _record_type("Copy", _COPIES.values(), _TIMES, _NAMED), _COPIES),
+    "marker_api": ("ranges", _API, _CALLS),
 }
-"""The lists of records that are read: the type of a record, and the paths of the columns."""
+"""The lists of records that are read: what they hold, the type of a record, and the paths of the columns."""
 
 
 class _Node(msgspec.Struct):
@@ -167,90 +199,31 @@ class _Tool(msgspec.Struct):
     """Kernels without a name."""
 
 
-def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
-    """Yield all rows, then complete the recording. Raises UnreadableTraceError for cut or invalid JSON."""
-    path = recording.path
-    rows = RowBuilder()
-    problems: list[str] = []
-    with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
-        stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
-        tools = []
-        for member in stream.members():
-            if member == "rocprofiler-sdk-tool":
-                tools += [_tool(stream) for _ in stream.items()]
-            else:
-                stream.skip()
-        progress, stream.limit = Progress(path.stat().st_size, advance, stream.position), None
-        for position, tool in enumerate(tools):
-            process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
-            before = rows.counts.copy()
-            for batch, read in _tool_batches(tool, stream, rows, process):
-                progress.rows(read)
-                if batch is not None and batch.rows.num_rows:
-                    yield batch
-            if rows.counts["calls"] == before["calls"]:
-                problems.append(NO_CALLS)
-            if rows.counts["ranges"] == before["ranges"]:
-                problems.append(NO_RANGES)
-            if tool.nameless:
-                problems.append(f"{len(tool.nameless)} kernels' names are missing from its kernel_symbols")
-        if stream.invalid:
-            left_out = format_count(stream.invalid, "record has", "records have")
-            problems.append(f"{left_out} values of another type or size, and were left out")
-    progress.finish()
-    named = _NAME.fullmatch(path.name)
-    rows.complete(recording, named["stem"] if named else path.name.partition(".")[0], problems)
+def _named_columns(
+    kind: Kind, records: Sequence[Any], columns: Columns, tool: _Tool, rows: RowBuilder
+) -> dict[str, pa.Array]:
+    """Return what stands in other places of the document: names and texts, and the ordinals of GPUs."""
+    if kind == "kernels":
 
+        def name(kernel: int) -> int:
+            if kernel not in tool.names:
+                tool.nameless.add(kernel)
+            return rows.name(tool.names.get(kernel) or f"[kernel {kernel} is not in the file]")
 
-def _tool_batches(
-    tool: _Tool, stream: JsonStream, rows: RowBuilder, process: int
-) -> Iterator[tuple[Batch | None, int]]:
-    """Yield each batch of the records of one process with the bytes of the document read for it."""
-    for table, (kind, paths) in _TABLES.items():
-        if table not in tool.tables:
-            continue
-        stream.seek(tool.tables[table])
-        before = stream.position
-        for records in stream.parts(kind):
-            columns = {name: pa.array(list(map(attrgetter(path), records)), pa.int64()) for name, path in paths.items()}
-            columns["process"] = pa.repeat(pa.scalar(process, pa.int32()), len(records))
-            batch = _batch(table, records, columns, tool, rows)
-            yield batch, stream.position - before
-            before = stream.position
-
-
-def _batch(
-    table: str, records: Sequence[Any], columns: dict[str, pa.Array], tool: _Tool, rows: RowBuilder
-) -> Batch | None:
-    """Return the batch of some records; None for calls of RCCL, which are only noted."""
-    if table == "kernel_dispatch":
-        agents = columns["device"].to_pylist()
-        columns["device"] = pa.array([tool.gpus.get(agent, agent) for agent in agents], pa.int64())
-        columns["stream"] = pc.coalesce(columns["stream"], columns["queue"])
-        kernels = columns["name"].to_pylist()
-        columns["name"] = pa.array([rows.name(_kernel_name(kernel, tool)) for kernel in kernels], pa.int32())
-        return rows.kernels(columns)
-    if table == "marker_api":
+        return {
+            "device": map_distinct(columns["device"], lambda agent: tool.gpus.get(agent, agent), pa.int64()),
+            "stream": pc.coalesce(columns["stream"], columns["queue"]),
+            "name": map_distinct(columns["name"], name, pa.int32()),
+        }
+    if kind == "ranges":
         texts = [tool.texts.get(correlation or 0) for correlation in columns["correlation"].to_pylist()]
-        return rows.ranges(columns | {"text": pa.array(texts, pa.string())})
-    names = [_operation(record, tool.kinds) for record in records]
-    columns["name"] = pa.array(names, pa.string())
-    if table == "memory_copy":
-        # the device is the agent that is not the host
-        ends = pc.if_else(pc.match_substring(columns["name"], "HOST_TO_DEVICE"), columns["to"], columns["from"])
-        columns["device"] = pa.array([tool.gpus.get(end) for end in ends.to_pylist()], pa.int64())
-        return rows.copies(columns)
-    if table == "rccl_api":
-        rows.rccl_calls(columns)
-        return None
-    return rows.calls(columns)
-
-
-def _kernel_name(kernel: int, tool: _Tool) -> str:
-    name = tool.names.get(kernel)
-    if name is None:
-        tool.nameless.add(kernel)
-    return name or f"[kernel {kernel} is not in the file]"
+        return {"text": pa.array(texts, pa.string())}
+    names = pa.array([_operation(record, tool.kinds) for record in records], pa.string())
+    if kind != "copies":
+        return {"name": names}
+    # the device is the agent that is not the host
+    ends = pc.if_else(pc.match_substring(names, "HOST_TO_DEVICE"), columns["to"], columns["from"])
+    return {"name": names, "device": map_distinct(ends, tool.gpus.get, pa.int64())}
 
 
 def _operation(record: Any, kinds: Sequence[_Kind]) -> str:

@@ -251,6 +251,14 @@ def test_what_costs_little_is_no_headline_before_a_larger_loss_of_all_ranks(diag
     assert diagnosis.headline == late
 
 
+def test_what_unrecorded_ranks_cost_heads_the_report_and_a_doubtful_rank_does_not(diagnosis):
+    late = diagnosis.culprits[0]
+    doubtful = replace(late, loss_ns=30 * late.loss_ns, confidence="low")
+    assert replace(diagnosis, culprits=(doubtful, late)).headline == late
+    unrecorded = replace(doubtful, scope="unrecorded")
+    assert replace(diagnosis, culprits=(unrecorded, late)).headline == unrecorded
+
+
 def test_jitter_that_no_finding_holds_is_told_by_class_and_rank(diagnosis):
     assert ": " not in describe_jitter(diagnosis)
     unheld = describe_jitter(replace(diagnosis, culprits=()))

@@ -101,11 +101,12 @@ class Diagnosis:
     def headline(self) -> Culprit | None:
         """The largest finding about jitter or slow steps above the noise, else the largest one; None without any.
 
-        One that costs too little to be worth a person's time stands behind a larger one.
+        One that costs too little to be worth a person's time stands behind a larger one, and so does one that may name
+        the wrong rank.
         """
         for culprit in self.culprits:
             is_worth_it = culprit.fraction is None or culprit.fraction >= THRESHOLDS.min_cost_share
-            if is_worth_it and culprit.confidence != "low":
+            if is_worth_it and (culprit.confidence != "low" or culprit.scope == "unrecorded"):
                 return culprit
         return next(iter(self.findings), None)
 

@@ -322,7 +322,7 @@ class Lake(LakeContents):
         return communication
 
     def inferred_groups(self, steps: Steps = None) -> "InferredGroups":
-        """Return the groups of collectives whose trace states none, as these steps (default: all) tell."""
+        """Return the groups of collectives whose trace states none, for these steps (default: all)."""
         from jitter.analysis.execution.inferred_groups import InferredGroups
 
         return InferredGroups(partial(self._results.model, self._chosen(steps)))

@@ -51,12 +51,13 @@ class RunResults:
         return self._analyses[steps]
 
     def model(self, steps: Steps) -> "RunModel":
-        """Return what is inferred from these steps: that of their analysis, if there is one."""
-        if steps in self._analyses:
-            return self._analyses[steps].run
+        """Return what is inferred of the run: by an analysis of these steps and others, else from all steps."""
+        for analyzed, analysis in self._analyses.items():
+            if set(analyzed) >= set(steps):
+                return analysis.run
         from jitter.analysis.replay.run_steps import RunSteps
 
-        return RunSteps(self._lake.run_reader(steps)).run
+        return RunSteps(self._lake.run_reader(self._lake.step_keys)).run
 
     def require_steps(self, steps: Steps) -> None:
         """Raise `LakeError` if there are none, as in a lake of logs alone."""

@@ -55,7 +55,9 @@ def describe_recurrence(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
         return "whether it recurs is unknown"
     if culprit.more_steps is None:
-        return "whether it recurs is unknown: compare with a good run (jitter compare GOOD NEW)"
+        is_lasting = 2 * culprit.seen.steps > culprit.seen.of
+        unknown = "whether ranks always differ as much" if is_lasting else "whether it recurs"
+        return f"{unknown} is unknown: compare with a good run (jitter compare GOOD NEW)"
     if culprit.seen.of + culprit.more_steps <= THRESHOLDS.min_steps:
         steps = f"at least {THRESHOLDS.min_steps} consecutive steps"
     else:

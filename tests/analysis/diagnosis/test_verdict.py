@@ -237,7 +237,7 @@ def test_the_verdict_begins_with_what_heads_the_report():
                 "more_steps": None,
             },
             "seen in 9 of 10 steps",
-            " Whether it recurs is unknown: compare with a good run (jitter compare GOOD NEW).",
+            " Whether ranks always differ as much is unknown: compare with a good run (jitter compare GOOD NEW).",
         ),
         (
             {"seen": Seen(3, 9), "step_pattern": "consecutive steps: 4 to 6", "recurs": "together", "more_steps": None},

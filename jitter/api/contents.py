@@ -21,7 +21,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
 from jitter.lake.rank_places import PLACE_RELATIONS, RankPlace, fill_hosts, find_rank_places, host_of_file
-from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, commonest_kind, records_by_step
+from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, batch_size, commonest_kind, records_by_step
 
 if TYPE_CHECKING:
     from jitter.lake.step_reader import StepColumns
@@ -108,6 +108,11 @@ class LakeContents:
     def kinds(self) -> dict[StepKey, str]:
         """The kind of each step, as most ranks' markers say: `train`, `prefill`, `decode`, `rollout`, …."""
         return {key: commonest_kind(self._by_step[key].values()) for key in self.step_keys}
+
+    @cached_property
+    def batch_sizes(self) -> dict[StepKey, float]:
+        """The tokens that each step computes, else the requests in its batch; NaN where its markers state neither."""
+        return {key: batch_size(self._by_step[key].values()) for key in self.step_keys}
 
     @cached_property
     def ranks(self) -> list[int]:

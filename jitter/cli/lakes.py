@@ -136,15 +136,20 @@ DEFAULT_LAST = 10
 
 
 def load_run(
-    path: Path, steps: Collection[int] | None = None, label: str | None = None, kind: str | None = None
+    path: Path,
+    steps: Collection[int] | None = None,
+    label: str | None = None,
+    kind: str | None = None,
+    beside: "Sequence[Document]" = (),
 ) -> "Document":
     """Return the document of a baseline file, or of a lake, whose derived data are written first.
 
+    It will be compared with the documents `beside`.
     Raises `JitterError` for a path that is neither, `UsageError` if it holds none of the steps of these numbers.
     """
     from jitter.comparison import runs
 
-    return runs.load_run(path, steps, kind, label, partial(open_prepared, steps=steps))
+    return runs.load_run(path, steps, kind, label, partial(open_prepared, steps=steps), beside)
 
 
 def open_prepared(path: Path, steps: Collection[int] | None = None) -> "Lake":
@@ -155,14 +160,11 @@ def open_prepared(path: Path, steps: Collection[int] | None = None) -> "Lake":
     return lake
 
 
-def load_baselines(named: str, last: int | None, run: "Document") -> "list[Document]":
-    """Return the documents of a baseline: a lake, a file, or the last runs of `history:JOB` (default: 10).
+def load_past_runs(named: str, last: int | None, run: "Document") -> "list[Document]":
+    """Return the documents of the last runs of `history:JOB` (default: 10), without `run` itself.
 
-    Of the history, `run` itself does not count. The list is empty for a job
-    without other runs.
+    The list is empty for a job without other runs.
     """
-    if not named.startswith(HISTORY_PREFIX):
-        return [load_run(Path(named))]
     from jitter.history.database import Database, history_location
     from jitter.history.runs import list_runs, read_documents
 

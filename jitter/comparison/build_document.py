@@ -30,6 +30,7 @@ from jitter.comparison.document import (
     TeamProgram,
     UsualMeeting,
     UsualStepEntry,
+    is_compared,
 )
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
 from jitter.core.errors import UsageError
@@ -66,16 +67,21 @@ _SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "bl
 
 
 def build_document(
-    lake: Lake, steps: Sequence[StepKey] | None = None, label: str | None = None, step_kind: str | None = None
+    lake: Lake,
+    steps: Sequence[StepKey] | None = None,
+    label: str | None = None,
+    step_kind: str | None = None,
+    step_size: float | None = None,
 ) -> Document:
     """Return the document of these steps of the lake (default: all); `label` names the run, by default as its folder.
 
-    `step_kind` is the kind of steps that are compared (default: the commonest). Raises `LakeError` if a file of the
-    lake is missing or damaged, `UsageError` if no step is of this kind.
+    `step_kind` is the kind of steps that are compared (default: the commonest), `step_size` the least size of their
+    batches (default: any). Raises `LakeError` if a file of the lake is missing or damaged, `UsageError` if no step is
+    of this kind.
     """
     chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
-    measured = _measure(lake, chosen, names, step_kind) if chosen else {}
+    measured = _measure(lake, chosen, names, step_kind, step_size) if chosen else {}
     return Document(
         kind=DOCUMENT_KIND,
         schema_version=DOCUMENT_SCHEMA_VERSION,
@@ -100,7 +106,9 @@ def build_document(
     )
 
 
-def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: str | None) -> dict[str, Any]:
+def _measure(
+    lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: str | None, step_size: float | None
+) -> dict[str, Any]:
     """Return the fields of a document that hold what these steps measure."""
     from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 
@@ -108,18 +116,21 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
     if not analysis.run.programs:  # no rank recorded a step completely
         return {"notes": tuple(diagnosis.notes)}
     kinds = analysis.steps.kinds
-    compared = step_kind or max(sorted(set(kinds)), key=kinds.count)
+    compared = step_kind or commonest(kinds)
     if compared not in kinds:
         raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
-    alike = np.flatnonzero(np.array(kinds) == compared)  # the steps of one kind have one usual step
+    sizes = [lake.batch_sizes[key] for key in analysis.keys]
+    of_this_kind = np.flatnonzero(np.array(kinds) == compared)
+    # the steps of one kind and size have one usual step
+    alike = np.flatnonzero([is_compared(*step, compared, step_size) for step in zip(kinds, sizes, strict=True)])
     times_ns = analysis.measured.step_ns[alike]
     # the programs of the run are those of its commonest steps; of steps that do not follow each other no start is known
     of_kind = (
         analysis
-        if step_kind is None or len(alike) == len(kinds)
-        else lake.analyze([analysis.keys[number] for number in alike.tolist()])
+        if step_kind is None or len(of_this_kind) == len(kinds)
+        else lake.analyze([analysis.keys[number] for number in of_this_kind.tolist()])
     )
-    places = alike if of_kind is analysis else np.arange(len(alike))
+    places = alike if of_kind is analysis else np.searchsorted(of_this_kind, alike)
     medians = [of_kind.measured.of_steps[number].baseline for number in places.tolist()]
     of_steps = [of_kind.transfers.baseline[number] for number in places.tolist()]
     transfers = lower_median(np.stack(of_steps, axis=1))[:, 0]
@@ -127,7 +138,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
     near = _near_median(of_kind, places, times_ns)
     jitter = _jitter(of_kind, usual, near)
     return {
-        "steps": _step_entries(analysis, diagnosis),
+        "steps": _step_entries(analysis, diagnosis, sizes),
         "teams": _teams(lake, of_kind, names, places, alike - max(0, len(kinds) - _MAX_STEPS)),
         "loss_ns": diagnosis.loss.ns,
         "loss_fraction": diagnosis.loss.fraction,
@@ -135,6 +146,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         "culprits": _culprits(diagnosis),
         "notes": tuple(diagnosis.notes),
         "step_kind": compared,
+        "step_size": step_size,
         "usual": _usual_entry(usual, names),
         "jitter": jitter,
         "slow_steps": _slow_steps(of_kind, usual, near),
@@ -142,6 +154,11 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
             RungEntry(*rung_time) for rung_time in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
         ),
     }
+
+
+def commonest(kinds: Sequence[str]) -> str:
+    """Return the commonest of some kinds of steps; of equally common ones the first by name."""
+    return max(sorted(set(kinds)), key=kinds.count)
 
 
 class _Names:
@@ -156,13 +173,20 @@ class _Names:
         return self.known.setdefault(name, len(self.known))
 
 
-def _step_entries(analysis: "RunAnalysis", diagnosis: "Diagnosis") -> tuple[StepEntry, ...]:
+def _step_entries(analysis: "RunAnalysis", diagnosis: "Diagnosis", sizes: Sequence[float]) -> tuple[StepEntry, ...]:
     losses = {step.key: step.loss_ns for step in diagnosis.steps}
     # of steps that do not follow each other no time is known, but a span that another recording need not share
     times = analysis.measured.step_ns if analysis.run.has_consecutive_steps else np.full(len(analysis.keys), np.nan)
     return tuple(
-        StepEntry(key.epoch, key.step, None if np.isnan(time) else round(time), losses.get(key), kind)
-        for key, time, kind in zip(analysis.keys, times.tolist(), analysis.steps.kinds, strict=True)
+        StepEntry(
+            key.epoch,
+            key.step,
+            None if np.isnan(time) else round(time),
+            losses.get(key),
+            kind,
+            None if np.isnan(size) else size,
+        )
+        for key, time, kind, size in zip(analysis.keys, times.tolist(), analysis.steps.kinds, sizes, strict=True)
     )[-_MAX_STEPS:]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
 from jitter.comparison.kernel_changes import KernelChange, KernelComparison, compare_kernels
 from jitter.comparison.log_tables import (
@@ -289,6 +290,10 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     kinds = dict.fromkeys(one.step_kind for one in (*bases, new))
     if len(kinds) > 1:
         return [f"most steps are of kind {' in one run, '.join(kinds)} in another: choose one with --kind"]
+    sizes = dict.fromkeys(one.step_size for one in (*bases, new) if one.step_size is not None)
+    if sizes and max(sizes) > (1 + THRESHOLDS.tolerance_share) * min(sizes):
+        named = " in one run, ".join(f"{size:,.0f}" for size in sizes)
+        return [f"most batches have {named} tokens or requests in another: give the lakes in place of baselines"]
     if not any(pair.base == 0 for pair in pairs):
         reasons.append("the runs' kernel sequences share less than half")
     elif bases[0].marker is None or new.marker is None or bases[0].marker != new.marker:
@@ -315,8 +320,9 @@ def _describe_differences(bases: Sequence[Document], new: Document, pairs: Seque
             sentences.append(f"The base has {format_count(base_count, what)}, the new run {new_count:,}.")
     if any(len(document.compared_steps) < len(document.steps) for document in (base, new)):
         of_base, of_new = len(base.compared_steps), len(new.compared_steps)
+        of_size = "" if new.step_size is None else f" with about {new.step_size:,.0f} tokens or requests"
         sentences.append(
-            f"Steps of kind {new.step_kind} are compared: {of_base:,} in the base, {of_new:,} in the new run."
+            f"Steps of kind {new.step_kind}{of_size} are compared: {of_base:,} in the base, {of_new:,} in the new run."
         )
     if base.formats != new.formats:
         sentences.append(f"Profilers differ: {', '.join(base.formats)} and {', '.join(new.formats)}.")

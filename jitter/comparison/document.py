@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.log_tables import BandwidthEntry, ThroughputEntry
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_numbers
@@ -33,6 +34,8 @@ class StepEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """None for the first of consecutive steps."""
     loss_ns: int | None
     kind: str = TRAIN
+    size: float | None = None
+    """Tokens that it computes, else requests in its batch; None where its markers state neither."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -212,10 +215,20 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     waterfall: tuple[RungEntry, ...] = ()
     step_kind: str = TRAIN
     """The kind of the steps that are compared; usual step, jitter and kernel times are of these alone."""
+    step_size: float | None = None
+    """The least size of the steps that are compared, which are up to a tenth larger; None: they are of any size."""
 
     @property
     def compared_steps(self) -> tuple[StepEntry, ...]:
-        return tuple(step for step in self.steps if step.kind == self.step_kind)
+        return tuple(step for step in self.steps if is_compared(step.kind, step.size, self.step_kind, self.step_size))
+
+
+def is_compared(kind: str, size: float | None, step_kind: str, step_size: float | None) -> bool:
+    """Return whether steps of this kind and size are compared with those of `step_kind` and `step_size`."""
+    is_of_size = step_size is None or (
+        size is not None and step_size <= size <= step_size * (1 + THRESHOLDS.tolerance_share)
+    )
+    return kind == step_kind and is_of_size
 
 
 class _Head(msgspec.Struct):
@@ -272,7 +285,7 @@ def select_steps(document: Document, numbers: Collection[int]) -> Document:
         step, before = document.steps[at], document.steps[at - 1] if at - 1 in wanted else None
         follows = before is not None and (before.epoch, before.step + 1) == (step.epoch, step.step)
         # when a step began is unknown without the step before
-        steps.append(step if follows else StepEntry(step.epoch, step.step, None, None, step.kind))
+        steps.append(step if follows else msgspec.structs.replace(step, step_time_ns=None, loss_ns=None))
     timed = [step for step in steps if step.step_time_ns and step.loss_ns is not None]
     whole = sum(step.step_time_ns or 0 for step in timed)
     whole_run_fields = "usual step, jitter, collectives and findings"

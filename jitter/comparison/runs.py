@@ -1,5 +1,6 @@
 """The runs of a comparison: lakes, open lakes or baseline files, as documents."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jitter import api
-from jitter.comparison.build_document import build_document
+from jitter.comparison.build_document import build_document, commonest
 from jitter.comparison.compare_documents import compare_documents
-from jitter.comparison.document import Document, decode_document, select_steps
+from jitter.comparison.document import Document, decode_document, is_compared, select_steps
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count
+from jitter.lake.records import TRAIN
 
 if TYPE_CHECKING:
     from jitter.comparison.compare_documents import Comparison
@@ -33,7 +35,8 @@ def compare(
     A run is a lake's folder, a file of `jitter export --baseline`, an open `Lake` or a `Document`. `steps` restricts
     the new run to the steps of these numbers, `base_steps` the bases (default: as `steps`). `names` are what the runs
     are called, one each (default: the shortest paths that differ). Steps of this `kind` are compared (default: the
-    commonest of each run). Raises `UsageError` for fewer than two runs, another number of names or steps that a run
+    commonest of each run), and of batches of about one size, where markers state it: of those that all runs have, the
+    commonest. Raises `UsageError` for fewer than two runs, another number of names or steps that a run
     lacks, and `JitterError` for a run that cannot be read.
     """
     return compare_documents(*load_runs(runs, steps, base_steps, names, kind))
@@ -51,8 +54,13 @@ def load_runs(
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
-    loaded = [load_run(run, of_base, kind, open_lake=open_lake) for run in runs[:-1]]
-    loaded.append(load_run(runs[-1], steps, kind, open_lake=open_lake))
+    opened = [_open(run, open_lake) for run in runs]
+    of_runs = [*([of_base] * (len(runs) - 1)), steps]
+    sizes = [_list_sizes(*run, kind) for run in zip(opened, of_runs, strict=True)]
+    loaded = [
+        _load(run, run_steps, kind, None, [own, *(other for other in sizes if other is not own)])
+        for run, run_steps, own in zip(opened, of_runs, sizes, strict=True)
+    ]
     paths = [
         None if isinstance(run, Document) else run.root if isinstance(run, api.Lake) else Path(run) for run in runs
     ]
@@ -66,16 +74,63 @@ def load_run(
     kind: str | None = None,
     label: str | None = None,
     open_lake: Callable[[Path], api.Lake] = api.open,
+    beside: Sequence[Document] = (),
 ) -> Document:
     """Return the document of a run, of the steps with these numbers (default: all); see `compare`.
 
-    `label` names a lake (default: its folder); `open_lake` opens the lake in a folder.
+    `label` names a lake (default: its folder); `open_lake` opens the lake in a folder. It will be compared with the
+    documents `beside`.
     """
-    if not isinstance(run, api.Lake | Document):
-        path = Path(run)
-        run = read_document(path) if path.is_file() else open_lake(path)
+    opened = _open(run, open_lake)
+    return _load(opened, steps, kind, label, [_list_sizes(one, None, kind) for one in (opened, *beside)])
+
+
+def _open(run: Run, open_lake: Callable[[Path], api.Lake]) -> api.Lake | Document:
+    if isinstance(run, api.Lake | Document):
+        return run
+    path = Path(run)
+    return read_document(path) if path.is_file() else open_lake(path)
+
+
+def _list_sizes(run: api.Lake | Document, steps: Collection[int] | None, kind: str | None) -> list[float]:
+    """Return the sizes of the batches of the steps that can be compared, as far as they are stated."""
+    if isinstance(run, Document):
+        return [step.size for step in run.compared_steps if step.size is not None]
+    keys = run.steps_numbered(steps)
+    compared = kind or commonest([run.kinds[key] for key in keys]) if keys else None
+    sizes = [run.batch_sizes[key] for key in keys if run.kinds[key] == compared]
+    return [size for size in sizes if not math.isnan(size)]
+
+
+def _choose_size(sizes: Sequence[Sequence[float]]) -> float | None:
+    """Return the least size of the batches of a run that are compared; None: those of any size.
+
+    They are those of which the run with fewest has most, where each run has any, else its own commonest. `sizes` are
+    those of the run's steps, and of each run that it is compared with.
+    """
+    if not all(sizes):
+        return None
+    counts = {
+        least: [sum(is_compared(TRAIN, size, TRAIN, least) for size in of_run) for of_run in sizes]
+        for least in {size for of_run in sizes for size in of_run}
+    }
+
+    def frequency(least: float) -> tuple[int, int, float]:
+        fewest = min(counts[least])
+        return fewest, sum(counts[least]) if fewest else counts[least][0], least
+
+    return max(counts, key=frequency)
+
+
+def _load(
+    run: api.Lake | Document,
+    steps: Collection[int] | None,
+    kind: str | None,
+    label: str | None,
+    sizes: Sequence[Sequence[float]],
+) -> Document:
     if isinstance(run, api.Lake):
-        return build_document(run, run.steps_numbered(steps), label, kind)
+        return build_document(run, run.steps_numbered(steps), label, kind, _choose_size(sizes))
     if kind not in (None, run.step_kind):
         raise UsageError(
             f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"

@@ -1,5 +1,6 @@
 """The records of a lake, one JSON file per recording. They hold the truth; the catalog is written from them."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -316,6 +317,18 @@ def commonest_kind(of_ranks: Iterable[RankStepRecord]) -> str:
     """Return the kind of a step: that of most of its ranks, of equally many the first by name."""
     counts = Counter(rank_record.step.kind for rank_record in of_ranks)
     return min(counts, key=lambda kind: (-counts[kind], kind), default=TRAIN)
+
+
+def batch_size(of_ranks: Iterable[RankStepRecord]) -> float:
+    """Return the tokens that a step computes, else the requests in its batch: the most of any rank.
+
+    As its markers state; NaN where they do not.
+    """
+    steps = [rank_record.step for rank_record in of_ranks]
+    for sizes in ([step.tokens for step in steps], [step.requests for step in steps]):
+        if stated := [size for size in sizes if size is not None]:
+            return float(max(stated))
+    return math.nan
 
 
 def step_times_utc(records: Iterable[SourceRecord]) -> dict[StepKey, tuple[int, int]]:

@@ -262,6 +262,39 @@ def test_steps_of_one_kind_are_the_same(lakes: dict[str, jitter.Lake], kind: str
     assert any(f"Steps of kind {kind} are compared" in note for note in found.notes)
 
 
+SIZES = {"small": (1.0, 1.0, 2.0, 1.0, 4.0) * 6, "large": (4.0, 4.0, 1.0, 4.0, 2.0) * 6, "larger": (8.0,) * 8}
+
+
+@pytest.fixture(scope="module")
+def lakes_of_sizes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jitter.Lake]:
+    root, found = tmp_path_factory.mktemp("sizes"), {}
+    for name, work in SIZES.items():
+        job = ServingJob(("decode",) * len(work), slow_rank=None, graphs=False, work=work)
+        assert not jitter.ingest([write_serving(root / name, job)], root / f"{name}-lake").refused
+        found[name] = jitter.open(root / f"{name}-lake")
+    return found
+
+
+def test_batches_of_one_size_are_compared(lakes_of_sizes: dict[str, jitter.Lake], tmp_path: Path):
+    small, large = (lakes_of_sizes[name] for name in ("small", "large"))
+    for base, new in ((small, large), (large, small)):
+        found = jitter.compare(base, new)
+        assert found.verdict == "same"
+        assert found.effect is not None
+        assert abs(found.effect.difference_ns) < 0.005 * found.effect.base_ns
+        assert any("Steps of kind decode with about 128 tokens or requests are compared" in one for one in found.notes)
+    base = load_run(small)
+    assert (base.step_size, load_run(large).step_size) == (32, 128)
+    assert load_run(large, beside=[base]).step_size == 32
+    assert jitter.compare(decode_document(encode_document(base), "base"), large).verdict == "same"
+
+
+def test_batches_of_no_common_size_are_not_comparable(lakes_of_sizes: dict[str, jitter.Lake]):
+    found = jitter.compare(lakes_of_sizes["small"], lakes_of_sizes["larger"])
+    assert found.verdict == "incomparable"
+    assert "most batches have 32 in one run, 256 tokens or requests in another" in found.sentence
+
+
 def test_the_command(lakes: dict[str, jitter.Lake], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     base, new = (str(lake.root) for lake in lakes.values())
     assert main(["compare", base, new, "--kind", "decode"]) == 0

@@ -1,7 +1,6 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, joined
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.rank_places import RankPlace, assign_nodes
-from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
+from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, commonest_kind
 from jitter.lake.step_reader import read_step
 
 
@@ -162,15 +161,8 @@ class RunReader:
         return commonest_kind(self._held[key].values())
 
     def batch_size(self, key: StepKey) -> float:
-        """Return the tokens that a step computes, else the requests in its batch: the most of any rank.
-
-        As its markers state; NaN where they do not.
-        """
-        steps = [step_record.step for step_record in self._held[key].values()]
-        for sizes in ([step.tokens for step in steps], [step.requests for step in steps]):
-            if stated := [size for size in sizes if size is not None]:
-                return float(max(stated))
-        return math.nan
+        """Return how much a step works on, as its markers state; NaN where they do not."""
+        return batch_size(self._held[key].values())
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.

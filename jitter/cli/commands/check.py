@@ -106,19 +106,23 @@ def check(
 def _measure(
     lake: Path, baseline: str | None, last: int | None, steps: list[int] | None, limits: Limits
 ) -> "tuple[Document, Comparison | None, list[Gate]]":
-    from jitter.cli.lakes import damaged_files, load_baselines, load_run
+    from jitter.cli.lakes import HISTORY_PREFIX, damaged_files, load_past_runs, load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
 
     damaged_files().forbid()
-    run = load_run(lake, steps)
+    is_history = baseline is not None and baseline.startswith(HISTORY_PREFIX)
+    bases = [] if baseline is None or is_history else [load_run(Path(baseline))]
+    run = load_run(lake, steps, beside=bases)
+    if is_history:
+        bases = load_past_runs(str(baseline), last, run)
     gates, comparison = [], None
     for gate, limit in limits.items():
         if gate == "max-loss":
             gates.append(check_loss(run, limit))
         elif gate == "fail-on":
             gates.append(check_findings(run, limit))
-        elif bases := load_baselines(str(baseline), last, run):
+        elif bases:
             comparison = compare_documents(bases, run)
             gates.append(check_regression(comparison, limit))
         else:

@@ -118,7 +118,7 @@ _STATEMENTS: Final = tuple(
             rb"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)",
             rb"Loaded net plugin (?P<plugin>[\w][\w .+-]{0,255} \(v\d+\))",
             rb"NET/OFI Using (?P<plugin>aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)",
-            rb"(?P<failed>Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol"
+            rb"(?P<failed>Failed to initialize (?:any )?NET plugin(?! IB\b)|Failed to find ncclNetPlugin symbol"
             rb"|NET/OFI .{0,255}[Ii]nitialization failed|Failed to load.{0,255}net plugin"
             rb"|NET/OFI .{0,255}No eligible providers)",
             rb"(?P<none>[Nn]o plugin found|using internal (?:network|implementation)|Using internal net"

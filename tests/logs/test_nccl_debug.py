@@ -142,6 +142,9 @@ def test_communicators_of_every_version(message: str, row: tuple):
         (["NET/Plugin: Failed to find ncclNetPlugin symbol (>= v5). ncclNetPlugin symbols v4 and lower",
           "are not supported.",
           "NET/Plugin: Using internal network plugin.", "Using network Socket"], "Socket", "failed", None),
+        (["NET/Plugin: Failed to initialize NET plugin spcx", "Using network IB"], "IB", "failed", None),
+        # 2.27 on: its own transports are plug-ins, too
+        (["NET/IB : No device found.", "Failed to initialize NET plugin IB", "Using network Socket"], "Socket", None, None),
     ],
 )  # fmt: skip
 def test_networks(messages: list[str], network: str, plugin: str | None, interfaces: list[str] | None):

@@ -144,7 +144,8 @@ def test_communicators_of_every_version(message: str, row: tuple):
           "NET/Plugin: Using internal network plugin.", "Using network Socket"], "Socket", "failed", None),
         (["NET/Plugin: Failed to initialize NET plugin spcx", "Using network IB"], "IB", "failed", None),
         # 2.27 on: its own transports are plug-ins, too
-        (["NET/IB : No device found.", "Failed to initialize NET plugin IB", "Using network Socket"], "Socket", None, None),
+        (["NET/IB : No device found.", "Failed to initialize NET plugin IB", "Using network Socket"],
+         "Socket", None, None),
     ],
 )  # fmt: skip
 def test_networks(messages: list[str], network: str, plugin: str | None, interfaces: list[str] | None):

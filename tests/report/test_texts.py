@@ -255,7 +255,7 @@ def test_what_unrecorded_ranks_cost_heads_the_report_and_a_doubtful_rank_does_no
     late = diagnosis.culprits[0]
     doubtful = replace(late, loss_ns=30 * late.loss_ns, confidence="low")
     assert replace(diagnosis, culprits=(doubtful, late)).headline == late
-    unrecorded = replace(doubtful, scope="unrecorded")
+    unrecorded = replace(doubtful, scope="unrecorded", ranks=(99,))
     assert replace(diagnosis, culprits=(unrecorded, late)).headline == unrecorded
 
 

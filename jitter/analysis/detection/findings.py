@@ -53,7 +53,10 @@ class Finding:
     """Positions in the run of the steps in which each rank is slow. Of transfers: the ranks whose links explain them.
     """
     excess_ns: float
-    """Time above the baseline, summed over these ranks and steps."""
+    """Time above the baseline, summed over these ranks and steps.
+
+    Of slow transfers, that of the rank which they keep longest: groups meet side by side.
+    """
     sigmas: float
     """The excess in standard deviations of the noise."""
     evidence: tuple[str, ...] = ()
@@ -66,6 +69,8 @@ class Finding:
     """Time that fixing it would save, where replay of the run's baseline does not tell; None: that tells."""
     meetings: tuple[tuple[int, int], ...] = ()
     """(collective, group) of each of the slow transfers."""
+    of_slowest: tuple[tuple[int, int], ...] = ()
+    """Those of them that the rank attends which they keep longest."""
     is_incomplete: bool = False
     """Whether slow transfers are of groups with members that were not recorded."""
 

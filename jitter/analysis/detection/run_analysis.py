@@ -81,7 +81,7 @@ class RunAnalysis:
             late = {step for outlier in outliers for step in outlier.steps}
             slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         unrecorded = self.transfers.find_always_slow(incomplete=True)
-        links = attribute_to_ranks(slow)
+        links = [self.transfers.of_slowest_rank(link, self.transfers.baseline) for link in attribute_to_ranks(slow)]
         if unrecorded is not None and not any(
             set(link.meetings) >= set(unrecorded.meetings) and set(link.steps) >= set(unrecorded.steps)
             for link in links

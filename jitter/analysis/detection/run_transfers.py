@@ -1,6 +1,7 @@
 """How long the transfers of a run's collectives took, and how long they should: by like ones, or by a benchmark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -114,7 +115,19 @@ class RunTransfers:
         Those with unrecorded members if `incomplete`, else the other ones.
         """
         chosen = self._slow_in_every_step & (self._run.collective_arrays.incomplete == incomplete)
-        return slow_communication(self._run, self.took, self.expected, chosen)
+        slow = slow_communication(self._run, self.took, self.expected, chosen)
+        return slow and self.of_slowest_rank(slow, self.expected)
+
+    def of_slowest_rank(self, slow: Finding, usual: Sequence[Floats]) -> Finding:
+        """Return slow collectives with their excess above the `usual` times on the rank that they keep longest."""
+        arrays, groups = self._run.collective_arrays, self._groups(slow.meetings)
+        excess_ns = np.zeros(int(arrays.first_group[-1]))
+        excess_ns[groups] = np.nansum([(self.took[at] - usual[at])[groups] for at in slow.steps], axis=0)
+        slowest = int(np.bincount(arrays.rank, excess_ns[arrays.group]).argmax())
+        attended = np.zeros(len(excess_ns), np.bool_)
+        attended[arrays.group[arrays.rank == slowest]] = True
+        of_slowest = tuple(meeting for meeting, group in zip(slow.meetings, groups, strict=True) if attended[group])
+        return replace(slow, excess_ns=float(excess_ns[groups][attended[groups]].sum()), of_slowest=of_slowest)
 
     @property
     def at_best(self) -> list[Floats]:
@@ -123,28 +136,28 @@ class RunTransfers:
         return [np.where(slow, expected, usual) for expected, usual in zip(self.expected, self.baseline, strict=True)]
 
     def excess_ns(self, slow: Finding, number: int) -> float:
-        """Return how much longer than their baseline slow collectives took in the run's `number`th step."""
-        return float(np.nansum(self.took[number][self._groups(slow)])) - self.usual_ns(slow, number)
+        """Return how much longer than their baseline the slowest rank's took in the run's `number`th step."""
+        return float(np.nansum(self.took[number][self._groups(slow.of_slowest)])) - self.usual_ns(slow, number)
 
     def usual_ns(self, slow: Finding, number: int) -> float:
-        """Return what slow collectives should take in the run's `number`th step, all together, ns."""
+        """Return what the slowest rank's should take in the run's `number`th step, all together, ns."""
         of_run = self.baseline if slow.known_gain_ns is None else self.expected
-        return float(np.nansum(of_run[number][self._groups(slow)]))
+        return float(np.nansum(of_run[number][self._groups(slow.of_slowest)]))
 
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
-        return bool(self._alike.have_assumed_sizes[self._groups(slow)].any())
+        return bool(self._alike.have_assumed_sizes[self._groups(slow.meetings)].any())
 
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
-        groups, lacking = self._groups(slow), 0.0
+        groups, lacking, whole = self._groups(slow.meetings), 0.0, 0.0
         partial = [self._measured.of_steps[number].transfers.partial for number in slow.steps]
         if not any(of_step.any() for of_step in partial):
             return False
         for number, of_step in zip(slow.steps, partial, strict=True):
-            here = groups[of_step[groups]]
-            lacking += float(np.nansum(self.took[number][here] - self.baseline[number][here]))
-        return lacking > 0 and lacking >= THRESHOLDS.main_share * slow.excess_ns
+            excess_ns = np.nan_to_num(self.took[number][groups] - self.baseline[number][groups])
+            lacking, whole = lacking + float(excess_ns[of_step[groups]].sum()), whole + float(excess_ns.sum())
+        return lacking > 0 and lacking >= THRESHOLDS.main_share * whole
 
     def unverified_ns(self, number: int, groups: Ints, passed: Floats) -> float:
         """Return the time of a step that its end owes to transfers that no benchmark gives, ns.
@@ -159,7 +172,7 @@ class RunTransfers:
         unverified = np.isnan(self.expected[number][groups]) & ~self._run.collective_arrays.incomplete[groups]
         return float(np.nansum(self.took[number][groups[unverified]] * passed[unverified]))
 
-    def _groups(self, slow: Finding) -> Ints:
-        """Return the numbers, of all groups of all collectives, of a finding's."""
+    def _groups(self, meetings: Sequence[tuple[int, int]]) -> Ints:
+        """Return the numbers of these, of all groups of all collectives."""
         first = self._run.collective_arrays.first_group
-        return np.array([first[collective] + group for collective, group in slow.meetings], np.int64)
+        return np.array([first[collective] + group for collective, group in meetings], np.int64)

@@ -373,7 +373,7 @@ def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
 def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
     usual = float(np.mean([evidence.analysis.transfers.usual_ns(slow, step) for step in slow.steps]))
     values = {
-        "collectives": format_count(len(slow.meetings), "collective"),
+        "collectives": format_count(len(slow.of_slowest), "collective"),
         "taken": format_time(usual + slow.excess_ns / max(len(slow.steps), 1)),
         "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),

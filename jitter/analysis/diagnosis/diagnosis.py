@@ -101,12 +101,15 @@ class Diagnosis:
     def headline(self) -> Culprit | None:
         """The largest finding about jitter or slow steps above the noise, else the largest one; None without any.
 
-        One that costs too little to be worth a person's time stands behind a larger one, and so does one that may name
-        the wrong rank.
+        One that costs too little to be worth a person's time stands behind a larger one, and so do one that may name
+        the wrong rank, and ranks without a recording that are late where they have one.
         """
+        certain = [culprit for culprit in self.culprits if culprit.confidence != "low"]
+        named = {rank for culprit in certain for rank in culprit.ranks}
         for culprit in self.culprits:
             is_worth_it = culprit.fraction is None or culprit.fraction >= THRESHOLDS.min_cost_share
-            if is_worth_it and (culprit.confidence != "low" or culprit.scope == "unrecorded"):
+            is_unrecorded = culprit.scope == "unrecorded" and named.isdisjoint(culprit.ranks)
+            if is_worth_it and (culprit in certain or is_unrecorded):
                 return culprit
         return next(iter(self.findings), None)
 

@@ -154,6 +154,19 @@ def test_steps_that_the_late_rank_lacks_are_not_blamed_on_the_network(tmp_path: 
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.1)
 
 
+def test_groups_side_by_side_count_once_where_a_rank_lacks_the_slow_step(tmp_path: Path):
+    """The excess is that of the rank which its collectives keep longest, not the sum over all groups."""
+    slow = Fault.parse("slow_collective:step=5,factor=5")
+    run = simulate(
+        Job(ranks=4, steps=6, kernels=248, seed=5, shape="tensor_data", tensor=2),
+        [slow, Fault.parse("slow_gpu:rank=1,step=5,factor=1.3")],
+    )
+    found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (0, 5)).diagnose()
+    waiting, late = found.culprits
+    assert (waiting.scope, waiting.ranks, late.ranks) == ("unrecorded", (0,), (1,))
+    assert waiting.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+
+
 def test_steps_that_one_rank_lacks_may_be_slow_by_the_network(tmp_path: Path):
     """All groups are slow in steps 2 to 4; one rank lacks one of these steps."""
     run = simulate(Job(ranks=8, steps=10, kernels=60, seed=5), [Fault.parse("slow_collective:step=2-4,factor=6")])

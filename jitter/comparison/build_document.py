@@ -110,11 +110,15 @@ def _measure(
     lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: str | None, step_size: float | None
 ) -> dict[str, Any]:
     """Return the fields of a document that hold what these steps measure."""
+    from jitter.analysis.diagnosis.limitations import explain_unverified_network
     from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 
     diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
     if not analysis.run.programs:  # no rank recorded a step completely
         return {"notes": tuple(diagnosis.notes)}
+    unverified = diagnosis.conclusion.unverified_transfers
+    # a comparison is what that note asks for
+    known = None if unverified is None else explain_unverified_network(unverified)
     kinds = analysis.steps.kinds
     compared = step_kind or commonest(kinds)
     if compared not in kinds:
@@ -144,7 +148,8 @@ def _measure(
         "loss_fraction": diagnosis.loss.fraction,
         "collectives": tuple(_collectives(lake, chosen)),
         "culprits": _culprits(diagnosis),
-        "notes": tuple(diagnosis.notes),
+        "notes": tuple(note for note in diagnosis.notes if note != known),
+        "has_unrecorded_ranks": diagnosis.conclusion.unrecorded is not None,
         "step_kind": compared,
         "step_size": step_size,
         "usual": _usual_entry(usual, names),

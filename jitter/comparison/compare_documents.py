@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -24,7 +24,7 @@ from jitter.comparison.log_tables import (
 from jitter.comparison.rows import AlignedRuns, Row, TeamPair, charge_difference, pair_teams
 from jitter.comparison.significance import MIN_STEPS, StepEffect, measure_effect, median
 from jitter.core.errors import UsageError
-from jitter.core.formatting import abbreviate, format_count, format_percent, format_time
+from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.names.kernels import short_name
 from jitter.core.numeric.arrays import Floats
 
@@ -44,6 +44,8 @@ class Side(msgspec.Struct, frozen=True):
     steps: int
     """Of several bases: of all of them."""
     formats: tuple[str, ...]
+    has_unrecorded_ranks: bool
+    """Whether the job had ranks without a recording."""
 
 
 class PartChange(msgspec.Struct, frozen=True):
@@ -119,7 +121,6 @@ class Comparison(msgspec.Struct, frozen=True):
     """The differences between the base and the new run. Times in ns a step."""
 
     verdict: Verdict
-    sentence: str
     reasons: tuple[str, ...]
     """Why the runs cannot be compared; empty where they can."""
     notes: tuple[str, ...]
@@ -145,6 +146,11 @@ class Comparison(msgspec.Struct, frozen=True):
     """The trainings' speed, by the logs."""
     bandwidths: tuple[BandwidthChange, ...] = ()
     """What benchmarks measured in both runs."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict with its size, its interval and what makes it."""
+        return write_sentence(self)
 
 
 def render_comparison_json(comparison: Comparison) -> str:
@@ -238,14 +244,8 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         split, costs = _split(rows), _costs(runs, rows)
         least_ns = _MIN_COST * effect.base_ns if effect.is_real else np.inf
         kernels = compare_kernels(runs, rows, ordered[1:], least_ns)
-    throughputs = compare_throughputs(base.throughput, new.throughput)
-    bandwidths = compare_bandwidths(base.bandwidths, new.bandwidths)
-    sentence = write_sentence(verdict, reasons, effect, split, costs, kernels, len(bases))
-    if effect is None and (by_logs := describe_logs(bandwidths, throughputs)):
-        sentence = f"{by_logs} Step times are not comparable: {'; '.join(reasons)}."
     return Comparison(
         verdict=verdict,
-        sentence=sentence,
         reasons=tuple(reasons),
         notes=(*_describe_differences(ordered, new, pairs), *_limits(bases, new)),
         base=_side(bases),
@@ -260,8 +260,8 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         ranks=_ranks(base, new),
         culprits=_culprits(base.culprits, new.culprits, rows),
         environment=None if base.environment == new.environment else {"base": base.environment, "new": new.environment},
-        throughput=throughputs,
-        bandwidths=bandwidths,
+        throughput=compare_throughputs(base.throughput, new.throughput),
+        bandwidths=compare_bandwidths(base.bandwidths, new.bandwidths),
     )
 
 
@@ -295,8 +295,9 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
         named = " in one run, ".join(f"{size:,.0f}" for size in sizes)
         return [f"most batches have {named} tokens or requests in another: give the lakes in place of baselines"]
     if not any(pair.base == 0 for pair in pairs):
-        reasons.append("the runs' kernel sequences share less than half")
-    elif bases[0].marker is None or new.marker is None or bases[0].marker != new.marker:
+        has_marker = bases[0].has_marker_of(new)
+        reasons.append(f"the runs' kernel sequences share {'nothing' if has_marker else 'less than half'}")
+    elif not bases[0].has_marker_of(new):
         partner = next(pair.new for pair in pairs if pair.base == 0)
         of_base, of_new = len(bases[0].teams[0].places), len(new.teams[partner].places)
         if max(of_base, of_new) > _SAME_PERIOD * min(of_base, of_new):
@@ -355,6 +356,7 @@ def _side(documents: Sequence[Document]) -> Side:
         hosts=len(documents[0].hosts),
         steps=sum(len(document.steps) for document in documents),
         formats=tuple(sorted({name for document in documents for name in document.formats})),
+        has_unrecorded_ranks=any(document.has_unrecorded_ranks for document in documents),
     )
 
 
@@ -395,17 +397,21 @@ def _costs(runs: AlignedRuns, rows: Sequence[Row]) -> tuple[Cost, ...]:
 
 
 def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]) -> list[CollectiveChange]:
-    """Match collectives by operation, size, type, group size and, if need be, whether they stay on one host."""
+    """Match collectives by operation, size and type; where there are several, by group size and hosts too."""
 
     def key_of(entry: CollectiveEntry) -> tuple[object, ...]:
-        return entry.collective, entry.size_bytes, entry.dtype, entry.group_size
+        return entry.collective, entry.size_bytes, entry.dtype, entry.group_size, entry.hosts
 
-    unmatched = {(*key_of(entry), entry.hosts): entry for entry in new}
-    changes = []
-    for entry in base:
-        partner = unmatched.pop((*key_of(entry), entry.hosts), None)
-        alike = [key for key in unmatched if partner is None and key[:-1] == key_of(entry)]
-        changes.append(_change(entry, unmatched.pop(alike[0]) if len(alike) == 1 else partner))
+    unmatched = {key_of(entry): entry for entry in new}
+    partners = [unmatched.pop(key_of(entry), None) for entry in base]
+    for size in (4, 3):  # parts of the key
+        for at, entry in enumerate(base):
+            rivals = [other for other, partner in zip(base, partners, strict=True) if partner is None]
+            alone = sum(key_of(other)[:size] == key_of(entry)[:size] for other in rivals) == 1
+            alike = [key for key in unmatched if key[:size] == key_of(entry)[:size]]
+            if partners[at] is None and alone and len(alike) == 1:
+                partners[at] = unmatched.pop(alike[0])
+    changes = [_change(entry, partner) for entry, partner in zip(base, partners, strict=True)]
     return [*changes, *(_change(None, entry) for entry in unmatched.values())]
 
 
@@ -468,55 +474,64 @@ def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
 
 
 _MIN_SHARE: Final = 0.3
-"""Part of the difference from which on a class is named besides the largest."""
-_MOST: Final = 0.5
-"""Part of a class from which on a rank or kernel explains most of it."""
+"""Part of the difference that the sentence may leave without a name."""
 
 
-def write_sentence(
-    verdict: Verdict,
-    reasons: Sequence[str],
-    effect: StepEffect | None,
-    split: Sequence[PartChange],
-    costs: Sequence[Cost],
-    kernels: KernelComparison | None,
-    bases: int,
-) -> str:
+def write_sentence(comparison: Comparison) -> str:
     """Return the verdict with its size, its interval and what makes it."""
+    effect, kernels, verdict = comparison.effect, comparison.kernels, comparison.verdict
+    reasons = "; ".join(comparison.reasons)
     if effect is None or kernels is None:
-        return f"Not comparable: {'; '.join(reasons)}."
+        by_logs = describe_logs(comparison.bandwidths, comparison.throughput)
+        return f"{by_logs} Step times are not comparable: {reasons}." if by_logs else f"Not comparable: {reasons}."
     interval = f"95% interval {_span_of_effect(effect)}"
     size = f"{format_time(effect.difference_ns, signed=True)} a step, {interval}"
-    unknown = "" if bases > 1 else " The spread between runs is unknown: there is one base."
+    beside = "".join(map(" {}".format, _describe_rare(comparison, effect)))
+    unknown = "" if comparison.base.runs > 1 else " The spread between runs is unknown: there is one base."
     if verdict == "same":
         noise = f"noise {format_percent(effect.noise_fraction)}"
         changed = f"; {_describe_kernel(kernels)}" if kernels.changes else ""
         sign = "+" if effect.fraction >= 0.0001 else ""
-        return f"Same step time: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{unknown}"
+        return f"Same step time: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{beside}{unknown}"
     size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
-    what = "; ".join(filter(None, (describe_parts(split, costs), _describe_kernel(kernels))))
-    return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{unknown}"
+    what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(kernels))))
+    return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{beside}{unknown}"
 
 
-def describe_parts(split: Sequence[PartChange], costs: Sequence[Cost]) -> str:
-    """Name the classes of time that make the difference, the largest first, each with the rank that has most of it."""
-    whole = sum(part.difference_ns for part in split)
-    alike = [part for part in split if part.difference_ns * whole > 0]
-    ordered = sorted(alike, key=lambda part: -abs(part.difference_ns))
-    named = [part for part in ordered if abs(part.difference_ns) >= _MIN_SHARE * abs(whole)] or ordered[:1]
-    return ", ".join(
-        f"{LOSS_CLASS_INFO[part.part].words}{_of_rank(part, costs)} {format_time(part.difference_ns, signed=True)}"
-        for part in named
-    )
+def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
+    """Name classes of time, those of a rank apart where it adds more than noise, until they make the difference."""
+    words = {name: info.words for name, info in LOSS_CLASS_INFO.items()}
+    if comparison.base.has_unrecorded_ranks or comparison.new.has_unrecorded_ranks:
+        words[LossClass.TRANSFER.label] += " or ranks without a recording"
+    sums_ns: dict[tuple[str, int | None], float] = defaultdict(float)
+    for cost in comparison.costs:
+        sums_ns[cost.loss_class, cost.rank] += cost.loss_ns
+    for (loss_class, rank), ns in list(sums_ns.items()):
+        if rank is not None and abs(ns) < effect.noise_fraction * effect.base_ns:
+            sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
+    named, left_ns = [], effect.difference_ns
+    for (loss_class, rank), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
+        if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
+            break
+        whose = "" if rank is None else f" of rank {rank}"
+        named.append(f"{words[loss_class]}{whose} {format_time(ns, signed=True)}")
+        left_ns -= ns
+    return ", ".join(named)
 
 
-def _of_rank(part: PartChange, costs: Sequence[Cost]) -> str:
-    by_rank: dict[int | None, float] = {}
-    for cost in costs:
-        if cost.loss_class == part.part:
-            by_rank[cost.rank] = by_rank.get(cost.rank, 0.0) + cost.loss_ns
-    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * part.difference_ns, default=None)
-    return "" if rank is None or by_rank[rank] / part.difference_ns < _MOST else f" of rank {rank}"
+def _describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
+    """Say which findings of one run alone cost its mean step more than noise, and its median step nothing."""
+    for words, changes in (("new", comparison.culprits.appeared), ("gone", comparison.culprits.went)):
+        for change in changes:
+            entry = change.entry
+            mean_ns = (entry.loss_ns or 0) / max(entry.of_steps or 0, 1)
+            beside_ns = mean_ns - abs(change.difference_ns or 0)
+            if entry.rung in ("ranks", "steps") and beside_ns > effect.noise_fraction * effect.base_ns:
+                whose = "" if entry.scope == "job" else f" of {format_rank(entry.rank, entry.host)}"
+                yield (
+                    f"Beside the median step, {entry.cause.replace('_', ' ')}{whose} in {entry.steps} of "
+                    f"{entry.of_steps} steps is {words}: {format_time(mean_ns)} a step on average."
+                )
 
 
 def _describe_kernel(kernels: KernelComparison) -> str:
@@ -530,11 +545,13 @@ def _describe_kernel(kernels: KernelComparison) -> str:
 def describe_change(kernel: KernelChange) -> str:
     """Say what a changed kernel adds to a step."""
     name = abbreviate(short_name(kernel.kernel_name or kernel.new_kernel_name or ""))
+    count = format_count(kernel.places or kernel.new_places, "kernel")
     if " + " in (kernel.kernel_name or kernel.new_kernel_name or ""):
-        name = format_count(kernel.places or kernel.new_places, "kernel")
+        name = count
     change = f"{format_time(abs(kernel.cost_ns))} {'more' if kernel.cost_ns > 0 else 'less'} a step"
-    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[kernel.kind]
-    return f"{name} {what}{change}"
+    verb = "are" if name == count else "is"
+    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": f"{verb} replaced, "}
+    return f"{name}{'' if kernel.rank is None else f' of rank {kernel.rank}'} {what[kernel.kind]}{change}"
 
 
 def _span_of_effect(effect: StepEffect) -> str:

@@ -207,6 +207,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     throughput: tuple[ThroughputEntry, ...] = ()
     bandwidths: tuple[BandwidthEntry, ...] = ()
     notes: tuple[str, ...] = ()
+    has_unrecorded_ranks: bool = False
+    """Whether the job had ranks that the lake lacks: transfers hold what they are late."""
     usual: UsualStepEntry | None = None
     jitter: tuple[LossRow, ...] = ()
     """What the steps next to the median one lose to jitter."""
@@ -221,6 +223,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compared_steps(self) -> tuple[StepEntry, ...]:
         return tuple(step for step in self.steps if is_compared(step.kind, step.size, self.step_kind, self.step_size))
+
+    def has_marker_of(self, other: "Document") -> bool:
+        """Return whether the same step marker bounds the steps of both runs."""
+        return self.marker is not None and self.marker == other.marker
 
 
 def is_compared(kind: str, size: float | None, step_kind: str, step_size: float | None) -> bool:

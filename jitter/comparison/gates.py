@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
-from jitter.comparison.compare_documents import Comparison, describe_parts
+from jitter.comparison.compare_documents import Comparison, describe_costs
 from jitter.comparison.document import Document
 from jitter.comparison.significance import measure_loss
 from jitter.core.errors import UsageError
@@ -86,7 +86,7 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
     measured = f"{within}; {_span(effect.interval)}"
     if low > limit and comparison.verdict == "slower":
-        parts = describe_parts(comparison.split, comparison.costs)
+        parts = describe_costs(comparison, effect)
         result, text = Result.FAIL, f"slower than baseline by {change} ({within}){f': {parts} a step' if parts else ''}"
     elif high <= limit:
         what = "slower" if effect.fraction > 0 else "faster"

@@ -29,8 +29,6 @@ _MIN_CHANGE_NS: Final = 100.0
 _PRIOR_WEIGHT: Final = 4.0
 """Degrees of freedom that all places' variance counts for."""
 _MIN_RELATIVE_NOISE: Final = 0.002
-_OF_ONE_RANK: Final = 0.6
-"""Part of what a kernel costs from which on the rank that has it is named."""
 _CLASSES: Final = frozenset(one.label for one in (LossClass.GPU, LossClass.TRANSFER, LossClass.OVERLAP))
 """The classes of a kernel's own time, as against that of its launch."""
 
@@ -52,7 +50,7 @@ class KernelChange(msgspec.Struct, frozen=True):
     loss_ns: int | None
     """What it adds to the new run's step: the sum of its rows; None where a run has no usual step."""
     rank: int | None
-    """The rank that alone has most of it."""
+    """The rank whose rows these are; None for those of all ranks but the ones that have a change of their own."""
     p_adjusted: float | None
     """Of the own time; None for changes of the program."""
     kernel_indices: list[int]
@@ -110,6 +108,10 @@ class _Place(NamedTuple):
     """What it adds to the new run's step, ns."""
 
     @property
+    def times(self) -> tuple[Floats, Floats]:
+        return self.base_times, self.new_times
+
+    @property
     def grown_ns(self) -> float:
         return _median(self.new_times) - _median(self.base_times)
 
@@ -137,11 +139,16 @@ def compare_kernels(
         indices_of_key[place.key].append(at)
     for indices in indices_of_key.values():
         changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
-        if rows and abs(sum(_by_rank([places[at] for at in indices]).values())) >= least_ns:
-            changed = indices
-        if changed:
+        own_ns = max(sum(map(_median, times)) for times in zip(*(places[at].times for at in indices), strict=True))
+        least = max(least_ns, _MIN_CHANGE * own_ns)
+        cost = _sum_ranks([places[at] for at in indices])
+        ranks = [rank for rank, ns in cost.items() if rank is not None and abs(ns) >= least]
+        changes += [_describe([places[at] for at in indices], None, [rank]) for rank in ranks]
+        others = [rank for rank in cost if rank not in ranks]
+        shown = indices if abs(sum(cost[rank] for rank in others)) >= least else changed
+        if shown:
             p_adjusted = min((p[at] for at in changed if at in p), default=None)
-            changes.append(_describe([places[at] for at in changed], p_adjusted, has_rows=bool(rows)))
+            changes.append(_describe([places[at] for at in shown], p_adjusted, others if rows else None))
     differences = [
         PlaceDifference(place.base, place.key[0] or "", sum(place.cost_of_rank.values()) if rows else place.grown_ns)
         for place in places
@@ -175,22 +182,20 @@ def _list_places(runs: AlignedRuns, rows: Sequence[Row]) -> list[_Place]:
     return places
 
 
-def _by_rank(places: Sequence[_Place]) -> dict[int | None, float]:
-    ns_of_rank: dict[int | None, float] = defaultdict(float)
+def _sum_ranks(places: Sequence[_Place]) -> Counter[int | None]:
+    cost = Counter[int | None]()
     for place in places:
-        for rank, ns in place.cost_of_rank.items():
-            ns_of_rank[rank] += ns
-    return ns_of_rank
+        cost.update(place.cost_of_rank)
+    return cost
 
 
-def _describe(places: Sequence[_Place], p_adjusted: float | None, *, has_rows: bool) -> KernelChange:
+def _describe(places: Sequence[_Place], p_adjusted: float | None, ranks: Sequence[int | None] | None) -> KernelChange:
+    """Return the change of these places: what the rows of `ranks` add; None where there are no rows."""
     base_indices = [place.base for place in places if place.base is not None]
     new_indices = [place.new for place in places if place.new is not None]
     base_ns = round(sum(place.weight * _median(place.base_times) for place in places))
     new_ns = round(sum(place.weight * _median(place.new_times) for place in places))
-    by_rank = _by_rank(places)
-    whole_ns = sum(by_rank.values())
-    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * whole_ns, default=None)
+    cost = _sum_ranks(places)
     return KernelChange(
         *places[0].key[:2],
         len(base_indices),
@@ -199,8 +204,8 @@ def _describe(places: Sequence[_Place], p_adjusted: float | None, *, has_rows: b
         base_ns,
         new_ns,
         new_ns - base_ns,
-        round(whole_ns) if has_rows else None,
-        rank if whole_ns and by_rank[rank] / whole_ns >= _OF_ONE_RANK else None,
+        None if ranks is None else round(sum(cost[rank] for rank in ranks)),
+        ranks[0] if ranks and len(ranks) == 1 else None,
         p_adjusted,
         sorted(base_indices or new_indices),
     )

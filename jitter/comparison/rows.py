@@ -70,7 +70,10 @@ class TeamPair(NamedTuple):
 
 
 def pair_teams(base: Document, new: Document) -> list[TeamPair]:
-    """Return the pairs whose kernels share at least half, the most similar first; each team is in one at most."""
+    """Return the pairs whose kernels share at least half, the most similar first; each team is in one at most.
+
+    Runs with a common step marker may be one job on other GPUs or compiled otherwise: they need less in common.
+    """
     words: dict[tuple[str, bool], int] = {}
     of_base, of_new = (
         [tuple(words.setdefault(word, len(words)) for word in name_places(document, team)) for team in document.teams]
@@ -85,7 +88,7 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     pairs: list[TeamPair] = []
     for pair in sorted(candidates, key=lambda pair: (-pair.share, pair.base, pair.new)):
         is_taken = any(pair.base == chosen.base or pair.new == chosen.new for chosen in pairs)
-        if not is_taken and pair.share >= THRESHOLDS.main_share:
+        if not is_taken and pair.share and (pair.share >= THRESHOLDS.main_share or base.has_marker_of(new)):
             pairs.append(pair)
     return pairs
 
@@ -177,14 +180,15 @@ class AlignedTeam:
         )
         return base, new
 
-    def alone(self, side: int) -> dict[int, str]:
-        """Return the names of one run's operations that the other one lacks; none if the team has no partner."""
+    def calls_alone(self, side: int) -> dict[int, str]:
+        """Return the names of one run's calls and copies that the other one lacks; none if the team has no partner."""
         if self.runs[BASE] is None:
             return {}
+        operations = {place: self.operations[at] for place, at in self.slot_of[side].items()}
         return {
-            place: self.names[at][side] or ""
-            for place, at in self.slot_of[side].items()
-            if self.slots[at].places[1 - side] is None
+            place: call.name
+            for place, pair in operations.items()
+            if pair[1 - side] is None and (call := pair[side]) is not None and not call.is_kernel
         }
 
 
@@ -389,7 +393,7 @@ class _CommonProgram:
         }
         alone: dict[tuple[int, str], list[Wait]] = defaultdict(list)
         for number, team_rules in own_rules.items():
-            names, slots = self._teams[number].alone(side), self._teams[number].slot_of[side]
+            names, slots = self._teams[number].calls_alone(side), self._teams[number].slot_of[side]
             waits = [wait for wait in team_rules.waits if wait.op_index in names]
             for wait, here in zip(waits, renumber_waits(waits, slots), strict=True):
                 alone[number, names[wait.op_index]].append(here)
@@ -424,7 +428,7 @@ class _CommonProgram:
         for side, run_team in enumerate(team.runs):
             if run_team is None:
                 continue
-            rules, slots, alone = self._usual[side].program.rules[run_team], team.slot_of[side], team.alone(side)
+            rules, slots, alone = self._usual[side].program.rules[run_team], team.slot_of[side], team.calls_alone(side)
             for wait in renumber_waits([wait for wait in rules.waits if wait.op_index not in alone], slots):
                 waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
             leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}

@@ -42,8 +42,6 @@ _MOST_ROWS_OF_TERMINAL: Final = 10
 _MOST_ROWS_OF_MARKDOWN: Final = 20
 _MOST_ROWS_OF_CHECK: Final = 10
 _MOST_ROWS_OF_PAGE: Final = 200
-_MIN_RANK_CHANGE: Final = 0.005
-"""Part of a step; a smaller change of what a rank costs is not listed."""
 _MIN_RATIO_CHANGE: Final = 0.03
 
 
@@ -154,6 +152,10 @@ def _number(value: float | None) -> Measure:
     return Measure(UNKNOWN if value is None else f"{value:,.1f}", value)
 
 
+def _calls(value: float | None) -> Measure:
+    return Measure("none" if value is None else f"{value:,.1f}", value)
+
+
 def _quantity(value: float) -> Measure:
     return Measure(format_quantity(value), value)
 
@@ -168,8 +170,8 @@ def _times_as_fast(ratio: float) -> Measure:
 
 _COLLECTIVES: Final = (
     Column("collective", _name_collective),
-    Column("calls/step", "base_calls_per_step", _number),
-    Column("new", "new_calls_per_step", _number),
+    Column("calls/step", "base_calls_per_step", _calls),
+    Column("new", "new_calls_per_step", _calls),
     Column("busbw GB/s", "base_busbw", _number),
     Column("new", "new_busbw", _number),
     Column("ratio", "ratio", lambda ratio: Measure(UNKNOWN if ratio is None else f"×{ratio:.2f}", ratio)),
@@ -185,7 +187,7 @@ def _tabulate_ranks(comparison: Comparison, most: int) -> Table:
         Column("new", "new_ns", measure_time),
         Column("difference", "difference_ns", measure_change),
     )
-    least_ns = inf if comparison.effect is None else _MIN_RANK_CHANGE * comparison.effect.base_ns
+    least_ns = inf if comparison.effect is None else comparison.effect.noise_fraction * comparison.effect.base_ns
     known = [change for change in comparison.ranks if change.difference_ns is not None]
     changed = [change for change in known if abs(change.difference_ns or 0) >= least_ns]
     changed.sort(key=lambda change: -abs(change.difference_ns or 0))

@@ -253,7 +253,20 @@ def test_no_kernels(document):
 
 def test_other_sequences(document):
     other = msgspec.structs.replace(document, names=tuple(f"other_{name}" for name in document.names))
-    refused(document, other, "share less than half")
+    refused(document, other, "share nothing")
+    refused(document, msgspec.structs.replace(other, marker=None), "share less than half")
+
+
+def test_other_kernels_in_steps_of_one_marker(document):
+    """The job on other GPUs or compiled: most kernels have other names, and its step times are compared."""
+    kept = next(name for name in document.names if name.startswith("nccl"))
+    names = tuple(name if name == kept else f"other_{name}" for name in document.names)
+    other = msgspec.structs.replace(document, names=names)
+    found = jitter.compare(document, other)
+    assert found.verdict == "same"
+    assert found.kernels is not None
+    assert {kernel.kind for kernel in found.kernels.changes} == {"replaced"}
+    refused(document, msgspec.structs.replace(other, marker=None), "share less than half")
 
 
 def test_unequal_periods_without_a_common_marker(document):

@@ -1,5 +1,6 @@
 """Simulated pairs with a known difference: its rows equal the true difference within 5%, and all rows add up."""
 
+import re
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -16,10 +17,11 @@ from jitter.comparison.compare_documents import Comparison, Cost, compare_docume
 from jitter.comparison.document import Document, decode_document, encode_document
 from jitter.comparison.runs import load_run
 from jitter.core.errors import UsageError
+from jitter.core.formatting import format_time
 from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.serving import ServingJob, write_serving
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_partial_run, ingest_run
 
 SHAPES: dict[str, dict[str, Any]] = {
     "data_parallel": {},
@@ -111,6 +113,86 @@ def test_hosts_that_are_slower(shape: str, document_of):
     add_up(found)
     of_hosts = sum(charged(found.costs, loss_class=part) for part in ("start", "launch", "after"))
     assert of_hosts == pytest.approx(slow_ns - usual_ns, rel=0.05)
+
+
+def test_a_slow_gpu_elsewhere(document_of):
+    """One GPU is repaired and another one slow: both are named with what they add, however little is left of it."""
+    job = job_of("data_parallel")
+    (base, _), (new, _) = (
+        document_of(job, f"slow_gpu:rank={at},factor={factor}") for at, factor in ((1, 1.3), (2, 1.35))
+    )
+    found = jitter.compare(base, new)
+    add_up(found)
+    assert found.verdict == "slower"
+    assert re.search(r"GPU time of rank 2 \+.*GPU time of rank 1 −", found.sentence)
+    assert found.kernels is not None
+    costs = {rank: [kernel.cost_ns for kernel in found.kernels.changes if kernel.rank == rank] for rank in (1, 2)}
+    assert costs[1]
+    assert max(costs[1]) < 0 < min(costs[2])
+
+
+def test_faster_kernels_beside_a_slow_gpu(document_of):
+    base, _ = document_of(job_of("data_parallel"))
+    new, _ = document_of(job_of("data_parallel", gpu_scale=0.85), "slow_gpu:rank=2,factor=1.5")
+    found = jitter.compare(base, new)
+    add_up(found)
+    of_rank = charged(found.costs, loss_class="gpu", rank=2)
+    assert of_rank > 1.3 * charged(found.costs, loss_class="gpu") > 0
+    assert f"GPU time of rank 2 {format_time(of_rank, signed=True)}, GPU time −" in found.sentence
+
+
+def test_a_late_rank_changes_no_kernel(document_of):
+    (base, _), (new, _) = (
+        document_of(job_of("data_parallel", seed=seed), fault)
+        for seed, fault in ((5, ""), (6, "late_start:rank=2,ms=0.5"))
+    )
+    found = jitter.compare(base, new)
+    assert "(CPU) of rank 2" in found.sentence
+    assert found.kernels is not None
+    assert found.kernels.changes == []
+
+
+def test_pauses_that_the_median_step_does_not_have(document_of):
+    job = job_of("data_parallel", steps=16)
+    (base, _), (new, _) = document_of(job), document_of(job, "late_start:rank=2,every=4,ms=2")
+    assert "Beside the median step, late start of rank 2" in jitter.compare(base, new).sentence
+    back = jitter.compare(new, base)
+    assert back.verdict == "same"
+    assert re.search(r"Beside the median step, late start of rank 2 .*in [34] of 16 steps is gone", back.sentence)
+    assert "Beside" not in jitter.compare(new, new).sentence
+
+
+def test_a_longer_program_launches_nothing_late(document_of):
+    """A collective that one run alone has waits for its kernels there: that is no call of the host."""
+    (base, short_ns), (new, long_ns) = (
+        document_of(job_of("data_parallel")),
+        document_of(job_of("data_parallel", kernels=160)),
+    )
+    found = jitter.compare(base, new)
+    add_up(found)
+    assert abs(charged(found.costs, loss_class="launch")) < 0.02 * (long_ns - short_ns)
+
+
+def test_collectives_of_other_groups(document_of):
+    """Twice the ranks: the collectives of one size are the same ones, in larger groups."""
+    (base, _), (new, _) = document_of(job_of("data_parallel", ranks=2)), document_of(job_of("data_parallel"))
+    found = jitter.compare(base, new)
+    assert found.collectives
+    assert all(one.base_calls_per_step == one.new_calls_per_step for one in found.collectives)
+
+
+def test_ranks_without_a_recording_may_be_late(document_of, tmp_path: Path):
+    """The slow rank was not recorded: the network is not blamed alone."""
+    base, _ = document_of(job_of("data_parallel"))
+    slow = simulate(job_of("data_parallel"), [Fault.parse("slow_gpu:rank=2,factor=1.3")])
+    found = jitter.compare(base, ingest_partial_run(slow, tmp_path, absent=frozenset({2})))
+    assert found.verdict == "slower"
+    assert "communication (network) or ranks without a recording +" in found.sentence
+
+
+def test_no_note_asks_for_a_comparison(document_of):
+    (base, _), (new, _) = document_of(job_of("tensor_parallel")), document_of(job_of("tensor_parallel"))
+    assert not [note for note in jitter.compare(base, new).notes if "jitter compare" in note]
 
 
 def test_a_renamed_kernel_is_one_change(document_of):

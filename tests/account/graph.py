@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
@@ -96,6 +97,8 @@ class _StepTape:
         self.ends: dict[int, Node] = {}
         self.starts: dict[int, Node] = {}
         """Of collectives, by cell."""
+        self.returned: dict[int, Node] = {}
+        """By cell."""
         self.free: dict[tuple[int, int], Time] = {}
         """By (rank, stream) when it had come to its last collective."""
         self.launches: dict[tuple[int, int], tuple[int, Time]] = {}
@@ -114,15 +117,18 @@ class _StepTape:
         self.streams_before = dict(state.streams)
 
     def run(self) -> TapedStep:
-        for block, first, last in self.analysis.run.schedule.array().tolist():
+        for block, first, last, of_operation in self.analysis.run.schedule.array().tolist():
             if block < 0:
                 self.end_collective(first)
                 continue
             for at in range(self.collectives.first_member[block], self.collectives.first_member[block + 1]):
                 rank = int(self.collectives.member[at])
                 if self.times.row[rank] >= 0:
-                    for op in range(first, last):
-                        self.run_operation(rank, op)
+                    for self.rank, self.op in ((rank, op) for op in range(first, last)):
+                        if of_operation != STARTS:
+                            self.call_operation()
+                        if of_operation != CALLS:
+                            self.start_operation()
         self.carry_ends()
         known = [self.ends[cell] for cell in self.end_cells if cell in self.ends and self.ends[cell].is_known]
         end = None
@@ -216,35 +222,49 @@ class _StepTape:
 
     # operations of one rank
 
-    def run_operation(self, rank: int, op: int) -> None:
-        self.rank, self.op = rank, op
+    def host_time(self, name: str) -> Leaf:
+        """Return one of the operation's self times that are its host's."""
+        launched = np.flatnonzero(self.job.kind[self.job.first[self.team] : self.job.first[self.team + 1]] != SYNC)
+        is_start = self.op <= self.job.first_kernel[self.team]
+        sign = -1 if name == "lead" else 1
+        return self.self_time(name, "start" if is_start else "after" if self.op > launched.max() else "launch", sign)
+
+    def call_operation(self) -> None:
         job, times, state = self.job, self.times, self.state
         place, cell, team = self.place, self.cell, self.team
-        thread, stream, places = int(job.thread[place]), int(job.stream[place]), int(job.queue[team])
-        launched = np.flatnonzero(job.kind[job.first[team] : job.first[team + 1]] != SYNC)
-        host_kind = "start" if op <= job.first_kernel[team] else "after" if op > launched.max() else "launch"
-        host, in_call = self.self_time("host", host_kind), self.self_time("call", host_kind)
+        thread = int(job.thread[place])
+        in_call = self.host_time("call")
         is_called = not isnan(times.call[cell])
-        before = state.backs.get((rank, thread))
+        before = state.backs.get((self.rank, thread))
         by_host = job.host_wait_on[job.first_host_wait[place] : job.first_host_wait[place + 1]].tolist()
         held = self.awaited(one for one in by_host if one < 0 or not isnan(times.start[self.row + one]))
-        called = self.sum(self.latest(before, *(self.sum(one, -float(job.host_lead_ns[place])) for one in held)), host)
-        if self.begins[rank] and is_called:
+        since = self.latest(before, *(self.sum(one, -float(job.host_lead_ns[place])) for one in held))
+        called = self.sum(since, self.host_time("host"))
+        if self.begins[self.rank] and is_called:
             called = self.known_or_given(called, float(times.call[cell]))
-        awaited = self.awaited(job.wait_on[job.first_wait[place] : job.first_wait[place + 1]].tolist())
         if job.kind[place] == SYNC:
             if is_called:
-                keep(state.backs, (rank, thread), self.sum(self.latest(called, *awaited), in_call))
+                awaited = self.awaited(job.wait_on[job.first_wait[place] : job.first_wait[place + 1]].tolist())
+                keep(state.backs, (self.rank, thread), self.sum(self.latest(called, *awaited), in_call))
             return
-        called = self.latest(called, self.slot(places)) if called is not None else None
+        called = self.latest(called, self.slot(int(job.queue[team]))) if called is not None else None
         returned = self.sum(called, in_call) if is_called else before
-        keep(state.backs, (rank, thread), returned)
-        free = state.streams.get((rank, stream))
+        keep(state.backs, (self.rank, thread), returned)
+        keep(self.returned, cell, returned)
+
+    def start_operation(self) -> None:
+        job, times, state, rank = self.job, self.times, self.state, self.rank
+        place, cell, team = self.place, self.cell, self.team
+        if job.kind[place] == SYNC:
+            return
+        thread, stream, places = int(job.thread[place]), int(job.stream[place]), int(job.queue[team])
+        returned, free = self.returned.get(cell), state.streams.get((rank, stream))
         if isnan(times.start[cell]):
             keep(self.ends, cell, free)
             self.launches.pop((rank, stream), None)
             return
-        start = self.start(returned, free, awaited, host, host_kind)
+        awaited = self.awaited(job.wait_on[job.first_wait[place] : job.first_wait[place + 1]].tolist())
+        start = self.start(returned, free, awaited)
         self.launches.pop((rank, stream), None)
         if job.kind[place] != COLLECTIVE:
             self.launches[rank, stream] = thread, returned
@@ -270,13 +290,13 @@ class _StepTape:
                 return end
         return self.latest(free, end)
 
-    def start(self, returned: Time, free: Time, awaited: list[Time], host: Leaf, host_kind: str) -> Time:
+    def start(self, returned: Time, free: Time, awaited: list[Time]) -> Time:
         """Return when the current activity starts."""
         job, team = self.job, self.team
-        launched = self.sum(returned, self.self_time("lead", host_kind, -1), float(job.launch_ns[team]))
+        launched = self.sum(returned, self.host_time("lead"), float(job.launch_ns[team]))
         delays = [self.self_time("delay", "gpu")]
         if not job.has_launches[team]:
-            delays.append(host)
+            delays.append(self.host_time("host"))
         if isnan(self.own.delay[self.cell] if job.has_launches[team] else self.own.host[self.cell]):
             return self.latest(launched, self.given(float(self.times.start[self.cell])))
         ready = self.latest(launched, self.sum(free, float(job.stream_ns[team])), *awaited)

@@ -13,6 +13,8 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
 from tests.accuracy.irregular.scoring import write_job
 from tests.accuracy.irregular.waits import case as waiting_job
+from tests.accuracy.layouts.job import LayoutJob
+from tests.accuracy.layouts.traces import ingest_job
 from tests.support.simulated import PartialRun, ingest_run
 
 SINGLE: Final = 0.02
@@ -138,9 +140,19 @@ def analyzed_waits(seed: int) -> Iterator[RunAnalysis]:
         yield jitter.open(lake).analyze()
 
 
+@contextmanager
+def analyzed_crossed() -> Iterator[RunAnalysis]:
+    """Ingest and analyze a job whose ranks come to their messages in different orders."""
+    job = LayoutJob(5, shape="crossed", row=2, ranks=4, microbatches=4, naming="ranks", slow=(1, 1.3), late=(2, 3e5))
+    with tempfile.TemporaryDirectory() as folder:
+        yield ingest_job(job, Path(folder)).analyze()
+
+
+CROSSED: Final = "messages in different orders"
 JOBS: Final[Mapping[str, Callable[[], AbstractContextManager[RunAnalysis]]]] = {
     **{str(case): partial(analyzed, case) for case in (*CASES, *ODD)},
     **{f"waits {seed}": partial(analyzed_waits, seed) for seed in WAITS},
+    CROSSED: analyzed_crossed,
 }
 """All jobs by name."""
 

@@ -15,7 +15,19 @@ from jitter.analysis.replay.replay import Change, replay_step
 from tests.account.changed_jobs import CHANGED, analyzed_changed
 from tests.account.exact import LINK, exact_shares
 from tests.account.graph import TapedStep, baseline_transfers, tape_run
-from tests.account.jobs import CASES, HIDDEN, JOBS, LATE, LATE_TOO, PAUSE, SHAPES, SLOW_GPU_ONCE, Case, analyzed
+from tests.account.jobs import (
+    CASES,
+    CROSSED,
+    HIDDEN,
+    JOBS,
+    LATE,
+    LATE_TOO,
+    PAUSE,
+    SHAPES,
+    SLOW_GPU_ONCE,
+    Case,
+    analyzed,
+)
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
 
@@ -23,7 +35,7 @@ NS = 1.0
 """Largest difference of a share."""
 Sums = Counter[tuple[int, int | None, str]]
 """ns by (step of the self time, number of the rank, class); the step of what is carried or unexplained is -1."""
-TAPED = [*some_of(JOBS, 5), *CHANGED]
+TAPED = [*dict.fromkeys((*some_of(JOBS, 5), CROSSED)), *CHANGED]
 SOME_SHAPES = ["data", "overlapped", "tensor", "sharded", "expert", "tensor and data", "queue"]
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from jitter.analysis.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
+from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
@@ -43,7 +44,7 @@ class Structure(NamedTuple):
     """What the graph needs of a run besides `JobArrays` and `CollectiveArrays`."""
 
     instructions: Ints
-    """The schedule's array."""
+    """(instructions, 4) the schedule's array."""
     is_coupled: Bools
     """(blocks × places,) whether there is a collective that other ranks attend, as in `CollectiveArrays`."""
     follows_call: Bools
@@ -62,6 +63,8 @@ class Structure(NamedTuple):
     """(groups of all collectives,) the collective of each."""
     attendance: Ints
     """(collectives, blocks) where the block's attendances of it begin in `CollectiveArrays`; -1 for none."""
+    computed: Ints
+    """(blocks × places,) the instruction that computes the start of each."""
     last_launch: Ints
     """(teams,) the last operation that is launched; -1 for none."""
     rank: Ints
@@ -128,12 +131,17 @@ def find_heads(graph: StepGraph, threads: Ints, streams: Ints) -> None:
         if block < 0:
             find_heads_of_collective(graph, streams, low)
         else:
-            find_heads_of_operations(graph, threads, streams, block, low, high)
+            find_heads_of_operations(graph, threads, streams, block, low, high, instructions[at, 3])
 
 
 @compiled
-def find_heads_of_operations(graph: StepGraph, threads: Ints, streams: Ints, block: int, first: int, last: int) -> None:
-    """Find the heads of operations of a block's ranks, the `first` up to but not including the `last`."""
+def find_heads_of_operations(  # noqa: PLR0912, PLR0915  # one rule
+    graph: StepGraph, threads: Ints, streams: Ints, block: int, first: int, last: int, of_operation: int
+) -> None:
+    """Find the heads of operations of a block's ranks, the `first` up to but not including the `last`.
+
+    `of_operation` is which part of each: see `Schedule`.
+    """
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
     base = collectives.first_place[block]
@@ -156,13 +164,16 @@ def find_heads_of_operations(graph: StepGraph, threads: Ints, streams: Ints, blo
         frees, backs = heads.free[low:high], heads.back[low:high]
         for at in range(last - first):
             op, thread, stream = first + at, of_thread[at], of_stream[at]
-            is_plain = follows_call[at] and before[at] >= 0
-            is_plain = is_plain and not isnan(recorded.host[at] - usual.host[at] + nodes.back[at] - others.back[at])
-            # where a call follows the one before it alone, its head is that one's
-            if not is_plain and not isnan(calls[at]):
-                count = list_call_inputs(graph, rank, op, threads[rank, thread])
-                threads[rank, thread] = common_head(count, inputs, heads.parent)
-            backs[at] = threads[rank, thread]
+            if of_operation != STARTS:
+                is_plain = follows_call[at] and before[at] >= 0
+                is_plain = is_plain and not isnan(recorded.host[at] - usual.host[at] + nodes.back[at] - others.back[at])
+                # where a call follows the one before it alone, its head is that one's
+                if not is_plain and not isnan(calls[at]):
+                    count = list_call_inputs(graph, rank, op, threads[rank, thread])
+                    threads[rank, thread] = common_head(count, inputs, heads.parent)
+                backs[at] = threads[rank, thread]
+            if of_operation == CALLS:
+                continue
             if stream < 0:  # a synchronising call
                 starts[at] = ends[at] = frees[at] = -1
                 continue

@@ -37,6 +37,7 @@ from jitter.analysis.account.graph import (
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
 from jitter.analysis.execution.interference import LOOK_BACK, end_beside
 from jitter.analysis.execution.job_arrays import JobArrays, push_pending
+from jitter.analysis.execution.schedule import CALLS, STARTS, WHOLE
 from jitter.analysis.execution.self_times import CPU, GPU, START, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
@@ -67,6 +68,8 @@ class Multipliers(NamedTuple):
     """(ranks, carried ends): of what the steps before left."""
     back: Floats
     """(ranks, threads)."""
+    held: Floats
+    """(cells,) of the returns of launches whose calls and starts the schedule computes apart."""
     launch: Floats
     """(ranks, streams) of the return of the launch that the pass reaches next, from maxima measured from it."""
     group: Floats
@@ -156,14 +159,17 @@ def share_step(graph: StepGraph, backward: BackwardPass) -> None:
     for at in range(instructions.shape[0] - 1, -1, -1):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:
-            share_collective(graph, backward, low)
+            share_collective(graph, backward, low, at)
             continue
-        share_operations(graph, backward, block, low, high)
+        share_operations(graph, backward, block, low, high, instructions[at, 3], at)
 
 
 @compiled
-def share_collective(graph: StepGraph, backward: BackwardPass, number: int) -> None:
-    """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals."""
+def share_collective(graph: StepGraph, backward: BackwardPass, number: int, now: int) -> None:
+    """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals.
+
+    `now` is the number of the instruction.
+    """
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, shift, heads, inputs = graph.upper, graph.lower, graph.shift, graph.heads, graph.inputs
     ends, multiplier, shares, stretches = backward.ends, backward.multiplier, backward.shares, backward.stretches
@@ -177,7 +183,8 @@ def share_collective(graph: StepGraph, backward: BackwardPass, number: int) -> N
         if whole != 0.0:
             multiplier.stream[rank, stream] = 0.0
             count = list_stream_inputs(graph, cell, op)
-            pass_on(graph, border_before(graph, rank, op, ends[rank]), multiplier, rank, 0, stream, count, whole)
+            border = border_before(graph, rank, op, ends[rank], now)
+            pass_on(graph, border, multiplier, rank, 0, stream, count, whole)
         if not isnan(upper.nodes.end[cell] - lower.nodes.end[cell]):
             multiplier.group[collectives.group[at]] += multiplier.end[cell]
             multiplier.end[cell] = 0.0
@@ -212,11 +219,12 @@ def share_collective(graph: StepGraph, backward: BackwardPass, number: int) -> N
 
 @compiled
 def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
-    graph: StepGraph, backward: BackwardPass, block: int, first: int, last: int
+    graph: StepGraph, backward: BackwardPass, block: int, first: int, last: int, of_operation: int, now: int
 ) -> None:
     """Pass the multipliers of operations of a block's ranks on to what they follow.
 
-    The operations are those from `first` up to but not including `last`.
+    The operations are those from `first` up to but not including `last`, `of_operation` is which part of each: see
+    `Schedule`; `now` is the number of the instruction.
     """
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
@@ -245,15 +253,21 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
         head, since, border = -2, graph.shift, Border(-1, graph.shift)
-        owed = count_owed(multiplier, rank, begin, end)
+        owed = count_owed(multiplier, rank, begin, end) if of_operation != CALLS else end - begin
         for behind in range(owed):
             at = owed - 1 - behind
             op, thread, stream = first + at, of_thread[at], of_stream[at]
             place, cell = job.first[team] + op, row + op
             gpu = host = ended = started = by_launch_after = 0.0
             if behind == 0 or op == ends[rank]:
-                head, border = -2, border_before(graph, rank, op, ends[rank])
-            if stream >= 0 and isnan(nodes.start[at]):
+                head, border = -2, border_before(graph, rank, op, ends[rank], now)
+            of_others = 0.0
+            if of_operation != WHOLE:
+                of_others, multiplier.back[rank, thread] = multiplier.back[rank, thread], multiplier.held[cell]
+                multiplier.held[cell] = 0.0
+            if of_operation == CALLS:
+                multiplier.back[rank, thread] += of_others
+            elif stream >= 0 and isnan(nodes.start[at]):
                 # the rank has not the operation: what waits for it waits for the one before it
                 multiplier.stream[rank, stream] += by_end[at]
                 by_end[at] = 0.0
@@ -337,7 +351,9 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     host -= started * by_launch * (recorded.lead[at] - usual.lead[at])
                 unexplained += started * change
             multiplier.back[rank, thread] += by_launch_after
-            whole = multiplier.back[rank, thread]
+            if of_operation == STARTS:
+                multiplier.held[cell], multiplier.back[rank, thread] = multiplier.back[rank, thread], of_others
+            whole = multiplier.back[rank, thread] if of_operation != STARTS else 0.0
             if whole != 0.0 and not isnan(calls[at]):
                 called = since_called = math.nan
                 if before[at] >= 0 and follows_call[at]:
@@ -408,10 +424,15 @@ def share_call(graph: StepGraph, backward: BackwardPass, border: Border, rank: i
 
 
 @compiled
-def border_before(graph: StepGraph, rank: int, op: int, end: int) -> Border:
-    """Return from where an operation of a rank is measured whose step ends with the operation `end`, -1 if unknown."""
+def border_before(graph: StepGraph, rank: int, op: int, end: int, now: int) -> Border:
+    """Return from where an operation of a rank is measured whose step ends with the operation `end`, -1 if unknown.
+
+    `now` is the number of the operation's instruction: what is computed before the end is not measured from it.
+    """
     upper, lower, cell = graph.upper.nodes, graph.lower.nodes, graph.step.row[rank] + end
     if end < 0 or op <= end or isnan(upper.end[cell] - lower.end[cell]):
+        return Border(-1, graph.shift)
+    if now < graph.structure.computed[graph.collectives.first_place[graph.collectives.block[rank]] + end]:
         return Border(-1, graph.shift)
     return Border(cell, upper.end[cell] - lower.end[cell])
 

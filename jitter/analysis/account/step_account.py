@@ -33,6 +33,7 @@ from jitter.analysis.execution.job_arrays import (
     state_before,
 )
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.schedule import CALLS
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
@@ -370,6 +371,7 @@ class Account:
                 stream=np.empty((ranks, ends)),
                 left=np.empty((ranks, ends)),
                 back=np.empty((ranks, threads)),
+                held=np.empty(cells if (graph.structure.instructions[:, 3] == CALLS).any() else 0),
                 launch=np.empty((ranks, ends)),
                 group=np.empty(int(graph.collectives.first_group[-1])),
                 touched=np.empty(ranks, np.bool_),
@@ -582,6 +584,10 @@ def _structure(run: RunModel) -> Structure:
     attendance = np.full((len(collectives.first) - 1, len(collectives.first_place) - 1), -1, np.int64)
     attendance[collectives.number_at[there], blocks[there]] = collectives.attendance_at[there]
     collective = np.repeat(np.arange(len(collectives.first_group) - 1), np.diff(collectives.first_group))
+    computed = np.empty(len(collectives.number_at), np.int64)
+    for at, (block, low, high, of_operation) in enumerate(instructions.tolist()):
+        if block >= 0 and of_operation != CALLS:
+            computed[collectives.first_place[block] + low : collectives.first_place[block] + high] = at
     return Structure(
         instructions,
         is_coupled,
@@ -593,6 +599,7 @@ def _structure(run: RunModel) -> Structure:
         group,
         collective,
         attendance,
+        computed,
         np.array(
             [np.flatnonzero(kinds != SYNC).max(initial=-1) for kinds in np.split(run.job.kind, run.job.first[1:-1])]
         ),
@@ -601,7 +608,7 @@ def _structure(run: RunModel) -> Structure:
 
 
 def _room(cells: int, instances: int, most_inputs: int) -> _Room:
-    start, end, free, back = np.empty((4, cells), np.int32)
+    start, end, free, back = np.full((4, cells), -1, np.int32)
     return _Room(
         NodeTimes(end=np.empty(cells), start=np.empty(0), back=np.empty(cells), free=np.empty(cells)),
         NodeTimes(*np.empty((4, cells))),

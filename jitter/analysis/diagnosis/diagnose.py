@@ -95,7 +95,7 @@ def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:
     """
     counted = [max(share, 0.0) for share in shares]
     total = sum(counted)
-    if loss_ns is None or total <= loss_ns:
+    if loss_ns is None or total <= max(loss_ns, 0):
         return counted
     return [share * max(loss_ns, 0) / total for share in counted]
 

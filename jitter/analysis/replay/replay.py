@@ -36,6 +36,7 @@ from jitter.analysis.execution.job_arrays import (
     turn_pending,
 )
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RecordedStep
@@ -75,6 +76,8 @@ class Scratch(NamedTuple):
     """(ranks,) where each rank's launch queue begins."""
     room: Floats
     """(places,) of the launch queue."""
+    held: Ints
+    """(ranks,) launches that are called and not started."""
     late: Floats
     """(groups of all collectives,) how much later than recorded the last rank arrives; then, the collective ends."""
     moved: Floats
@@ -132,14 +135,18 @@ def replay_step(
     state.back[step.fresh] = step.before.back[step.fresh] - change.time_saved  # known where a marker tells it
     beginning = np.zeros(len(collectives.first_member) - 1, np.bool_)
     beginning[collectives.block[step.fresh]] = True
+    runs_ahead = bool((instructions[:, 3] == CALLS).any())
     if nodes is None:
-        starts = np.empty(cells if job.interference.any() else 0)
-        nodes = NodeTimes(np.empty(cells), starts, *np.empty((2, 0)))
+        starts, backs = (np.empty(cells if is_kept else 0) for is_kept in (job.interference.any(), runs_ahead))
+        nodes = NodeTimes(np.empty(cells), starts, backs, np.empty(0))
+    if runs_ahead:
+        nodes.start.fill(np.nan)  # no held collective slows a kernel down
     scratch = Scratch(
         state.stream_end.copy(),
         np.full(state.stream_end.shape, np.nan),
         np.zeros(ranks, np.int64),
         np.empty(state.pending.shape[1]),
+        np.zeros(ranks, np.int64),
         np.empty(len(change.transfer)),
         np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
     )
@@ -161,7 +168,7 @@ def follow_instructions(replay: StepReplay) -> None:
         if block < 0:
             end_collective(replay, instructions[at, 1])
         else:
-            replay_operations(replay, block, instructions[at, 1], instructions[at, 2])
+            replay_operations(replay, block, instructions[at, 1], instructions[at, 2], instructions[at, 3])
     for rank in range(len(step.row)):
         places = job.queue[step.team[rank]]
         if step.row[rank] >= 0:
@@ -173,16 +180,19 @@ def follow_instructions(replay: StepReplay) -> None:
 
 @compiled
 def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
-    replay: StepReplay, block: int, first: int, last: int
+    replay: StepReplay, block: int, first: int, last: int, of_operation: int
 ) -> None:
     """Compute some operations of a block's ranks, the `first` up to but not including the `last`.
+
+    `of_operation` is which part of each: see `Schedule`.
 
     A collective ends here as recorded after its start; `end_collective` corrects collectives of several ranks.
     Until then its start stands among the ends.
     """
     job, collectives, step, change = replay.job, replay.collectives, replay.step, replay.change
     begins, state, scratch, nodes = replay.begins, replay.state, replay.scratch, replay.nodes
-    ends, keeps_starts, keeps_all = nodes.end, len(nodes.start) > 0, len(nodes.back) > 0
+    ends, keeps_starts, keeps_all = nodes.end, len(nodes.start) > 0, len(nodes.free) > 0
+    is_called_now, is_started_now = of_operation != STARTS, of_operation != CALLS
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
         rank = collectives.member[member]
         team, row = step.team[rank], step.row[rank]
@@ -232,10 +242,21 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                     if keeps_all:
                         part.back[at], part.free[at] = state.back[rank, thread], math.nan
                     continue
-                if places > 0 and called < state.pending[rank, scratch.head[rank]]:
-                    called = state.pending[rank, scratch.head[rank]]
+                if places > 0:
+                    # launches that are held start later than all that have started
+                    slot = state.pending[rank, (scratch.head[rank] + scratch.held[rank]) % places]
+                    if called < slot:  # noqa: PLR1730  # an unknown call stays unknown
+                        called = slot
             returned = called + in_call if is_called else before
-            state.back[rank, thread] = returned
+            if is_called_now:
+                state.back[rank, thread] = returned
+            else:
+                returned = part.back[at]
+                scratch.held[rank] -= not isnan(starts[at])
+            if not is_started_now:
+                part.back[at] = returned
+                scratch.held[rank] += not isnan(starts[at])
+                continue
             free = state.stream_end[rank, stream]
             if keeps_all:
                 part.back[at], part.free[at] = returned, free

@@ -25,7 +25,8 @@ class LayoutJob:
     ranks: int = 8
     steps: int = 5
     shape: str = "mesh"
-    """mesh: blocking collectives in rows, overlapped ones in columns. pipeline: stages exchange micro-batches."""
+    """mesh: blocking collectives in rows, overlapped ones in columns. pipeline: stages exchange micro-batches.
+    crossed: the second of two stages waits for every third message before it posts the receives of the two before."""
     row: int = 4
     """Ranks of a row of the mesh; of a pipeline the stages."""
     is_strided: bool = False
@@ -91,6 +92,8 @@ class _Program:
             self.ops.append(Op("host", step, 50e3 * float(np.exp(0.05 * self._rng.standard_normal())) + late))
             if self.job.shape == "pipeline":
                 self._pipeline(step)
+            elif self.job.shape == "crossed":
+                self._crossed(step)
             else:
                 self._mesh(step)
             for number in range(2):
@@ -158,6 +161,23 @@ class _Program:
             if ahead + micro < job.microbatches:
                 self._pass(step, ahead + micro, forward=True)
             self._pass(step, micro, forward=False)
+        self._reduce(step)
+
+    def _crossed(self, step: int) -> None:
+        sends = self._stage == 0
+        for micro in range(self.job.microbatches):
+            sent = [(2 * micro, True), (2 * micro + 1, True), (micro, False)]
+            for number, on_first_stream in sent if sends else [sent[2], *sent[:2]]:
+                if sends:
+                    self._layer(step, forward=True)
+                self._message(step, number, 0, 1, forward=on_first_stream)
+                if not sends:
+                    self._layer(step, forward=True)
+        self._reduce(step)
+
+    def _reduce(self, step: int) -> None:
+        """Reduce the gradients over the stage, and their norm over all ranks."""
+        job, stage = self.job, self._stage
         if job.columns > 1:
             own = tuple(range(stage * job.columns, (stage + 1) * job.columns))
             self._collective(step, "allreduce", own, "gradients", 80e3, _COLUMN_STREAM, 4_000_000)

@@ -6,7 +6,7 @@ import pytest
 
 from jitter.analysis.collectives.matching import Group, join_attended, match
 from jitter.analysis.execution.dependencies import Wait
-from jitter.analysis.execution.schedule import schedule
+from jitter.analysis.execution.schedule import CALLS, STARTS, schedule
 from tests.support.lakes import RankLake, collective, lake_of
 from tests.support.programs import dependencies, program
 
@@ -114,26 +114,35 @@ def test_the_ends_of_a_pipeline_are_blocks_of_their_own():
 
 
 def assert_computable(order, programs, found) -> None:
-    """Each place once and in order, each exchange when all have come to it and before anyone goes past it."""
-    at = dict.fromkeys(range(len(found.blocks)), 0)
+    """Each call once and in order, each start after its call and in the order of its stream; each exchange when all
+    have come to it, and before anyone goes past it on its stream.
+    """
+    called = dict.fromkeys(range(len(found.blocks)), 0)
+    started: set[tuple[int, int]] = set()
     held = set()
     of_place = {(m.block, m.place): number for number, one in enumerate(found.collectives) for m in one.members}
-    for block, first, last in order.instructions:
-        if block >= 0:
-            assert at[block] == first < last
-            operations = programs[found.blocks[block].team].operations
-            for place in range(first, last):
-                stream = operations[place].stream
-                before = [other for other in range(place) if operations[other].stream == stream and stream >= 0]
-                if before and (block, before[-1]) in of_place:
-                    assert of_place[block, before[-1]] in held | order.uncoupled
-            at[block] = last
-        else:
+    for block, first, last, part in order.instructions:
+        if block < 0:
             assert first not in held
             held.add(first)
-            for member in found.collectives[first].members:
-                assert at[member.block] > member.place
-    assert at == {number: len(programs[block.team].operations) for number, block in enumerate(found.blocks)}
+            assert started.issuperset((member.block, member.place) for member in found.collectives[first].members)
+            continue
+        assert first < last
+        if part != STARTS:
+            assert called[block] == first
+            called[block] = last
+        operations = programs[found.blocks[block].team].operations
+        for place in range(first, last) if part != CALLS else ():
+            assert place < called[block]
+            stream = operations[place].stream
+            before = [other for other in range(place) if operations[other].stream == stream and stream >= 0]
+            assert started.issuperset((block, other) for other in before)
+            if before and (block, before[-1]) in of_place:
+                assert of_place[block, before[-1]] in held | order.uncoupled
+            started.add((block, place))
+    sizes = {number: len(programs[block.team].operations) for number, block in enumerate(found.blocks)}
+    assert called == sizes
+    assert len(started) == sum(sizes.values())
     assert held | order.uncoupled == set(range(len(found.collectives)))
 
 
@@ -164,6 +173,24 @@ def test_orders_that_agree_are_all_kept():
     found = match(programs, dict.fromkeys(range(3), 0), attended)
     order = schedule(programs, {0: dependencies("aak")}, found)
     assert order.uncoupled == frozenset()
+    assert_computable(order, programs, found)
+
+
+@pytest.mark.parametrize("queue", [None, 3, 2])
+def test_hosts_run_ahead_where_ranks_come_to_their_messages_in_different_orders(queue: int | None):
+    """Rank 0 sends a third message, on another stream, for which rank 1 waits before it receives the first two."""
+    programs = {0: program("kppkp"), 1: program("pkpp")}
+    for team, place in ((0, 4), (1, 0)):
+        operations = list(programs[team].operations)
+        operations[place] = operations[place]._replace(stream=3)
+        programs[team] = type(programs[team])((*operations,), programs[team].places, programs[team].reference)
+    first, third = Group((0, 1), "first"), Group((0, 1), "third")
+    attended = {0: [(1, first), (2, first), (4, third)], 1: [(0, third), (2, first), (3, first)]}
+    found = match(programs, {0: 0, 1: 1}, attended)
+    rules = {0: dependencies("kppkp", (), queue), 1: dependencies("pkpp", (Wait(1, 0, "event"), Wait(2, 1, "event")))}
+    order = schedule(programs, rules, found)
+    assert order.uncoupled == frozenset()
+    assert any(part == CALLS for *_, part in order.instructions)
     assert_computable(order, programs, found)
 
 

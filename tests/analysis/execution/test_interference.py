@@ -8,7 +8,7 @@ import pytest
 from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import collectives_before, end_beside, estimate_interference, time_beside
-from jitter.analysis.execution.schedule import schedule
+from jitter.analysis.execution.schedule import WHOLE, schedule
 from tests.support.programs import dependencies, program
 
 
@@ -113,9 +113,10 @@ def test_a_kernel_is_replayed_when_the_end_of_the_collective_beside_it_is_known(
     programs = {0: program("kakk")}
     matching = match(programs, {0: 0, 1: 0}, {rank: [(1, Group((0, 1)))] for rank in (0, 1)})
     plain = schedule(programs, {0: dependencies("kakk")}, matching).instructions
-    assert plain == ((0, 0, 4), (-1, 0, 0))
+    assert plain == ((0, 0, 4, WHOLE), (-1, 0, 0, 0))
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
-    assert schedule(programs, {0: slowed}, matching).instructions == ((0, 0, 2), (-1, 0, 0), (0, 2, 4))
+    expected = ((0, 0, 2, WHOLE), (-1, 0, 0, 0), (0, 2, 4, WHOLE))
+    assert schedule(programs, {0: slowed}, matching).instructions == expected
 
 
 def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_without_them():
@@ -132,4 +133,4 @@ def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_withou
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
     found = schedule(programs, {0: slowed, 1: slowed}, matching)
     assert found.uncoupled == frozenset()
-    assert {number for block, number, _ in found.instructions if block < 0} == {0, 1}
+    assert {number for block, number, *_ in found.instructions if block < 0} == {0, 1}

@@ -8,8 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
+from jitter.analysis.execution.schedule import CALLS
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
+from tests.accuracy.layouts.job import LayoutJob
+from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
 from tests.support.replay_assertions import assert_replay_matches_recording
@@ -89,6 +92,20 @@ def test_of_a_full_launch_queue_where_ranks_do_not_run_the_same_kernels(tmp_path
     lake = ingest_run(run, tmp_path)
     assert [rules.queue for rules in lake.analyze().run.dependencies.values()] == [12]
     assert_replay_matches_recording(lake)
+
+
+@pytest.mark.parametrize("slow", [1, 6])
+def test_of_ranks_that_come_to_their_messages_in_different_orders(tmp_path: Path, slow: int):
+    """The second stage posts two receives once a third message is there, which the first stage sends after theirs."""
+    job = LayoutJob(5, shape="crossed", row=2, microbatches=4, naming="ranks", slow=(slow, 1.3))
+    lake = ingest_job(job, tmp_path)
+    order = lake.analyze().run.schedule
+    assert order.uncoupled == frozenset()
+    assert any(part == CALLS for *_, part in order.instructions)
+    assert_replay_matches_recording(lake)
+    (found,) = lake.diagnose().culprits
+    assert (found.rank, found.cause) == (slow, "gpu_compute")
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.05)
 
 
 def test_of_groups_that_cannot_be_right(tmp_path: Path):

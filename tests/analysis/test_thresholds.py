@@ -22,7 +22,7 @@ NOT_THRESHOLDS = {
     # definitions: a rank of a ring and both neighbours
     "collectives/rings.py": {"_NEIGHBOURHOOD"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
-    "detection/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION", "_MAD_EFFICIENCY"},
+    "detection/significance.py": {"_QUARTILE", "_PRECISION", "_MAD_EFFICIENCY"},
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},
     "execution/host_waits.py": {"_SCALES"},
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},

@@ -30,20 +30,21 @@ def number_programs(kernels: Floats, sequences: Floats) -> Ints:
     return _by_size(numbers)
 
 
-def split_by_size(numbers: Ints, sizes: Floats) -> list[Ints]:
+def split_by_size(numbers: Ints, sizes: Floats, share: float = THRESHOLDS.tolerance_share) -> list[Ints]:
     """Group steps whose batches are about as large: they should take equally long.
 
-    The sizes of one part differ by a tenth at most; steps of unknown size are a part of their own.
+    The sizes of one part differ by this share at most; steps of unknown size are a part of their own.
 
     Args:
         numbers: (steps,) of the steps.
         sizes: (steps,) how much each works on, in any unit, NaN where unknown.
+        share: of the smallest one, by default a tenth.
 
     """
     parts, first = list[list[int]](), math.nan
     order = np.argsort(sizes, kind="stable")  # NaN comes last
     for at, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
-        is_alike = size <= first * (1 + THRESHOLDS.tolerance_share) or (math.isnan(size) and math.isnan(first))
+        is_alike = size <= first * (1 + share) or (math.isnan(size) and math.isnan(first))
         if not parts or not is_alike:
             parts.append([])
             first = size

@@ -156,7 +156,7 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
 def collect_deviations(seen: Iterable[StepDeviations], of_sizes: Sequence[Ints]) -> list[TeamDeviations]:
     """Return each team's deviations over the run.
 
-    `seen` are those of its steps, in any order; `of_sizes` are the numbers of the steps that should take as long.
+    `seen` are those of its steps, in any order; `of_sizes` are the numbers of the steps whose stated sizes are alike.
     """
     of_team: dict[int, list[StepDeviations]] = {}
     for step_deviations in seen:

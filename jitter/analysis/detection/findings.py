@@ -13,7 +13,7 @@ from jitter.analysis.detection.deviations import (
     spread_within_steps,
 )
 from jitter.analysis.detection.recurrence import chance_of_repetition, is_random
-from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
+from jitter.analysis.detection.significance import binomial_tail, differ_steadily, quiet_level
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -21,7 +21,7 @@ from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_median, lower_median
+from jitter.core.numeric.stats import known_median, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 FindingKind = Literal[

@@ -20,14 +20,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.significance import qn_sigma
 from jitter.analysis.detection.standouts import Outlier, Standouts
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import known_medians
+from jitter.core.numeric.stats import known_medians, qn_sigma
 
 _LIMITS: Final = THRESHOLDS.launched_work
 

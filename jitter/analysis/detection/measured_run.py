@@ -84,7 +84,7 @@ class MeasuredRun:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
         of_steps = [step_deviations for step in self.of_steps for step_deviations in step.deviations]
-        return collect_deviations(of_steps, self.steps.of_sizes)
+        return collect_deviations(of_steps, self.steps.of_stated_sizes)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""

@@ -8,11 +8,9 @@ import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, nth_difference
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
-QN_TO_SIGMA: Final = 2.2219
-"""Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
 _QUARTILE: Final = 0.6745
 _PRECISION: Final = 1e-16
 _MAD_EFFICIENCY: Final = 0.37
@@ -114,22 +112,6 @@ def hypergeometric_tail(count: int, drawn: int, marked: int, total: int) -> floa
         if drawn - hits <= total - marked
     )
     return ways / math.comb(total, drawn)
-
-
-def qn_sigma(values: Floats) -> Floats:
-    """Return (columns,) the standard deviation over steps of values (steps, columns), NaN for unknown; 0 for too few.
-
-    The lower quartile of all pairwise differences (Rousseeuw and Croux, "Alternatives to the median absolute
-    deviation", 1993): an offset of a column and outliers in up to half of the steps change little.
-    """
-    sigmas, known_count = np.zeros(values.shape[1]), (~np.isnan(values)).sum(axis=0)
-    for count in np.unique(known_count[known_count > 1]).tolist():
-        columns = np.flatnonzero(known_count == count)
-        known_values = np.sort(values[:, columns], axis=0)[:count]  # NaN come last
-        apart = nth_difference(known_values, (count * (count - 1) // 2 - 1) // 4)
-        # for few values, about Qn's bias over 20,000 simulated normal samples
-        sigmas[columns] = QN_TO_SIGMA * apart * (count / (count + 0.5))
-    return sigmas
 
 
 def quiet_level(values: Floats, sigma: Floats) -> Floats:

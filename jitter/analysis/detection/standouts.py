@@ -16,7 +16,6 @@ from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, 
 from jitter.analysis.detection.significance import (
     binomial_tail,
     predictive_tails,
-    qn_sigma,
     quiet_level,
     scatter_over_steps,
     spread_of_others,
@@ -24,7 +23,7 @@ from jitter.analysis.detection.significance import (
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_median, known_medians
+from jitter.core.numeric.stats import known_median, known_medians, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 

@@ -154,6 +154,11 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
 
 def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     """Return a sentence on steps that cannot be compared with others, as their batches have other sizes."""
+    if len(analysis.steps.of_sizes) > len(analysis.steps.of_stated_sizes):
+        return (
+            "The GPU time of all ranks varies from step to step, as with batches of many sizes: a step is compared "
+            "with those of about its GPU time, and whether all ranks, or the network, are slow in some cannot be told."
+        )
     lone = [analysis.keys[int(numbers[0])] for numbers in analysis.steps.of_sizes if len(numbers) == 1]
     stated = sorted(key.step for key in lone if not np.isnan(analysis.lake.batch_size(key)))
     if len(analysis.keys) == 1 or not stated:

@@ -1,7 +1,7 @@
 """The steps of a run one after another, as the replay and the account take them: all of them, or a range."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isnan
@@ -21,7 +21,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compile_loops, compiled
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import lower_median, qn_sigma
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -125,7 +125,7 @@ class Shared:
 
     understood: InferredModel
     alone: Mapping[tuple[int, int], Floats]
-    """By team of one rank, which has no peers, and position in `of_sizes`: (self times, operations), medians."""
+    """By team of one rank, which has no peers, and position in `of_stated_sizes`: (self times, operations), medians."""
 
 
 class RunSteps:
@@ -181,18 +181,41 @@ class RunSteps:
         return [np.array([at for at, own in enumerate(kinds) if own == kind]) for kind in sorted(set(kinds))]
 
     @cached_property
-    def of_sizes(self) -> list[Ints]:
-        """The numbers of the steps that should take as long: of one kind, one program and about one stated size."""
+    def of_stated_sizes(self) -> list[Ints]:
+        """The numbers of the steps of one kind and program whose batches are about as large, as markers state it."""
         sizes = np.array([self.lake.batch_size(key) for key in self.run.keys])
         return [alike for numbers in self.of_kinds for alike in split_by_size(numbers, sizes[numbers])]
 
     @cached_property
+    def of_sizes(self) -> list[Ints]:
+        """The numbers of the steps that should take as long: the same, and of about one measured size.
+
+        Where the usual rank's GPU time varies from step to step, it tells how large batches are. Of the whole run all
+        `baselines` must be known.
+        """
+        share = THRESHOLDS.gpu_spread_share  # what differs by more may be a larger batch
+        return [
+            alike
+            for numbers in self.of_stated_sizes
+            for alike in split_by_size(numbers, self._measure_work(numbers), share)
+        ]
+
+    def _measure_work(self, numbers: Ints) -> Floats:
+        """Return, (steps,), the GPU time of the usual rank in like steps, ns; NaN where it hardly varies."""
+        work_ns = np.array([float(np.nansum(self.baselines[number].gpu)) for number in numbers.tolist()])
+        usual_ns, varies_by_ns = float(np.median(work_ns)), float(qn_sigma(work_ns[:, None])[0])
+        is_varied = len(numbers) >= THRESHOLDS.min_steps and varies_by_ns > THRESHOLDS.tolerance_share * usual_ns
+        return work_ns if is_varied else np.full(len(numbers), np.nan)
+
+    @cached_property
     def size_of(self) -> Ints:
         """(steps,) the position of each step's size in `of_sizes`."""
-        positions = np.zeros(len(self.kinds), np.int64)
-        for position, numbers in enumerate(self.of_sizes):
-            positions[numbers] = position
-        return positions
+        return _positions(self.of_sizes)
+
+    @cached_property
+    def _stated_size_of(self) -> Ints:
+        """(steps,) the position of each step's size in `of_stated_sizes`."""
+        return _positions(self.of_stated_sizes)
 
     @property
     def shared(self) -> Shared:
@@ -260,7 +283,9 @@ class RunSteps:
         if step.number not in self.baselines:
             job = self.run.job
             step_medians = baselines(job, step.times, step.own)
-            of_size = (lone_team for lone_team in self.alone.items() if lone_team[0][1] == self.size_of[step.number])
+            of_size = (
+                lone_team for lone_team in self.alone.items() if lone_team[0][1] == self._stated_size_of[step.number]
+            )
             for (team, _), medians in of_size:
                 for values, lone_medians in zip(step_medians, medians, strict=True):
                     values[job.first[team] : job.first[team + 1]] = lone_medians
@@ -269,7 +294,7 @@ class RunSteps:
 
     @cached_property
     def alone(self) -> Mapping[tuple[int, int], Floats]:
-        """By team of one rank, which has no peers, and position in `of_sizes`: (self times, operations), medians."""
+        """By team of one rank, without peers, and place in `of_stated_sizes`: (self times, operations), medians."""
         alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
@@ -281,9 +306,17 @@ class RunSteps:
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
                     self_times = np.stack([values[row : row + size] for values in step.own])
-                    seen.setdefault((team, int(self.size_of[step.number])), []).append(self_times)
+                    seen.setdefault((team, int(self._stated_size_of[step.number])), []).append(self_times)
             del step  # else it stays in memory while the next one is read
         return {team_and_size: _medians_over_steps(times) for team_and_size, times in seen.items()}
+
+
+def _positions(parts: Sequence[Ints]) -> Ints:
+    """Return, (steps,), the position of the part that has each step."""
+    positions = np.empty(sum(map(len, parts)), np.int64)
+    for position, numbers in enumerate(parts):
+        positions[numbers] = position
+    return positions
 
 
 def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:

@@ -15,11 +15,11 @@ from jitter.analysis.detection.deviations import (
     collect_deviations,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.significance import qn_sigma, scatter_over_steps
+from jitter.analysis.detection.significance import scatter_over_steps
 from jitter.analysis.detection.standouts import Outlier, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.stats import lower_median, mad_sigma
+from jitter.core.numeric.stats import lower_median, mad_sigma, qn_sigma
 from tests.support.fuzz_depth import fuzz, of_all
 
 TO_SIGMA = 1.4826

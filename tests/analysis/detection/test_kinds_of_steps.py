@@ -165,6 +165,26 @@ def test_a_slow_step_is_told_from_those_of_its_size(tmp_path: Path):
     assert culprit.loss_ns == pytest.approx(1e3 * excess_us, rel=0.05)
 
 
+UNSTATED = tuple(np.exp(0.6 * np.random.default_rng(3).standard_normal(28)).tolist())
+"""How large batches are whose size no marker states."""
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+def test_batches_of_many_unstated_sizes_without_a_fault_are_no_finding(tmp_path: Path, kind: str):
+    job = ServingJob((kind,) * 28, engine="profiler", slow_rank=None, graphs=False, work=UNSTATED)
+    found = ingested(tmp_path, job).diagnose()
+    assert found.culprits == ()
+    assert found.loss.fraction < 0.01
+    assert any("GPU time of all ranks varies from step to step" in note for note in found.notes)
+
+
+def test_a_rank_that_is_slow_in_batches_of_unstated_sizes(tmp_path: Path):
+    job = ServingJob(("prefill",) * 28, engine="profiler", slow_kind="prefill", factor=1.1, work=UNSTATED)
+    (culprit,) = ingested(tmp_path, job).diagnose().culprits
+    assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", 28)
+    assert culprit.gain_ns == pytest.approx(1e3 * job.excess_us * sum(UNSTATED[1:]), rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("sizes", "parts"),
     [

@@ -24,7 +24,7 @@ _SYSLOG: Final = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:(?:\[\d+\])?: | - )"
 )
 _NCCL: Final = re.compile(
-    r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?NCCL WARN $"
+    r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?(?:\(\w{1,80}\) )?NCCL WARN $"
 )
 KILLED: Final[Values] = {"manner": "lack of memory", "stated_by": "system"}
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")

@@ -465,6 +465,8 @@ FORMATS: Final = (
             Rule(
                 r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
                 "exits",
+                # without multicast over NVSwitches NCCL goes on
+                values=lambda match, before: None if "nvls.cc:" in before else {},
                 fixed={"manner": "CUDA error: {what}", "stated_by": "program"},
             ),
             Rule(

@@ -3,9 +3,9 @@
 The hot path of the package: a log can have a gigabyte. Most lines state an edge, and equal edges repeat; a line costs
 a few searches for a substring, and only a text that is new is matched against a pattern.
 
-The head of a record is `host:pid:tid [device] NCCL INFO`. WARN puts the source's file and line before `NCCL`, 2.26 on
-can put a time before the host, CALL has no device. Where lines of several processes run into each other, a line holds
-several records.
+The head of a record is `host:pid:tid [device] NCCL INFO`. WARN puts the source's file and line before `NCCL`, 2.30 its
+function in brackets, too; 2.26 on can put a time before the host, CALL has no device. Where lines of several processes
+run into each other, a line holds several records.
 
 Communicators: `comm 0x… rank R nranks N cudaDev D busId B - Init COMPLETE` (2.4 on; RCCL adds words before the dash),
 from 2.19 on with the function's name, `nvmlDev` and the `commId` that all ranks share; `Init START`, `Destroy COMPLETE`
@@ -33,10 +33,10 @@ MARK: Final = b" NCCL "
 _LEVELS: Final = (b"INFO", b"WARN", b"TRACE", b"CALL", b"VERSION", b"ABORT")
 _HEAD: Final = re.compile(
     rb"(?P<host>[A-Za-z0-9_][\w.-]*|<[\w-]+>):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})\s(?:\[(?P<device>\d{1,4})\]\s)?"
-    rb"(?P<place>[\w./+-]+:\d+\s)?$"
+    rb"(?P<place>[\w./+-]+:\d+\s(?:\(\w+\)\s)?)?$"
 )
 _SPLIT: Final = re.compile(
-    rb"([A-Za-z0-9_][\w.-]{0,253}:\d{1,10}:\d{1,10}\s(?:\[\d{1,4}\]\s)?(?:[\w./+-]{1,255}:\d{1,10}\s)?"
+    rb"([A-Za-z0-9_][\w.-]{0,253}:\d{1,10}:\d{1,10}\s(?:\[\d{1,4}\]\s)?(?:[\w./+-]{1,255}:\d{1,10}\s(?:\(\w{1,80}\)\s)?)?"
     rb"NCCL (?:INFO|WARN|TRACE|CALL) )"
 )
 """Bounded, as all patterns that are searched for are: the time of an unbounded one grows with the line's square."""
@@ -110,7 +110,8 @@ _STATEMENTS: Final = tuple(
         (
             rb"Using network (?P<network>[A-Za-z][\w .+-]*)",
             rb"\ANET/(?P<transport>\w+) ?: Using (?P<interfaces>\[0\][^;]*)",
-            rb"\A(?P<lacks_ib>NET/IB ?: No (?:\w+ )?device found)",
+            rb"\A(?P<lacks_ib>NET/IB ?: No (?:\w+ )?device found|Failed to open libibverbs"
+            rb"|Failed to initialize NET plugin IB)",
             rb"\A(?P<disables_ib>NCCL_IB_DISABLE set by environment to [1-9]|NCCL_NET set by environment to Socket)",
             rb"\A(?P<lacks_p2p>P2P is disabled between|NCCL_P2P_DISABLE set by environment to [1-9])",
             rb"\ABootstrap ?: Using (?:\[0\])?(?P<bootstrap>[A-Za-z][\w.@-]*):",
@@ -118,7 +119,7 @@ _STATEMENTS: Final = tuple(
             rb"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)",
             rb"Loaded net plugin (?P<plugin>[\w][\w .+-]{0,255} \(v\d+\))",
             rb"NET/OFI Using (?P<plugin>aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)",
-            rb"(?P<failed>Failed to initialize (?:any )?NET plugin(?! IB\b)|Failed to find ncclNetPlugin symbol"
+            rb"(?P<failed>Failed to initialize (?:any )?NET plugin(?! IB| Socket)|Failed to find ncclNetPlugin symbol"
             rb"|NET/OFI .{0,255}[Ii]nitialization failed|Failed to load.{0,255}net plugin"
             rb"|NET/OFI .{0,255}No eligible providers)",
             rb"(?P<none>[Nn]o plugin found|using internal (?:network|implementation)|Using internal net"
@@ -133,7 +134,7 @@ _NEWEST: Final = (2, 30)
 
 INTERESTING: Final = re.compile(
     rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin"
-    rb"|net plugin|P2P is dis|P2P_DIS|IB_DISABLE set|NCCL_NET set"
+    rb"|net plugin|libibverbs|P2P is dis|P2P_DIS|IB_DISABLE set|NCCL_NET set"
 )
 """Messages that may state one of these; all other messages are skipped."""
 
@@ -156,8 +157,9 @@ class Communicators:
         if match := _COMM.search(message):
             _read_member(self._members.setdefault(head, {}), match)
         elif match := next(filter(None, (pattern.search(message) for pattern in _STATEMENTS)), None):
-            for name, value in match.groupdict().items():
-                process.setdefault(name, value.decode().strip())
+            stated = {name: value.decode().strip() for name, value in match.groupdict().items()}
+            is_fabric = stated.get("transport", "Socket") != "Socket"  # NCCL 2.4 names its bootstrap's sockets first
+            process.update(stated if is_fabric else {**stated, **process})
             self.read_version(message)
 
     def read_version(self, line: bytes) -> None:

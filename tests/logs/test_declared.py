@@ -223,6 +223,8 @@ WARNED = (
     "n7:185:188 [0] transport.cc:154 NCCL WARN Cuda failure 'invalid argument'\n"
     "n8:185:188 [0] NCCL WARN Cuda failure 700 'an illegal memory access was encountered'\n"
     "n9:185:188 [0] enqueue.cc:1 NCCL WARN Cuda failure 'driver shutting down'\n"
+    "n9:185:188 [0] transport/nvls.cc:254 NCCL WARN Cuda failure 1 'invalid argument'\n"
+    "[2026-07-23 04:16:01] n6:185:188 [0] init.cc:2 (commFree) NCCL WARN Cuda failure 'unspecified launch failure'\n"
 )
 FLUSHED = (
     "[2024-04-08 13:02:16,577] [WARNING] [stage3.py:2069:step] 27 pytorch allocator cache flushes since last step. "
@@ -356,7 +358,11 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     ),
     (
         "nccl-debug", WARNED, "exits", ("host", "manner"),
-        [("n7", "CUDA error: invalid argument"), ("n8", "CUDA error: an illegal memory access was encountered")],
+        [
+            ("n7", "CUDA error: invalid argument"),
+            ("n8", "CUDA error: an illegal memory access was encountered"),
+            ("n6", "CUDA error: unspecified launch failure"),
+        ],
     ),
     ("training-log", FLUSHED, "incidents", ("rank", "kind", "count"), [(0, "allocator", 27), (3, "allocator", 37)]),
     (

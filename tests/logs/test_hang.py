@@ -382,6 +382,16 @@ def test_unlike_calls_of_unnamed_groups_are_no_mismatch(tmp_path, capsys, other)
     assert len(hang["others"]) == 1
 
 
+def test_a_call_without_a_group_is_of_the_one_that_another_rank_names(tmp_path, capsys):
+    """A process that is killed prints the timeout, and not the line with its group."""
+    end = "[PG 1 Rank 0] Exception (either an error or timeout) detected by watchdog at work: 88, "
+    status = f"[rank0]:[E1 1.cpp:2] {end}last enqueued NCCL work: 90, last completed NCCL work: 87"
+    hang = lines(tmp_path, capsys, caught(0, 88, before="[rank0]:"), status, caught(2, 88, before="[rank2]:"))
+    assert (hang["group"], hang["waiting_ranks"], hang["others"]) == ("1", [0, 2], [])
+    hang = lines(tmp_path, capsys, caught(0, 88, before="[rank0]:"), status, caught(2, 88, "BROADCAST"))
+    assert len(hang["others"]) == 1
+
+
 def test_equal_calls_of_an_unnamed_group_wait_together(tmp_path, capsys):
     hang = lines(tmp_path, capsys, caught(0, 88), caught(2, 88))
     assert (hang["waiting_ranks"], hang["unrecorded_ranks"], hang["others"]) == ([0, 2], [1], [])

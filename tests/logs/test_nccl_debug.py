@@ -143,14 +143,26 @@ def test_communicators_of_every_version(message: str, row: tuple):
           "are not supported.",
           "NET/Plugin: Using internal network plugin.", "Using network Socket"], "Socket", "failed", None),
         (["NET/Plugin: Failed to initialize NET plugin spcx", "Using network IB"], "IB", "failed", None),
+        (["NET/Socket : Using [0]ib0:10.0.0.1<0>", "NET/Plugin : No plugin found (libnccl-net.so).",
+          "NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.0.0.1<0>"], "IB", "none", ["mlx5_0:1/IB"]),
         # 2.27 on: its own transports are plug-ins, too
-        (["NET/IB : No device found.", "Failed to initialize NET plugin IB", "Using network Socket"],
-         "Socket", None, None),
+        (["NET/Plugin: Could not find: libnccl-net.so", "Failed to open libibverbs.so[.1]",
+          "Failed to initialize NET plugin IB", "NET/Socket : Using [0]eth0:10.0.0.1<0>", "Using network Socket"],
+         "Socket", "none", ["eth0"]),
     ],
 )  # fmt: skip
 def test_networks(messages: list[str], network: str, plugin: str | None, interfaces: list[str] | None):
     log = parsed("".join(f"{HEAD}{message}\n" for message in messages))
     assert rows(log, "communicators", "network", "plugin", "interfaces") == [(network, plugin, interfaces)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["NET/IB : No device found.", "Failed to open libibverbs.so[.1]", "Failed to initialize NET plugin IBext_v10"],
+)
+def test_a_process_without_infiniband(message: str):
+    log = parsed(f"{HEAD}{message}\n{HEAD}Using network Socket\n")
+    assert rows(log, "communicators", "network", "plugin", "lacks_ib") == [("Socket", None, True)]
 
 
 def test_a_line_without_a_head_is_of_an_unknown_process():

@@ -335,8 +335,9 @@ def describe_nearest(path: Path) -> str:
 def _describe_text(text: bytes) -> str:
     if b"\0" in text or text[: _HEAD_BYTES // 2].decode("utf-8", "replace").count("\ufffd") > 8:
         return f"binary data of no known kind, which begins with {text[:8].hex(' ')}"
-    columns = [word.strip().strip('"') for word in text.partition(b"\n")[0].decode("utf-8", "replace").split(",")]
-    if len(columns) > 1:
+    head, _, rows = text.partition(b"\n")
+    columns = [word.strip().strip('"') for word in head.decode("utf-8", "replace").split(",")]
+    if len(columns) > 1 and rows.partition(b"\n")[0].count(b",") >= len(columns) - 1:
         return f"a table with the columns {_listed(columns)}, where rocprof's have a kernel's name and its times in ns"
     return _TEXT
 

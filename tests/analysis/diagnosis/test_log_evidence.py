@@ -53,6 +53,26 @@ def test_tcp_where_a_fabric_is_present():
 
 
 @pytest.mark.parametrize(
+    ("ranks", "edges"), [(range(4), []), ([0], [edge(0, 1, "P2P/CUMEM", None), edge(3, 0, "SHM/direct/direct", None)])]
+)
+def test_a_job_of_one_host_uses_no_network(ranks: Sequence[int], edges: list[dict[str, Any]]):
+    """NCCL names a network and what it lacks all the same."""
+    tcp = [communicator(rank, host="node0", network="Socket", lacks_ib=True) for rank in ranks]
+    assert words(JobLogs(communicators=tcp, edges=edges)) == []
+    leaving = [*edges, edge(3, 0, "NET/Socket", gdr=False)]
+    assert words(JobLogs(communicators=tcp[:1], edges=leaving)) == [
+        "NCCL communicates by TCP over mlx5_0: no InfiniBand device was found"
+    ]
+
+
+def test_a_plugin_that_failed_on_a_host_that_the_log_does_not_name():
+    tcp = [communicator(0, host=None, network="Socket", interfaces=["eth0"], plugin="failed")]
+    assert words(JobLogs(communicators=tcp)) == [
+        "NCCL communicates by TCP over eth0: the network plug-in could not be loaded"
+    ]
+
+
+@pytest.mark.parametrize(
     ("more", "why"),
     [
         ({"plugin": "failed"}, ": the network plug-in could not be loaded on node0, node1"),

@@ -148,7 +148,7 @@ def collect_facts(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Tab
     rows = [row for row in group_rows if row["source"] not in others]
     timed_out = [row for row in timeouts.to_pylist() if row["rank"] is not None]
     lines = [row for row in timed_out if row["mismatch"] is None]
-    numbered = _separate_unnamed([row for row in lines if row["sequence"] is not None])
+    numbered = _separate_unnamed(_with_stated_groups([row for row in lines if row["sequence"] is not None]))
     barriers = [row for row in lines if row["operation"] == BARRIER]
     facts = HangFacts(calls, numbered, rows, len(others), barriers, _first_mismatch(timed_out))
     _describe_groups(facts)
@@ -169,6 +169,21 @@ def _first_mismatch(rows: list[Row]) -> list[Row]:
     first = min(((row["source"], row["mismatch"]) for row in stated), default=None)
     sequences = {row["sequence"] for row in stated if (row["source"], row["mismatch"]) == first}
     return list({row["rank"]: row for row in reversed(stated) if row["sequence"] in sequences}.values())[::-1]
+
+
+def _with_stated_groups(timeouts: list[Row]) -> list[Row]:
+    """Return the timeouts, those without a group with the only one that other lines state of the same call."""
+    groups: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    calls = [(row["sequence"], row["operation"], row["input_elements"]) for row in timeouts]
+    for call, row in zip(calls, timeouts, strict=True):
+        if row["group_name"] is not None:
+            groups[call].add(row["group_name"])
+    return [
+        {**row, "group_name": min(groups[call])}
+        if row["group_name"] is None and len(groups[call]) == 1 and not is_exchange(row)
+        else row
+        for call, row in zip(calls, timeouts, strict=True)
+    ]
 
 
 def _separate_unnamed(timeouts: list[Row]) -> list[Row]:

@@ -145,7 +145,7 @@ def _odd_versions(logs: JobLogs) -> Iterator[Statement]:
 def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
     """Find TCP where a fabric is present; else, worth a word only where communication is slow, TCP between hosts."""
     rows = [row for row in logs.communicators if row["network"] == "Socket"]
-    if not rows or _odd_tcp(logs):
+    if not rows or _odd_tcp(logs) or _is_within_host(logs):
         return
     others = {row["network"] for row in logs.communicators} - {"Socket", None}
     fabric = sorted(others) or sorted({nic for row in logs.topology for nic in row["near_nics"] or ()})
@@ -160,6 +160,16 @@ def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
         yield Statement(f"{said}{present}{why}", reason=f"{said}{why}", certainty=certainty, is_item=has_fabric)
 
 
+def _is_within_host(logs: JobLogs) -> bool:
+    """Return whether NCCL uses no network, by its connections or the host of all ranks; it names one all the same."""
+    if len({row["host"] for row in logs.communicators}) > 1:
+        return False
+    if logs.edges:
+        return not any("NET/" in str(row["transport"]) for row in logs.edges)
+    world = max((row["ranks"] or 0 for row in logs.communicators), default=0)
+    return 0 < world == len({row["rank"] for row in logs.communicators if row["ranks"] == world})
+
+
 def _over(rows: Rows) -> str:
     interfaces = sorted({name for row in rows for name in row["interfaces"] or ()})
     return f" over {_listed(interfaces)}" if interfaces else ""
@@ -167,22 +177,23 @@ def _over(rows: Rows) -> str:
 
 def _why(rows: Rows) -> str:
     """Return what keeps these processes from a fabric, by the log."""
-    failed = sorted({str(row["host"]) for row in rows if row["plugin"] == "failed"})
-    if failed:
-        return f": the network plug-in could not be loaded on {_listed(failed)}"
+    if failed := [row for row in rows if row["plugin"] == "failed"]:
+        return f": {_not_loaded(failed)}"
     if any(row.get("disables_ib") for row in rows):
         return ": NCCL_IB_DISABLE or NCCL_NET in its environment turns InfiniBand off"
     return ": no InfiniBand device was found" if any(row.get("lacks_ib") for row in rows) else ""
 
 
+def _not_loaded(failed: Rows) -> str:
+    hosts = sorted({row["host"] for row in failed} - {None})
+    return f"the network plug-in could not be loaded{f' on {_listed(hosts)}' if hosts else ''}"
+
+
 def _failed_plugins(logs: JobLogs) -> Iterator[Statement]:
     """Find plug-ins that failed on hosts which use a fabric all the same, or whose network is not stated."""
-    failed = sorted(
-        {str(row["host"]) for row in logs.communicators if row["plugin"] == "failed" and row["network"] != "Socket"}
-    )
+    failed = [row for row in logs.communicators if row["plugin"] == "failed" and row["network"] != "Socket"]
     if failed:
-        words = f"the network plug-in could not be loaded on {_listed(failed)}"
-        yield Statement(words, reason="network plug-in not loaded")
+        yield Statement(_not_loaded(failed), reason="network plug-in not loaded")
 
 
 def _other_interfaces(logs: JobLogs) -> Iterator[Statement]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -21,7 +21,7 @@ from jitter.comparison.log_tables import (
     compare_throughputs,
     describe_logs,
 )
-from jitter.comparison.rows import AlignedRuns, Row, TeamPair, charge_difference, pair_teams
+from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, TeamPair, charge_difference, pair_teams
 from jitter.comparison.significance import MIN_STEPS, StepEffect, measure_effect, median
 from jitter.core.errors import UsageError
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
@@ -391,7 +391,7 @@ def _costs(runs: AlignedRuns, rows: Sequence[Row]) -> tuple[Cost, ...]:
     """Return the rows of equal names together, the largest first."""
     sums_ns: dict[tuple[str, str, int | None, str | None, str | None], float] = defaultdict(float)
     for row in rows:
-        names = (None, None) if row.team is None or row.slot is None else runs.teams[row.team].names[row.slot]
+        names = (None, None) if row.team is None or row.slot is None else runs.teams[row.team].slots[row.slot].names
         sums_ns[row.rung, row.loss_class, row.rank, *names] += row.loss_ns
     return tuple(Cost(*key, ns) for key, ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])) if ns)
 
@@ -402,6 +402,9 @@ def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]
     def key_of(entry: CollectiveEntry) -> tuple[object, ...]:
         return entry.collective, entry.size_bytes, entry.dtype, entry.group_size, entry.hosts
 
+    # a profiler that records no sizes: all calls of an operation are compared as one
+    unsized = [{entry.collective for entry in entries if entry.size_bytes is None} for entries in (base, new)]
+    base, new = (_join_calls(entries, unsized[BASE] ^ unsized[NEW]) for entries in (base, new))
     unmatched = {key_of(entry): entry for entry in new}
     partners = [unmatched.pop(key_of(entry), None) for entry in base]
     for size in (4, 3):  # parts of the key
@@ -413,6 +416,17 @@ def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]
                 partners[at] = unmatched.pop(alike[0])
     changes = [_change(entry, partner) for entry, partner in zip(base, partners, strict=True)]
     return [*changes, *(_change(None, entry) for entry in unmatched.values())]
+
+
+def _join_calls(entries: Sequence[CollectiveEntry], operations: Collection[str | None]) -> list[CollectiveEntry]:
+    """Return the entries, those of each of these operations as one of any size."""
+    joined = [entry for entry in entries if entry.collective not in operations]
+    for operation in dict.fromkeys(entry.collective for entry in entries if entry.collective in operations):
+        of_operation = [entry for entry in entries if entry.collective == operation]
+        wait_us = max((entry.wait_us for entry in of_operation if entry.wait_us is not None), default=None)
+        calls = sum(entry.calls_per_step for entry in of_operation)
+        joined.append(CollectiveEntry(operation, None, None, None, None, calls, None, None, wait_us))
+    return joined
 
 
 def _change(base: CollectiveEntry | None, new: CollectiveEntry | None) -> CollectiveChange:
@@ -526,7 +540,8 @@ def _describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
             entry = change.entry
             mean_ns = (entry.loss_ns or 0) / max(entry.of_steps or 0, 1)
             beside_ns = mean_ns - abs(change.difference_ns or 0)
-            if entry.rung in ("ranks", "steps") and beside_ns > effect.noise_fraction * effect.base_ns:
+            is_rare = bool(comparison.costs) and entry.rung in ("ranks", "steps")
+            if is_rare and beside_ns > effect.noise_fraction * effect.base_ns:
                 whose = "" if entry.scope == "job" else f" of {format_rank(entry.rank, entry.host)}"
                 yield (
                     f"Beside the median step, {entry.cause.replace('_', ' ')}{whose} in {entry.steps} of "

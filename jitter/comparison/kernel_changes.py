@@ -15,7 +15,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import LossClass
 from jitter.comparison.document import Document, Team
-from jitter.comparison.rows import BASE, AlignedRuns, Row, name_places
+from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, name_places
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.student_t import student_tail
 
@@ -99,21 +99,16 @@ class _Place(NamedTuple):
     base: int | None
     """Kernel index in the base's sequence."""
     new: int | None
-    base_times: Floats
-    """(steps,) own times in the base, ns."""
-    new_times: Floats
+    times: tuple[Floats, Floats]
+    """(steps,) own times in either run, ns."""
     weight: float
     """Share of the ranks."""
     cost_of_rank: Mapping[int | None, float]
     """What it adds to the new run's step, ns."""
 
     @property
-    def times(self) -> tuple[Floats, Floats]:
-        return self.base_times, self.new_times
-
-    @property
     def grown_ns(self) -> float:
-        return _median(self.new_times) - _median(self.base_times)
+        return _median(self.times[NEW]) - _median(self.times[BASE])
 
 
 def compare_kernels(
@@ -126,7 +121,7 @@ def compare_kernels(
     """
     places = _list_places(runs, rows)
     tested = [at for at, place in enumerate(places) if place.key[2] == "changed"]
-    adjusted = _adjust(_p_values([places[at].base_times for at in tested], [places[at].new_times for at in tested]))
+    adjusted = _adjust(_p_values([places[at].times for at in tested]))
     p = dict(zip(tested, adjusted.tolist(), strict=True))
     spreads = {
         number: _spread(runs.base, base, bases)
@@ -170,7 +165,7 @@ def _list_places(runs: AlignedRuns, rows: Sequence[Row]) -> list[_Place]:
     for number, team, base_team, new_team in runs.paired:
         names: dict[int, tuple[list[str | None], list[str | None]]] = defaultdict(lambda: ([], []))
         for at, _ in team.kernels:
-            for of_side, name in zip(names[team.slots[at].block], team.names[at], strict=True):
+            for of_side, name in zip(names[team.slots[at].block], team.slots[at].names, strict=True):
                 of_side.append(name)
         for at, (base, new) in team.kernels:
             slot = team.slots[at]
@@ -178,7 +173,7 @@ def _list_places(runs: AlignedRuns, rows: Sequence[Row]) -> list[_Place]:
             kind: Kind = "changed" if slot.is_same else "went" if new_name is None else "replaced"
             key = base_name, new_name, "appeared" if base_name is None else kind
             times = _times(base_team, base), _times(new_team, new)
-            places.append(_Place(number, key, base, new, *times, len(base_team.ranks) / ranks, cost[number, at]))
+            places.append(_Place(number, key, base, new, times, len(base_team.ranks) / ranks, cost[number, at]))
     return places
 
 
@@ -193,8 +188,7 @@ def _describe(places: Sequence[_Place], p_adjusted: float | None, ranks: Sequenc
     """Return the change of these places: what the rows of `ranks` add; None where there are no rows."""
     base_indices = [place.base for place in places if place.base is not None]
     new_indices = [place.new for place in places if place.new is not None]
-    base_ns = round(sum(place.weight * _median(place.base_times) for place in places))
-    new_ns = round(sum(place.weight * _median(place.new_times) for place in places))
+    base_ns, new_ns = (round(sum(place.weight * _median(place.times[run]) for place in places)) for run in (BASE, NEW))
     cost = _sum_ranks(places)
     return KernelChange(
         *places[0].key[:2],
@@ -212,7 +206,7 @@ def _describe(places: Sequence[_Place], p_adjusted: float | None, ranks: Sequenc
 
 
 def _is_changed(place: _Place, p: float, spread: Mapping[int, float]) -> bool:
-    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * _median(place.base_times), spread.get(place.base or 0, 0.0))
+    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * _median(place.times[BASE]), spread.get(place.base or 0, 0.0))
     return p < _FALSE_DISCOVERIES and abs(place.grown_ns) > least
 
 
@@ -260,10 +254,9 @@ def _median(times: Floats) -> float:
     return float(np.median(times)) if len(times) else 0.0
 
 
-def _p_values(base_times: Sequence[Floats], new_times: Sequence[Floats]) -> Floats:
+def _p_values(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:
     """Return, (places,), the p-value of each place's difference; 1 where a side has no times."""
-    p_values = np.ones(len(base_times))
-    pairs = list(zip(base_times, new_times, strict=True))
+    p_values = np.ones(len(pairs))
     usable = [at for at, pair in enumerate(pairs) if min(map(len, pair)) > 1]
     if not usable:
         return p_values

@@ -20,7 +20,7 @@ from jitter.analysis.alignment.sequences import align, find_gaps, similarity
 from jitter.analysis.execution.dependencies import Dependencies, Wait
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.comparison.document import Document, Team
+from jitter.comparison.document import Document, Team, TeamProgram
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats
 
@@ -34,30 +34,33 @@ _Places = tuple[int | None, int | None]
 """Of the base and of the new run; None where a run lacks it."""
 
 
-class AlignedOperation(NamedTuple):
-    """An operation of a team, as runs have it in common."""
-
-    name: str
-    kind: int | None
-    """None for any kind of kernel, in a document without programs."""
-    is_main: bool
-    """Whether it is on the main stream."""
-
-    @property
-    def is_kernel(self) -> bool:
-        """Whether the kernel index counts it."""
-        return self.kind in (None, COMPUTE, COLLECTIVE)
-
-
 class Slot(NamedTuple):
     """One operation of the two aligned programs."""
 
     places: _Places
     """Its numbers in the programs."""
-    is_same: bool
-    """Whether it has the same name in both."""
+    operations: tuple[Operation | None, Operation | None]
     block: int
     """Slots of one block stand for each other as a whole: a fusion."""
+
+    @property
+    def names(self) -> tuple[str | None, str | None]:
+        base, new = self.operations
+        return base and base.name, new and new.name
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it has the same name in both."""
+        base, new = self.names
+        return base == new
+
+    @property
+    def operation(self) -> Operation:
+        """The new run's operation, or the base's if the new run lacks it."""
+        base, new = self.operations
+        operation = new or base
+        assert operation is not None
+        return operation
 
 
 class TeamPair(NamedTuple):
@@ -98,37 +101,42 @@ def name_places(document: Document, team: Team) -> list[tuple[str, bool]]:
     return [(document.names[place.name], place.concurrent) for place in team.places]
 
 
-def align_programs(base: Sequence[AlignedOperation], new: Sequence[AlignedOperation]) -> list[Slot]:
+def align_programs(base: Sequence[Operation], new: Sequence[Operation]) -> list[Slot]:
     """Return the operations of both programs in launch order.
 
     Operations of equal names are partners along the longest common subsequence. Of the kernels between two of them,
     what is left of both runs stands for each other: one for one where there are equally many, else as a whole. What
     comes first in either run comes first.
     """
-    words: dict[AlignedOperation, int] = {}
-    first, second = ([words.setdefault(operation, len(words)) for operation in side] for side in (base, new))
+    words: dict[tuple[str, int, bool], int] = {}
+    first, second = (
+        [words.setdefault((one.name, one.kind, one.stream == MAIN), len(words)) for one in side] for side in (base, new)
+    )
     slots: list[Slot] = []
+
+    def append(at: int | None, to: int | None, block: int | None = None) -> None:
+        there = None if at is None else base[at], None if to is None else new[to]
+        slots.append(Slot((at, to), there, len(slots) if block is None else block))
+
     for new_gap, base_gap in find_gaps(align(second, first), len(first)):
         kernels = [[at for at in gap if side[at].is_kernel] for side, gap in ((base, base_gap), (new, new_gap))]
         kinds = [
-            [(side[at].kind, side[at].is_main) for at in chosen]
+            [(side[at].kind, side[at].stream == MAIN) for at in chosen]
             for side, chosen in zip((base, new), kernels, strict=True)
         ]
         partners = dict(zip(*kernels, strict=True)) if kinds[BASE] == kinds[NEW] else {}
         whole = ~len(slots) if not partners and set(kinds[BASE]) & set(kinds[NEW]) else None
-        pairs: list[_Places] = []
         behind = new_gap.start
         for at in base_gap:
-            if (partner := partners.get(at)) is not None:
-                pairs += [(None, earlier) for earlier in range(behind, partner)]
-                behind = partner + 1
-            pairs.append((at, partner))
-        pairs += [(None, at) for at in range(behind, new_gap.stop)]
-        for places in pairs:
-            is_whole = whole is not None and (places[BASE] in kernels[BASE] or places[NEW] in kernels[NEW])
-            slots.append(Slot(places, False, whole if whole is not None and is_whole else len(slots)))
+            partner = partners.get(at)
+            for earlier in range(behind, behind if partner is None else partner):
+                append(None, earlier)
+            behind = behind if partner is None else partner + 1
+            append(at, partner, whole if at in kernels[BASE] else None)
+        for earlier in range(behind, new_gap.stop):
+            append(None, earlier, whole if earlier in kernels[NEW] else None)
         if base_gap.stop < len(first):
-            slots.append(Slot((base_gap.stop, new_gap.stop), True, len(slots)))
+            append(base_gap.stop, new_gap.stop)
     return slots
 
 
@@ -153,20 +161,14 @@ class AlignedTeam:
     runs: _Places
     """The team in either run."""
     slots: list[Slot]
-    operations: list[tuple[AlignedOperation | None, AlignedOperation | None]]
-    """By slot, in either run."""
-
-    @cached_property
-    def names(self) -> list[tuple[str | None, str | None]]:
-        """The names of the operations by slot, in either run."""
-        return [(base and base.name, new and new.name) for base, new in self.operations]
 
     @cached_property
     def kernels(self) -> list[tuple[int, _Places]]:
         """The slots of kernels, with the kernel's indices."""
         kernels, counts = [], [0, 0]
-        for at, (base, new) in enumerate(self.operations):
-            if any(operation is not None and operation.is_kernel for operation in (base, new)):
+        for at, slot in enumerate(self.slots):
+            if slot.operation.is_kernel:
+                base, new = slot.operations
                 kernels.append((at, (base and counts[BASE], new and counts[NEW])))
                 counts = [counts[BASE] + (base is not None), counts[NEW] + (new is not None)]
         return kernels
@@ -184,7 +186,7 @@ class AlignedTeam:
         """Return the names of one run's calls and copies that the other one lacks; none if the team has no partner."""
         if self.runs[BASE] is None:
             return {}
-        operations = {place: self.operations[at] for place, at in self.slot_of[side].items()}
+        operations = {place: self.slots[at].operations for place, at in self.slot_of[side].items()}
         return {
             place: call.name
             for place, pair in operations.items()
@@ -205,22 +207,16 @@ class AlignedRuns:
         self.teams = [self._align(runs) for runs in both]
 
     def _align(self, runs: _Places) -> AlignedTeam:
-        base, new = (
-            [] if team is None else self._list_operations(document, team)
-            for document, team in zip(self.documents, runs, strict=True)
-        )
-        slots = align_programs(base, new)
-        there = [(None if at is None else base[at], None if to is None else new[to]) for (at, to), *_ in slots]
-        return AlignedTeam(runs, slots, there)
+        sides = zip(self.documents, runs, strict=True)
+        operations = ([] if team is None else self._list_operations(document, team) for document, team in sides)
+        return AlignedTeam(runs, align_programs(*operations))
 
-    def _list_operations(self, document: Document, team: int) -> list[AlignedOperation]:
+    def _list_operations(self, document: Document, team: int) -> list[Operation]:
         """Return the operations of a team's program; without programs its kernels, which every document has."""
-        if document.usual is None or not self.has_programs:
-            places = name_places(document, document.teams[team])
-            return [AlignedOperation(name, None, not is_concurrent) for name, is_concurrent in places]
-        program = document.usual.teams[team]
-        columns = zip(program.names, program.kinds, program.streams, strict=True)
-        return [AlignedOperation(document.names[name], kind, stream == MAIN) for name, kind, stream in columns]
+        if document.usual is not None and self.has_programs:
+            return _operations(document, document.usual.teams[team])
+        places = name_places(document, document.teams[team])
+        return [Operation(name, COMPUTE, MAIN + is_concurrent, 0) for name, is_concurrent in places]
 
     @property
     def paired(self) -> list[tuple[int, AlignedTeam, Team, Team]]:
@@ -280,10 +276,7 @@ def _read_usual_step(document: Document) -> _Usual:
     teams, meetings = document.usual.teams, document.usual.meetings
     programs, rules = {}, {}
     for number, team in enumerate(teams):
-        programs[number] = _program_of(
-            Operation(document.names[name], kind, stream, thread)
-            for name, kind, stream, thread in zip(team.names, team.kinds, team.streams, team.threads, strict=True)
-        )
+        programs[number] = _program_of(_operations(document, team))
         rules[number] = Dependencies(
             tuple(
                 Wait(place, on_place, "event", back, "inferred" if is_of_host else "observed")
@@ -308,6 +301,11 @@ def _read_usual_step(document: Document) -> _Usual:
     )
 
 
+def _operations(document: Document, team: TeamProgram) -> list[Operation]:
+    columns = zip(team.names, team.kinds, team.streams, team.threads, strict=True)
+    return [Operation(document.names[name], kind, stream, thread) for name, kind, stream, thread in columns]
+
+
 def _program_of(operations: Iterable[Operation]) -> Program:
     return Program(tuple(operations), {}, ("", b""))  # no recording is fitted to it
 
@@ -326,12 +324,7 @@ class _CommonProgram:
         self._teams = [team for team in runs.teams if team.runs[NEW] is not None]
         meetings, upper, lower = self._meet()
         self.program = UsualProgram(
-            {
-                number: _program_of(
-                    usual.program.programs[run_team].operations[at] for usual, run_team, at in self._origins(team)
-                )
-                for number, team in enumerate(self._teams)
-            },
+            {number: _program_of(slot.operation for slot in team.slots) for number, team in enumerate(self._teams)},
             {number: self._join_rules(number) for number in range(len(self._teams))},
             new.program.blocks,
             meetings,
@@ -412,15 +405,6 @@ class _CommonProgram:
                 left_ns = with_ns
         yield _usual_row(LossClass.UNEXPLAINED, sign * (usual.program.time_ns(usual.step) - left_ns))
 
-    def _origins(self, team: AlignedTeam) -> Iterator[tuple[_Usual, int, int]]:
-        """Return by slot whose operation it is: the new run's, or the base's if the new run lacks it; team, number."""
-        for slot in team.slots:
-            side = BASE if slot.places[NEW] is None else NEW
-            run_team, place = team.runs[side], slot.places[side]
-            assert run_team is not None
-            assert place is not None
-            yield self._usual[side], run_team, place
-
     def _join_rules(self, number: int) -> Dependencies:
         team = self._teams[number]
         waits: dict[tuple[int, int, int, bool], Wait] = {}
@@ -432,11 +416,10 @@ class _CommonProgram:
             for wait in renumber_waits([wait for wait in rules.waits if wait.op_index not in alone], slots):
                 waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
             leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}
-        threads = [int(usual.program.rules[team_number].thread[at]) for usual, team_number, at in self._origins(team)]
         return replace(
             self._usual[NEW].program.rules[number],
             waits=tuple(waits[key] for key in sorted(waits)),
-            thread=np.array(threads, np.int64),
+            thread=np.array([slot.operation.thread for slot in team.slots], np.int64),
             host_lead_ns=leads,
         )
 
@@ -474,8 +457,8 @@ class _CommonProgram:
             transfers_ns = (base_ns(team, slot) for team, (_, slot) in zip(teams, members, strict=True))
             meetings.append((members, ns, max(transfers_ns, default=0.0)))
         for block, number in enumerate(new.program.blocks):
-            for at, (usual, run_team, place) in enumerate(self._origins(self._teams[number])):
-                if usual is base and base.program.programs[run_team].operations[place].kind == COLLECTIVE:
+            for at, slot in enumerate(self._teams[number].slots):
+                if slot.places[NEW] is None and slot.operation.kind == COLLECTIVE:
                     meetings.append((((block, at),), 0.0, base_ns(number, at)))
         upper, lower = np.array([times for _, *times in meetings], np.float64).reshape(len(meetings), 2).T
         return tuple(meeting for meeting, _, _ in meetings), upper, lower

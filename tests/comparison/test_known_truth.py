@@ -181,6 +181,18 @@ def test_collectives_of_other_groups(document_of):
     assert all(one.base_calls_per_step == one.new_calls_per_step for one in found.collectives)
 
 
+def test_collectives_of_unknown_sizes(document_of):
+    """One profiler records sizes, the other does not: the calls are the same ones."""
+    base, _ = document_of(job_of("data_parallel"))
+    unsized = tuple(
+        msgspec.structs.replace(entry, size_bytes=None, dtype=None, busbw=None) for entry in base.collectives
+    )
+    found = jitter.compare(base, msgspec.structs.replace(base, collectives=unsized))
+    assert len({entry.size_bytes for entry in base.collectives}) > 1
+    (together,) = found.collectives
+    assert together.base_calls_per_step == together.new_calls_per_step == sum(e.calls_per_step for e in unsized)
+
+
 def test_ranks_without_a_recording_may_be_late(document_of, tmp_path: Path):
     """The slow rank was not recorded: the network is not blamed alone."""
     base, _ = document_of(job_of("data_parallel"))

@@ -89,7 +89,20 @@ def is_packed(path: Path) -> bool:
 
 def read_head(path: Path, size: int) -> bytes:
     """Return up to `size` unpacked bytes from the beginning of a file; empty if its packed data are not valid."""
-    return next(read_chunks(path, size, lambda _: None, []), b"")
+    head = b""
+    for piece in read_chunks(path, size, lambda _: None, []):
+        head += piece
+        if len(head) >= size:
+            break
+    return head[:size]
+
+
+def sniff_head(path: Path, size: int) -> bytes:
+    """Return `read_head` of a file; empty for a folder, and for a file that cannot be read."""
+    try:
+        return read_head(path, size) if path.is_file() else b""
+    except (OSError, UnreadableTraceError):
+        return b""
 
 
 class _Packed:

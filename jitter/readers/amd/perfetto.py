@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from jitter.core.compression import sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.protobuf import RowBatches, Span, fields, signed, text_at, varint
+from jitter.readers import Advance, Batch, Process, Reader, Recording
+from jitter.readers.protobuf import RowBatches, Span, fields, message, signed, text_at, varint
 
 _NAME: Final = re.compile(r"(?i)\.(?:pftrace|perfetto-trace)$|perfetto[^/]*\.proto$")
 _PACKET: Final = b"\x0a"
@@ -45,33 +46,20 @@ _FIRST_FIELDS: Final = frozenset(range(1, 120)) | {1000}
 _RUN_PREFIX: Final = re.compile(r"(?i)(?:^|[^a-z])rank[-_.]?(\d{1,6})")
 
 
-class PerfettoReader:
+class PerfettoReader(Reader):
     """Reads the kernels, copies, HIP calls and markers of rocprofv3 and rocprof-sys."""
 
     name = "rocprof-perfetto"
     version = 1
 
     def sniff(self, path: Path) -> bool:
-        if not _NAME.search(path.name):
-            return False
-        try:
-            with path.open("rb") as file:
-                head = file.read(_HEAD_BYTES)
-        except OSError:
-            return False
+        head = sniff_head(path, _HEAD_BYTES) if _NAME.search(path.name) else b""
         if not head.startswith(_PACKET):
             return False
         try:
-            length, start = varint(head, 1)
-            return all(
-                number in _FIRST_FIELDS
-                for number, *_ in fields(head, start, min(start + length, len(head)), clamp=True)
-            )
+            return all(number in _FIRST_FIELDS for number, *_ in fields(head, *message(head, 1), clamp=True))
         except (ValueError, IndexError):
             return False
-
-    def files(self, path: Path) -> Files:
-        return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Return the recording and its batches; raises OSError."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.compression import sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints
 from jitter.readers import Files, Reader
@@ -71,7 +72,9 @@ class RocprofV1Reader(AmdReader):
     def sniff(self, path: Path) -> bool:
         form = path.suffix.lower()
         if form == ".json":
-            return path.is_file() and _is_chrome_trace(path)
+            # an empty event, then processes named after HIP and HSA
+            head = sniff_head(path, _HEAD).replace(b" ", b"").replace(b"\n", b"")
+            return head.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in head or b'"MarkersandRanges' in head)
         if form == ".db":
             return sniff_tables(path).get("OPS", frozenset()) >= _OPS
         return sniff_columns(path) >= _CSV_COLUMNS
@@ -237,17 +240,6 @@ class Flows:
         # the middle is rounded to a microsecond but never outside the call
         inside = (self._begins[at] >= places) & (self._begins[at] <= lasts) & (places >= 0)
         return pa.array(self._begins[at], mask=~inside)
-
-
-def _is_chrome_trace(path: Path) -> bool:
-    """Return whether it starts like rocprof's traces: an empty event, then processes named after HIP and HSA."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return False
-    squeezed = head.replace(b" ", b"").replace(b"\n", b"")
-    return squeezed.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in squeezed or b'"MarkersandRanges' in squeezed)
 
 
 def _read_chrome_trace(path: Path, rows: RowBuilder, progress: Progress) -> Parts:

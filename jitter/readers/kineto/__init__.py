@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from jitter.core.compression import CHUNK_BYTES, read_chunks
+from jitter.core.compression import CHUNK_BYTES, read_chunks, sniff_head
 from jitter.core.errors import UnreadableTraceError, reason_of
-from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers import Advance, Batch, Reader, Recording
 from jitter.readers.chrome_trace import (
     HEADER_BYTES,
     EventList,
@@ -25,6 +25,7 @@ from jitter.readers.columns import Progress
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
+    SNIFFED_BYTES,
     ProcessTable,
     base_time_ns,
     distributed_number,
@@ -37,12 +38,11 @@ from jitter.readers.kineto.metadata import (
     recorded_host,
 )
 
-_SNIFFED_BYTES = 64 * 1024
 _EPOCH_NS = 10**18
 """Times above this (the year 2001) count from 1970; other clocks count from boot or from a recent base."""
 
 
-class KinetoReader:
+class KinetoReader(Reader):
     """Reads traces exported by `torch.profiler`, with CUDA or ROCm, and by `paddle.profiler`."""
 
     name = "kineto"
@@ -52,20 +52,7 @@ class KinetoReader:
         self._piece_bytes = piece_bytes
 
     def sniff(self, path: Path) -> bool:
-        if not path.is_file():
-            return False
-        text = b""
-        try:
-            for piece in read_chunks(path, _SNIFFED_BYTES, lambda _: None, []):
-                text += piece
-                if len(text) >= _SNIFFED_BYTES:
-                    break
-        except OSError:
-            return False
-        return is_kineto(text)
-
-    def files(self, path: Path) -> Files:
-        return Files((path,))
+        return is_kineto(sniff_head(path, SNIFFED_BYTES))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Return the recording and its batches.

@@ -14,7 +14,8 @@ from jitter.core.numeric.arrays import Ints
 from jitter.readers import Process
 from jitter.readers.chrome_trace import opening_bracket
 
-_SNIFFED_BYTES: Final = 64 * 1024
+SNIFFED_BYTES: Final = 64 * 1024
+"""Bytes of a file's beginning that tell its format."""
 _CATEGORIES: Final = (
     rb"cpu_op|user_annotation|gpu_user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|gpu_memset|overhead"
     rb"|python_function|cpu_instant_event|cuda_sync|ac2g|fwdbwd|Trace|Operator|Runtime|Kernel|Memcpy|Memset"
@@ -50,7 +51,6 @@ _VERSIONS: Final = (
 
 def is_kineto(text: bytes) -> bool:
     """Return whether a file with this beginning is a PyTorch profiler trace and not another Chrome trace."""
-    text = text[:_SNIFFED_BYTES]
     if _NOT_KINETO.search(text) or not _KINETO.search(text):
         return False
     words = {b"[": (b'"ph"',), b"{": (b'"traceEvents"', b'"schemaVersion"')}

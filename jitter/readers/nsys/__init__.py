@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers import Advance, Batch, Process, Reader, Recording
 from jitter.readers.columns import Progress
 from jitter.readers.nsys.batches import NsysBatches
 from jitter.readers.nsys.metadata import ExportMetadata, read_metadata
@@ -22,7 +22,7 @@ from jitter.readers.nsys.tables import (
 _PID_BITS = 0xFF_FFFF
 
 
-class NsysReader:
+class NsysReader(Reader):
     """Reads SQLite and parquetdir exports; ingestion exports a `.nsys-rep` first."""
 
     name = "nsys"
@@ -33,9 +33,6 @@ class NsysReader:
             return is_export(path)
         except (OSError, ValueError):
             return False
-
-    def files(self, path: Path) -> Files:
-        return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Return the recording and its batches.

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,34 +54,6 @@ class RowFilter(NamedTuple):
     values: Sequence[int]
 
 
-class Tables(Protocol):
-    """The tables of one export. Methods raise UnreadableTraceError where it is damaged."""
-
-    path: Path
-    size: int
-    """Bytes of the export."""
-    export_type: str
-    """Name of this kind in `nsys export --type`."""
-
-    def columns(self, table: str) -> frozenset[str]:
-        """Return the columns of a table; empty if the export has no such table."""
-        ...
-
-    def count(self, table: str) -> int:
-        """Return the approximate number of rows, for progress, without reading the table."""
-        ...
-
-    def read(
-        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield non-empty batches of existing columns: integers as int64, texts as binary, null where unknown."""
-        ...
-
-    def problems(self) -> list[str]:
-        """Return a sentence about values read so far that should be integers and state none, if there are any."""
-        ...
-
-
 def is_export(path: Path) -> bool:
     """Return whether a file or folder is such an export, possibly damaged. Raises OSError if it cannot be opened."""
     if path.is_dir():
@@ -104,7 +76,7 @@ def _are_of_nsys(tables: Sequence[str]) -> bool:
 
 
 def small_rows(
-    tables: Tables, table: str, integers: Collection[str], texts: Collection[str]
+    tables: "Tables", table: str, integers: Collection[str], texts: Collection[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a small table; none if this version lacks the table or one of the columns."""
     if tables.columns(table).issuperset([*integers, *texts]):
@@ -113,19 +85,22 @@ def small_rows(
 
 
 class SqliteTables(Database):
-    """The tables of one SQLite export; see `Tables`."""
+    """The tables of one SQLite export. Methods raise UnreadableTraceError where it is damaged."""
 
     export_type = "sqlite"
+    """Name of this kind in `nsys export --type`."""
     what = "export"
     if_damaged = _AGAIN.format(export_type)
     if_unfinished = "let `nsys export` finish, or export the report again"
 
     def columns(self, table: str) -> frozenset[str]:
+        """Return the columns of a table; empty if the export has no such table."""
         return self.tables.get(table, frozenset())
 
     def read(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
+        """Yield non-empty batches of existing columns: integers as int64, texts as binary, null where unknown."""
         rows = _TEXT_BATCH_ROWS if texts else _BATCH_ROWS
         sources = [f'"{table}"']
         if only is not None:
@@ -137,7 +112,7 @@ class SqliteTables(Database):
 
 
 class ParquetTables:
-    """The tables of one parquetdir export; see `Tables`. The path is the folder."""
+    """The tables of one parquetdir export, as `SqliteTables`. The path is the folder."""
 
     export_type = "parquetdir"
 
@@ -202,6 +177,7 @@ class ParquetTables:
         return damage_error(path, error, "export", _AGAIN.format(self.export_type))
 
 
+Tables = SqliteTables | ParquetTables
 NameKey = int | str | None
 """The key of a name until it is looked up: an id of StringIds, or the name itself."""
 _DIRECTIONS: Final = (

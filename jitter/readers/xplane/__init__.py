@@ -29,10 +29,7 @@ class XPlaneReader:
     version = 3
 
     def sniff(self, path: Path) -> bool:
-        try:
-            return is_trace_json(path) if _JSON.search(path.name) else is_xplane(path)
-        except OSError:
-            return False
+        return is_trace_json(path) if _JSON.search(path.name) else is_xplane(path)
 
     def files(self, path: Path) -> Files:
         names = [_PERFETTO] if _JSON.search(path.name) else [f"{_host(path)}.trace.json.gz", _PERFETTO]

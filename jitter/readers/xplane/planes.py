@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from jitter.core.compression import sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Recording
@@ -30,9 +31,8 @@ _STAT_INTEGERS: Final = frozenset({0x18, 0x20, _STAT_REFERENCE})
 
 
 def is_xplane(path: Path) -> bool:
-    """Return whether a file begins with a plane of XLA's profiler. Raises OSError."""
-    with path.open("rb") as file:
-        head = file.read(512)
+    """Return whether a file begins with a plane of XLA's profiler."""
+    head = sniff_head(path, 512)
     if head[:1] != b"\x0a":
         return False
     try:

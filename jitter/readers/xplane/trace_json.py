@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.core.compression import read_head
+from jitter.core.compression import sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Recording
@@ -41,8 +41,8 @@ class _Event(msgspec.Struct, gc=False):
 
 
 def is_trace_json(path: Path) -> bool:
-    """Return whether a JSON file, maybe packed, is a trace of XLA's profiler. Raises OSError."""
-    return _HEAD.match(read_head(path, _HEAD_BYTES)) is not None
+    """Return whether a JSON file, maybe packed, is a trace of XLA's profiler."""
+    return _HEAD.match(sniff_head(path, _HEAD_BYTES)) is not None
 
 
 class TraceJson:

@@ -6,10 +6,10 @@ document is decompressed again for each, which takes less time than reading its 
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from isal import igzip
 
 from jitter.core.arrow import map_distinct
-from jitter.core.compression import GZIP_DAMAGE, UnpackedLimit
+from jitter.core.compression import GZIP_DAMAGE, UnpackedLimit, is_packed, sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Process, Reader
@@ -25,7 +25,7 @@ from jitter.readers.amd.rows import Agents, AmdReader, Columns, Kind, RowBuilder
 from jitter.readers.columns import Integer64, Progress
 from jitter.readers.json_document import JsonStream
 
-_HEAD: Final = 4096
+_HEAD: Final = 200
 _NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECASE)
 _SPAN: Final = {
     "start_ns": "start_timestamp",
@@ -57,22 +57,19 @@ class RocprofJsonReader(AmdReader):
     name = "rocprof-json"
 
     def sniff(self, path: Path) -> bool:
-        if not path.name.lower().endswith((".json", ".json.gz")) or not path.is_file():
-            return False
-        try:
-            with path.open("rb") as packed, _opened(packed, path) as file:
-                head = file.read(_HEAD)
-        except (OSError, *GZIP_DAMAGE):
-            return False
-        return b'"rocprofiler-sdk-tool"' in head[:200]
+        is_json = path.name.lower().endswith((".json", ".json.gz"))
+        return is_json and b'"rocprofiler-sdk-tool"' in sniff_head(path, _HEAD)
 
     def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         if named := _NAME.fullmatch(path.name):
             rows.stem = named["stem"]
         else:
             rows.stem = path.name.partition(".")[0]
-        with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
-            stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
+        with path.open("rb") as packed, _reading(path):
+            limit = UnpackedLimit(path) if is_packed(path) else None
+            # igzip unpacks again from the beginning where a list before is read
+            file = packed if limit is None else igzip.open(packed, "rb")  # type: ignore[no-untyped-call]
+            stream = JsonStream(file, limit, packed.tell)
             tools = []
             for member in stream.members():
                 if member == "rocprofiler-sdk-tool":
@@ -293,11 +290,3 @@ def _reading(path: Path) -> Iterator[None]:
         raise UnreadableTraceError(
             f"{path}: damaged or cut short ({error})", "copy it again, or record again (as rocpd: it survives more)"
         ) from error
-
-
-def _is_packed(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def _opened(file: BinaryIO, path: Path) -> Any:
-    return igzip.open(file, "rb") if _is_packed(path) else nullcontext(file)  # type: ignore[no-untyped-call]

@@ -7,18 +7,20 @@ activities, calls, ranges; where recorded operators, backward) and describes the
 lake or other ranks, and it never guesses a rank.
 """
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from abc import abstractmethod
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from jitter.core.errors import JitterError
 from jitter.core.schema import READER_TABLES
-from jitter.readers.columns import fit_integers
+from jitter.readers.columns import Progress, fit_integers
 
 Advance = Callable[[int], None]
 """Called with the number of further bytes of the source that were read."""
@@ -131,34 +133,56 @@ class Reader(Protocol):
         ...
 
 
-class ReaderRegistry(MutableMapping[str, Reader]):
+class SourceReader(Reader):
+    """A reader that yields batches, and reports bytes of its files to a `Progress`: what it does not, at the end."""
+
+    version = 1
+    rank_hint: str | None = None
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Return the recording and its batches, which raise UnreadableTraceError for what cannot be read at all."""
+        recording = self.recording(path)
+        return recording, partial(self._read, recording)
+
+    def recording(self, path: Path) -> Recording:
+        """Return what is known of the recording before it is read."""
+        return Recording(path, self.name, rank_hint=self.rank_hint)
+
+    @abstractmethod
+    def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:
+        """Yield all rows, and complete the recording."""
+
+    def _read(self, recording: Recording, advance: Advance) -> Iterator[Batch]:
+        progress = Progress(size_of(*self.files(recording.path).read), advance)
+        yield from (batch for batch in self.batches(recording, progress) if batch.rows.num_rows)
+        progress.finish()
+
+
+def files_in(*paths: Path) -> list[Path]:
+    """Return the files at these paths; of folders all that they hold."""
+    return [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+
+
+def size_of(*paths: Path) -> int:
+    """Return the bytes of the files at these paths, and in the folders."""
+    return sum(file.stat().st_size for file in files_in(*paths))
+
+
+class ReaderRegistry(UserDict[str, Reader]):
     """Installed readers by entry point name; each is loaded on first use."""
 
     def __init__(self, points: Sequence[EntryPoint]) -> None:
         self._points = {point.name: point for point in points}
-        self._loaded: dict[str, Reader | ReaderError] = {}
+        self.data: dict[str, Any] = dict.fromkeys(self._points)
 
     def __getitem__(self, name: str) -> Reader:
         """Return a reader. Raises `ReaderError` if it cannot be loaded and `KeyError` if it is not installed."""
-        if name not in self._loaded:
-            self._loaded[name] = _load(self._points[name])
-        reader = self._loaded[name]
+        if self.data[name] is None:
+            self.data[name] = _load(self._points[name])
+        reader: Reader | ReaderError = self.data[name]
         if isinstance(reader, ReaderError):
             raise reader
         return reader
-
-    def __setitem__(self, name: str, reader: Reader) -> None:
-        self._loaded[name] = reader
-
-    def __delitem__(self, name: str) -> None:
-        self._loaded.pop(name, None)
-        self._points.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._points, *self._loaded]))
-
-    def __len__(self) -> int:
-        return len({*self._points, *self._loaded})
 
 
 @cache

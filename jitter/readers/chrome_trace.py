@@ -71,6 +71,11 @@ _UNESCAPED: Final = re.compile(rb"\\|.[\x00-\x1f]", re.DOTALL)
 _BRACKET_OR_STRING: Final = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 
 
+def has_phase(event: Any) -> bool:
+    """Return whether it looks like an event, and not like an object inside one: whether it has the member `ph`."""
+    return event.ph is not None
+
+
 def event_decoder(kind: type[Any]) -> Decode:
     """Return what decodes events as `kind`; values that are no such events become ones with its defaults."""
     events, values, event = (msgspec.json.Decoder(of) for of in (list[kind], list[Raw], kind))  # type: ignore[valid-type]
@@ -180,20 +185,34 @@ class EventList:
         """Whether the list of another trace begins after this one."""
 
     @classmethod
-    def of_file(cls, path: Path, kind: type[Any], advance: Callable[[int], None], problems: list[str]) -> Self:
-        """Return the events of a whole file as `kind`, which has a member `ph`; `problems` is about its packing.
+    def of_file(
+        cls,
+        path: Path,
+        decode: Decode,
+        is_event: Callable[[Any], bool],
+        advance: Callable[[int], None],
+        problems: list[str],
+        piece_bytes: int = CHUNK_BYTES,
+    ) -> "tuple[Self, TraceHeader, bytes]":
+        """Return the events of a whole file, its header, and the text in which it was found.
 
-        Raises OSError, and UnreadableTraceError for a file in whose beginning no list of events begins.
+        `problems` is about the file's packing. Raises OSError, and UnreadableTraceError for a file in whose beginning
+        no list of events begins.
         """
-        pieces = read_chunks(path, CHUNK_BYTES, advance, problems)
-        text = next(pieces, b"")
-        header = parse_header(text)
-        if header is None:
-            raise UnreadableTraceError(
-                f"{path}: no list of trace events begins in it", "copy it again, or record again"
-            )
-        is_event: Callable[[Any], bool] = lambda event: event.ph is not None  # noqa: E731
-        return cls(pieces, text[header.start :], header.start, event_decoder(kind), is_event)
+        pieces, text = read_chunks(path, piece_bytes, advance, problems), b""
+        for piece in pieces:
+            text += piece
+            # a cheap test first: the search is slow on a long file of another kind
+            header = parse_header(text) if len(text) == len(piece) or b'"traceEvents"' in text else None
+            if header is not None:
+                return cls(pieces, text[header.start :], header.start, decode, is_event), header, text
+            if len(text) > HEADER_BYTES:
+                break
+        details = f" ({'; '.join(problems)})" if problems else ""
+        raise UnreadableTraceError(
+            f"{path}: no list of trace events begins in its first {len(text):,} bytes{details}",
+            "is it a whole trace? copy it again, or record again",
+        )
 
     @property
     def position(self) -> int:

@@ -1,7 +1,8 @@
 """Columns of sources: column maps, integers of any type, plausible times, keys numbered in order of appearance."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from operator import itemgetter
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -134,6 +135,45 @@ def look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
         return np.full(len(wanted), -1, np.int64)
     at = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
     return np.where(keys[at] == wanted, values[at], -1)
+
+
+class LaunchesWithin:
+    """Which launches lie within the calls of a communication library; calls and processes have keys and numbers.
+
+    Add the calls of a thread before its launches.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[Any, list[tuple[int, int, int]]] = {}
+        """By thread the begin, end and number of its calls."""
+        self._sorted: dict[Hashable, Ints] = {}
+        self._launches: dict[Hashable, list[Ints]] = {}
+        """By process the correlations of launches, and the numbers of the calls around them."""
+
+    def add_call(self, thread: Hashable, start_ns: int, end_ns: int, number: int) -> None:
+        """Add a call; a negative number hides the calls before it, and is not returned."""
+        self.calls.setdefault(thread, []).append((start_ns, end_ns, number))
+        self._sorted.pop(thread, None)
+
+    def around(self, thread: Hashable, start_ns: Ints) -> Ints:
+        """Return the number of the call of a thread around each of its launches (launches,); negative: none."""
+        if thread not in self._sorted:
+            self._sorted[thread] = np.array(sorted(self.calls[thread], key=itemgetter(0)), np.int64).T
+        starts, ends, numbers = self._sorted[thread]
+        at = np.searchsorted(starts, start_ns, side="right") - 1
+        return np.where((at >= 0) & (start_ns <= ends[at]), numbers[at], -1)
+
+    def add_launches(self, process: Hashable, thread: Hashable, start_ns: Ints, correlation: Ints) -> None:
+        """Add launches of a thread, shape (launches,)."""
+        launches = np.stack([correlation, self.around(thread, start_ns)])
+        self._launches.setdefault(process, []).append(launches[:, launches[1] >= 0])
+
+    def find(self, process: Hashable, correlation: Ints) -> Ints:
+        """Return the number of the call around the launch of each correlation (n,); −1 where there is none."""
+        launches = np.concatenate(self._launches.get(process, [np.empty((2, 0), np.int64)]), axis=1)
+        launches = launches[:, np.argsort(launches[0], kind="stable")]
+        self._launches[process] = [launches]
+        return look_up(launches[0], launches[1], correlation)
 
 
 def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> dict[str, pa.Array]:

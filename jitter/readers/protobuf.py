@@ -1,6 +1,9 @@
 """Protobuf messages read field by field, without their descriptions, and the rows of what they hold in batches."""
 
+import mmap
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +22,17 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 Span = tuple[int, int]
 """Where a text or message begins and ends."""
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[memoryview]:
+    """Yield the bytes of a file, which are read where they are looked at."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        data = memoryview(content)
+        try:
+            yield data
+        finally:
+            data.release()
 
 
 def text_at(data: memoryview | bytes, span: Span) -> str:
@@ -74,6 +88,13 @@ def fields(data: memoryview | bytes, at: int, end: int, *, clamp: bool = False) 
         if at > end and not clamp:
             raise ValueError(f"a field ends after its message, at byte {start:,}")
         yield tag >> 3, value, start, at
+
+
+def spans(data: memoryview | bytes, at: Span, *path: int) -> Iterator[Span]:
+    """Yield where the texts or messages in a message lie that these field numbers lead to, one inside another."""
+    for number, _, start, stop in fields(data, *at):
+        if number == path[0]:
+            yield from spans(data, (start, stop), *path[1:]) if len(path) > 1 else ((start, stop),)
 
 
 _COLUMNS: Final = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import JitterError
-from jitter.readers import Batch, Files, Reader, ReaderError, Recording, describe_error
+from jitter.readers import Batch, Files, Reader, ReaderError, Recording, describe_error, size_of
 from jitter.readers.validation import BatchValidator
 
 _MOST_BATCH_BYTES: Final = 64 << 20
@@ -116,7 +116,7 @@ class _Check:
                     self._note(f"Process.{name} is {rank!r}")
         if not all(isinstance(problem, str) for problem in recording.problems):
             self._note("Recording.problems holds something that is no str")
-        size = sum(_size(file) for file in files.read if file.exists())
+        size = size_of(*files.read)
         if any(number < 0 for number in advanced) or sum(advanced) != size:
             self._note(f"advance got {sum(advanced):,} bytes in all; the files have {size:,}")
         return recording, batches
@@ -169,7 +169,7 @@ class _Check:
                 shutil.copy(file, copies)
             cut = copies / self._path.name
             cut.chmod(0o600)
-            cut.write_bytes(self._path.read_bytes()[: int(_size(self._path) * share)])
+            cut.write_bytes(self._path.read_bytes()[: int(size_of(self._path) * share)])
             with self._noting(f"a copy cut to {share:.0%}", JitterError):
                 if self._reader.sniff(cut):
                     self._read(cut)
@@ -179,8 +179,3 @@ def _listing(path: Path) -> list[tuple[str, int, int]]:
     folder = path if path.is_dir() else path.parent
     states = [(file.name, file.stat()) for file in sorted(folder.iterdir())]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
-
-
-def _size(path: Path) -> int:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)

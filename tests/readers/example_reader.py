@@ -7,23 +7,23 @@ Its package installs it with an entry point:
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.schema import ACTIVITIES
-from jitter.readers import Advance, Batch, Files, Process, Recording
+from jitter.readers import Batch, Process, Recording, SourceReader
+from jitter.readers.columns import Progress
 
 COLUMNS = ["name", "stream", "start_us", "duration_us"]
 
 
-class KernelCsvReader:
+class KernelCsvReader(SourceReader):
     """Reads the CSV files of an in-house tool."""
 
     name = "kernel_csv"
-    version = 1
 
     def sniff(self, path: Path) -> bool:
         if path.suffix != ".csv" or not path.is_file():
@@ -31,18 +31,12 @@ class KernelCsvReader:
         with path.open("rb") as file:
             return file.readline(100).strip() == ",".join(COLUMNS).encode()
 
-    def files(self, path: Path) -> Files:
-        return Files((path,))
-
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        recording = Recording(path, self.name, utc_offset_ns=0, processes=[Process(pid=None)])
-        return recording, lambda advance: self._batches(recording, advance)
-
-    def _batches(self, recording: Recording, advance: Advance) -> Iterator[Batch]:
+    def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:
         with recording.path.open(newline="", errors="replace") as lines:
             rows = [row for row in csv.DictReader(lines) if row["duration_us"] and row["duration_us"].isdecimal()]
         if not rows:
             raise UnreadableTraceError(f"{recording.path}: no kernels in it", "record again")
+        recording.utc_offset_ns, recording.processes = 0, [Process(pid=None)]
         recording.names = sorted({row["name"] for row in rows})
         starts = [int(row["start_us"]) * 1000 for row in rows]
         columns = {
@@ -56,7 +50,6 @@ class KernelCsvReader:
         }
         schema = pa.schema([ACTIVITIES.field(name) for name in columns])
         yield Batch("activities", pa.record_batch(columns, schema=schema))
-        advance(recording.path.stat().st_size)
 
 
 READER = KernelCsvReader()

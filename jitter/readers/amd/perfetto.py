@@ -4,9 +4,8 @@ A trace is a sequence of packets (perfetto/trace/trace_packet.proto). Slices sta
 correlation and their times in annotations; their names are interned per sequence of packets.
 """
 
-import mmap
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,8 +13,9 @@ from typing import Final
 from jitter.core.compression import sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers import Advance, Batch, Process, Reader, Recording
-from jitter.readers.protobuf import RowBatches, Span, fields, message, signed, text_at, varint
+from jitter.readers import Batch, Process, Reader, Recording, SourceReader
+from jitter.readers.columns import Progress
+from jitter.readers.protobuf import RowBatches, Span, fields, mapped, message, signed, spans, text_at, varint
 
 _NAME: Final = re.compile(r"(?i)\.(?:pftrace|perfetto-trace)$|perfetto[^/]*\.proto$")
 _PACKET: Final = b"\x0a"
@@ -46,11 +46,11 @@ _FIRST_FIELDS: Final = frozenset(range(1, 120)) | {1000}
 _RUN_PREFIX: Final = re.compile(r"(?i)(?:^|[^a-z])rank[-_.]?(\d{1,6})")
 
 
-class PerfettoReader(Reader):
+class PerfettoReader(SourceReader):
     """Reads the kernels, copies, HIP calls and markers of rocprofv3 and rocprof-sys."""
 
     name = "rocprof-perfetto"
-    version = 1
+    rank_hint = "name it after the rank: rocprofv3 -o rank%env{RANK}%"
 
     def sniff(self, path: Path) -> bool:
         head = sniff_head(path, _HEAD_BYTES) if _NAME.search(path.name) else b""
@@ -61,17 +61,14 @@ class PerfettoReader(Reader):
         except (ValueError, IndexError):
             return False
 
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches; raises OSError."""
-        rank = _RUN_PREFIX.search(path.stem)
-        recording = Recording(
-            path,
-            self.name,
-            processes=[Process(None)],
-            rank_in_name=int(rank[1]) if rank else None,
-            rank_hint="name it after the rank: rocprofv3 -o rank%env{RANK}%",
-        )
-        return recording, _Trace(recording).batches
+    def recording(self, path: Path) -> Recording:
+        recording, rank = super().recording(path), _RUN_PREFIX.search(path.stem)
+        recording.processes = [Process(None)]
+        recording.rank_in_name = int(rank[1]) if rank else None
+        return recording
+
+    def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:
+        return _Trace(recording).batches(progress)
 
 
 READER: Reader = PerfettoReader()
@@ -105,29 +102,25 @@ class _Trace:
         self._sequences: dict[int, _Sequence] = {}
         self._kernels = self._endless = 0
 
-    def batches(self, advance: Advance) -> Iterator[Batch]:
+    def batches(self, progress: Progress) -> Iterator[Batch]:
         """Yield the rows of the slices as they end."""
         path, problems = self._recording.path, self._recording.problems
-        size = path.stat().st_size
-        read = 0
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            data = memoryview(mapped)
+        with mapped(path) as data:
+            progress.expect(len(data))
+            read = 0
             try:
                 for number, _, start, stop in fields(data, 0, len(data), clamp=True):
-                    self._recording.is_incomplete |= stop > size
+                    self._recording.is_incomplete |= stop > len(data)
                     if number == 1:
                         self._packet(bytes(data[start:stop]))
                     if self._rows.is_full:
                         yield from self._rows.flush()
-                        advance(min(stop, size) - read)
-                        read = min(stop, size)
+                        progress.rows(stop - read)
+                        read = stop
             except (ValueError, IndexError) as error:
                 self._recording.is_incomplete = True
                 problems.append(f"the file is cut or damaged ({error}): what follows was not read")
-            finally:
-                data.release()
         yield from self._rows.flush()
-        advance(size - read)
         self._endless += sum(len(slices) for sequence in self._sequences.values() for slices in sequence.open.values())
         if self._endless:
             self._recording.is_incomplete = True
@@ -153,9 +146,14 @@ class _Trace:
             elif number == 13:
                 flags = value
             elif number == 6 and self._recording.utc_offset_ns is None:
-                self._clocks(data, start, stop)
+                listed = (_integers(data, clock) for clock in spans(data, (start, stop), 1))
+                clocks = {clock.get(1, 0): clock.get(2, 0) for clock in listed}
+                if _REALTIME in clocks and _BOOTTIME in clocks:
+                    self._recording.utc_offset_ns = clocks[_REALTIME] - clocks[_BOOTTIME]
             elif number == 60 and self._recording.processes[0].pid is None:
-                self._process(data, start, stop)
+                # of a process, or of a thread of it
+                processes = [*spans(data, (start, stop), 3), *spans(data, (start, stop), 4)]
+                self._recording.processes[0].pid = _integers(data, processes[0]).get(1) if processes else None
         sequence = self._sequences.get(sequence_number)
         if sequence is None or flags & _STATE_CLEARED:
             opened = {} if sequence is None else sequence.open
@@ -164,24 +162,6 @@ class _Trace:
             _intern(data, interned, sequence)
         if event is not None:
             self._event(data, event, sequence)
-
-    def _clocks(self, data: bytes, at: int, end: int) -> None:
-        """Take the wall clock from a snapshot of clocks."""
-        times_of_clock: dict[int, int] = {}
-        for number, _, start, stop in fields(data, at, end):
-            if number == 1:
-                clock = {field_number: value for field_number, value, _, _ in fields(data, start, stop)}
-                times_of_clock[clock.get(1, 0)] = clock.get(2, 0)
-        if _REALTIME in times_of_clock and _BOOTTIME in times_of_clock:
-            self._recording.utc_offset_ns = times_of_clock[_REALTIME] - times_of_clock[_BOOTTIME]
-
-    def _process(self, data: bytes, at: int, end: int) -> None:
-        for number, _, start, stop in fields(data, at, end):
-            if number in (3, 4):  # a process, or a thread of it
-                pid = next(
-                    (value for field_number, value, _, _ in fields(data, start, stop) if field_number == 1), None
-                )
-                self._recording.processes[0].pid = pid
 
     def _event(self, data: bytes, event: Span, sequence: _Sequence) -> None:
         kind = track = 0
@@ -236,6 +216,10 @@ class _Trace:
                 "activities", 0, device, queue, name, is_memory, *times, correlation, *[None] * 6, size, None, None
             )
             self._kernels += not is_memory
+
+
+def _integers(data: bytes, message: Span) -> dict[int, int]:
+    return {number: value for number, value, _, _ in fields(data, *message)}
 
 
 def _intern(data: bytes, span: Span, sequence: _Sequence) -> None:

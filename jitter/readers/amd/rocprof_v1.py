@@ -2,7 +2,7 @@
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from jitter.readers.amd.rows import (
     RowBuilder,
     columns_of,
 )
-from jitter.readers.chrome_trace import EventList
+from jitter.readers.chrome_trace import EventList, event_decoder, has_phase
 from jitter.readers.columns import ColumnMap, Progress, look_up, parse_integer
 from jitter.readers.csv_file import CsvFile, sniff_columns
 from jitter.readers.sqlite import Database, sniff_tables
@@ -140,20 +140,6 @@ def _read_csv(path: Path, rows: RowBuilder, progress: Progress) -> Parts:
     rows.problems += file.problems()
 
 
-class _Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "name": "Name", "stream": "stream-id",
-                                    "device": "dev-id", "queue": "queue-id"}):  # fmt: skip
-    """Arguments of an event that are read; numbers may be texts."""
-
-    begin_ns: Any = None
-    end_ns: Any = None
-    pid: Any = None
-    tid: Any = None
-    device: Any = None
-    queue: Any = None
-    stream: Any = None
-    name: Any = None
-
-
 class _FlowEvent(msgspec.Struct):
     """The members of an event that a flow needs."""
 
@@ -165,11 +151,11 @@ class _FlowEvent(msgspec.Struct):
 
 
 class _Event(_FlowEvent):
-    """An event."""
+    """An event; its arguments have the names of a database's columns, and numbers may be texts."""
 
     name: Any = None
     dur: Any = None
-    args: _Args | None = None
+    args: dict[str, Any] | None = None
 
 
 _TIME_BITS = 47
@@ -248,12 +234,12 @@ def _read_chrome_trace(path: Path, rows: RowBuilder, progress: Progress) -> Part
     Flow events (`s` from the call, `t` to the kernel) are at the end of the file and are read in a first pass.
     """
     flows = Flows()
-    for some in EventList.of_file(path, _FlowEvent, lambda _: None, []):
+    for some in EventList.of_file(path, event_decoder(_FlowEvent), has_phase, lambda _: None, [])[0]:
         for event in some:
             flows.add(event)
     flows.close()
     waiting: dict[Kind, list[_Event]] = {}
-    events = EventList.of_file(path, _Event, progress, rows.problems)
+    events, *_ = EventList.of_file(path, event_decoder(_Event), has_phase, progress, rows.problems)
     for some in events:
         for event in some:
             if event.ph == "X" and event.args is not None:
@@ -277,33 +263,34 @@ def _read_chrome_trace(path: Path, rows: RowBuilder, progress: Progress) -> Part
 
 
 def _event_columns(kind: Kind, events: list[_Event], flows: Flows) -> dict[str, pa.Array]:
-    args = [event.args or _Args() for event in events]
+    args = [event.args or {} for event in events]
     names = [
-        next((name for name in (arg.name, event.name) if name and isinstance(name, str)), "")
+        next((name for name in (arg.get("Name"), event.name) if name and isinstance(name, str)), "")
         for arg, event in zip(args, events, strict=True)
     ]
 
-    def column(name: str, of: Sequence[Any] = args) -> pa.Array:
-        return pa.array([parse_integer(getattr(event, name)) for event in of], pa.int64())
+    def column(values: Iterable[Any]) -> pa.Array:
+        return pa.array(list(map(parse_integer, values)), pa.int64())
 
     # older versions record times only in microseconds
-    starts, lasts = column("ts", events), column("dur", events)
+    starts, lasts = (column(getattr(event, name) for event in events) for name in ("ts", "dur"))
     columns = {
-        "process": column("pid"),
-        "start_ns": pc.coalesce(column("begin_ns"), pc.multiply(starts, 1000)),
-        "end_ns": pc.coalesce(column("end_ns"), pc.multiply(pc.add(starts, lasts), 1000)),
+        "process": column(arg.get("pid") for arg in args),
+        "start_ns": pc.coalesce(column(arg.get("BeginNs") for arg in args), pc.multiply(starts, 1000)),
+        "end_ns": pc.coalesce(column(arg.get("EndNs") for arg in args), pc.multiply(pc.add(starts, lasts), 1000)),
+        "text" if kind == "ranges" else "name": pa.array(names, pa.string()),
     }
-    if kind == "ranges":
-        return columns | {"thread": column("tid"), "text": pa.array(names, pa.string())}
-    columns["name"] = pa.array(names, pa.string())
+    if kind in ("ranges", "calls"):
+        columns["thread"] = column(arg.get("tid") for arg in args)
+    else:
+        streams, queues, columns["device"] = (
+            column(arg.get(name) for arg in args) for name in ("stream-id", "queue-id", "dev-id")
+        )
+        columns["stream"] = streams if streams.null_count < len(streams) else queues
     if kind == "calls":
         # a call that launches nothing may start in the same microsecond as one that does
         places = [flows.place(e) if _LAUNCHING.match(n) else -1 for e, n in zip(events, names, strict=True)]
         columns["correlation"] = flows.of_calls(np.array(places, np.int64), lasts.fill_null(0).to_numpy())
-        return columns | {"thread": column("tid")}
-    streams = column("stream")
-    columns["stream"] = streams if streams.null_count < len(streams) else column("queue")
-    columns["device"] = column("device")
-    if kind == "kernels":
+    elif kind == "kernels":
         columns["correlation"] = flows.of_kernels(events)
     return columns

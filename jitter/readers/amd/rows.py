@@ -7,8 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self
 
@@ -20,10 +18,9 @@ from jitter.core.arrow import map_distinct
 from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import collective_operation, parse_operation
-from jitter.core.numeric.arrays import Ints
 from jitter.core.schema import READER_TABLES
-from jitter.readers import Advance, Batch, Process, Reader, Recording, TableName, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, Progress, drop_early_ends
+from jitter.readers import Batch, Process, Recording, SourceReader, TableName, make_batch
+from jitter.readers.columns import CaptureTimes, Interner, LaunchesWithin, Progress, columns_of_records, drop_early_ends
 
 _COUNTS: Final = ("count", "sendcount", "recvcount")
 _BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
@@ -34,82 +31,59 @@ _LARGEST: Final = 2**62
 Columns = Mapping[str, pa.Array]
 
 
-class _RcclCall(NamedTuple):
-    """A call of RCCL; `size` is its message's, in bytes, where that is recorded."""
+class _Collective(NamedTuple):
+    """What a call of RCCL says of the kernels that it launches: columns of ACTIVITIES."""
 
-    start_ns: int
-    end_ns: int
-    operation: str
-    size: int | None
+    collective: str
+    message_bytes: int | None
+    size_bytes: int | None
 
 
 class RcclCalls:
     """RCCL calls of one recording by process and thread; a launch inside a call has its operation."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, int | None], list[_RcclCall]] = defaultdict(list)
-        self._launches: dict[tuple[int, int], _RcclCall] = {}
-        """By process and correlation the call around a launch."""
+        self._collectives: list[_Collective] = []
+        self._launches = LaunchesWithin()
 
     def add(self, calls: Columns, names: Sequence[str], sizes: Sequence[int | None] | None = None) -> None:
         """Add calls (columns of RANGES); `sizes` are message sizes in bytes, where recorded."""
         columns = (calls[name].to_pylist() for name in ("process", "thread", "start_ns", "end_ns"))
-        sizes = [None] * len(names) if sizes is None else sizes
-        for process, thread, start, end, name, size in zip(*columns, names, sizes, strict=True):
+        for process, thread, start, end, name, size in zip(*columns, names, sizes or [None] * len(names), strict=True):
             said = parse_operation(name.removeprefix("nccl"))
             if said is not None and start is not None and end is not None:
-                self._calls[process, thread].append(_RcclCall(start, end, said, size))
+                self._launches.add_call((process, thread), start, end, len(self._collectives))
+                whole = None if size is None else size_of_message(said, size, None)
+                self._collectives.append(_Collective(said, size, whole))
 
     def note_launches(self, calls: Columns) -> None:
         """Record which HIP calls (columns of CALLS) lie inside an RCCL call; call after the last `add`."""
-        if not self._calls:
-            return
-        processes, threads, starts = calls["process"], calls["thread"], _numbers(calls["start_ns"])
-        is_known = calls["start_ns"].is_valid().to_numpy(False) & calls["correlation"].is_valid().to_numpy(False)
-        for (process, thread), around in self._calls.items():
-            around.sort(key=itemgetter(0))
-            is_own = pc.is_null(threads) if thread is None else pc.equal(threads, thread).fill_null(False)
-            rows = np.flatnonzero(is_known & pc.and_(is_own, pc.equal(processes, process)).to_numpy(False))
-            at = np.searchsorted([call.start_ns for call in around], starts[rows], side="right") - 1
-            is_inside = (at >= 0) & (starts[rows] <= np.array([call.end_ns for call in around])[at])
-            correlations = calls["correlation"].take(pa.array(rows[is_inside])).to_pylist()
-            for correlation, call in zip(correlations, at[is_inside].tolist(), strict=True):
-                self._launches[process, correlation] = around[call]
+        for process, thread in self._launches.calls:
+            is_own = pc.is_null(calls["thread"]) if thread is None else pc.equal(calls["thread"], thread)
+            is_known = pc.and_(calls["start_ns"].is_valid(), calls["correlation"].is_valid())
+            rows = pc.and_(pc.and_(is_own, is_known), pc.equal(calls["process"], process)).fill_null(False)
+            times, correlations = (calls[name].filter(rows).to_numpy() for name in ("start_ns", "correlation"))
+            self._launches.add_launches(process, (process, thread), times, correlations)
 
     def of_kernels(self, kernels: Columns, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return `collective`, `message_bytes` and `size_bytes` of kernels (columns of ACTIVITIES) in RCCL calls.
+        """Return the columns of `_Collective` of kernels (columns of ACTIVITIES) in RCCL calls; none if there are none.
 
         `collective` is null for kernels whose name states the operation. Kernels of other names, renamed by markers or
         of another library that RCCL calls, are communication by it. The number of ranks is not recorded, so S is null
         for collectives of which a rank's message is one part.
         """
-        if not self._launches:
+        if not self._collectives:
             return {}
-        operations: list[str | None] = [None] * len(kernels["name"])
-        messages: list[int | None] = [None] * len(operations)
-        wholes: list[int | None] = [None] * len(operations)
-        correlations = _numbers(kernels["correlation"])
-        # few are in a call: choose without running Python code for each
-        is_near = np.isin(correlations, [correlation for _, correlation in self._launches])
-        rows = np.flatnonzero(is_near & kernels["correlation"].is_valid().to_numpy(False))
-        chosen = (kernels[name].take(pa.array(rows)).to_pylist() for name in ("process", "correlation", "name"))
-        for row, process, correlation, name in zip(rows.tolist(), *chosen, strict=True):
-            call = self._launches.get((process, correlation))
-            if call is not None:
-                operations[row] = call.operation if collective_operation(names[name]) is None else None
-                messages[row] = call.size
-                wholes[row] = None if call.size is None else size_of_message(call.operation, call.size, None)
-        return {
-            "collective": pa.array(operations, pa.string()),
-            "message_bytes": pa.array(messages, pa.int64()),
-            "size_bytes": pa.array(wholes, pa.int64()),
-        }
-
-
-def _numbers(column: pa.Array) -> Ints:
-    """Return a column's integers, 0 where they are null."""
-    integers: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
-    return integers
+        process, correlations = kernels["process"].to_numpy(), kernels["correlation"].fill_null(-1).to_numpy()
+        collective_of_row = np.full(len(process), -1, np.int32)
+        for position in np.unique(process).tolist():
+            rows = process == position
+            collective_of_row[rows] = self._launches.find(position, correlations[rows])
+        columns = columns_of_records(self._collectives, collective_of_row)
+        is_stated = map_distinct(
+            kernels["name"], lambda name: collective_operation(names[name]) is not None, pa.bool_()
+        )
+        return columns | {"collective": pc.if_else(is_stated, None, columns["collective"])}
 
 
 def message_bytes(arguments: Mapping[str, str]) -> int | None:
@@ -196,30 +170,21 @@ Kind = Literal["rccl", "calls", "kernels", "copies", "ranges"]
 """What columns hold: calls of RCCL, of HIP and HSA, kernels, copies and fills, roctx ranges."""
 
 
-class AmdReader(Reader):
+class AmdReader(SourceReader):
     """A reader of one of AMD's forms, which is what `parts` yields of it."""
 
-    version = 1
     rank_hint = NAMING_HINT
-
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches, which raise UnreadableTraceError for what cannot be read at all."""
-        recording = Recording(path=path, format=self.name, rank_hint=self.rank_hint)
-        return recording, partial(self._batches, recording)
 
     @abstractmethod
     def parts(self, path: Path, rows: "RowBuilder", progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         """Yield all columns of a recording, RCCL's calls first and calls before kernels; see `RowBuilder`."""
 
-    def _batches(self, recording: Recording, advance: Advance) -> Iterator[Batch]:
+    def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:
         rows = RowBuilder(recording)
-        progress = Progress(sum(file.stat().st_size for file in self.files(recording.path).read), advance)
         for kind, columns in self.parts(recording.path, rows, progress):
-            batch = rows.batch(kind, columns)
-            if batch is not None and batch.rows.num_rows:
+            if (batch := rows.batch(kind, columns)) is not None:
                 yield batch
         rows.complete()
-        progress.finish()
 
 
 class RowBuilder:
@@ -297,7 +262,8 @@ class RowBuilder:
                 is_unknown = pc.fill_null(pc.equal(columns["stream"], 0), False)
                 self._has_streams |= is_unknown.false_count > 0
                 self._queues.update(pc.unique(pc.drop_null(columns["queue"].filter(is_unknown))).to_pylist())
-            typed |= self._rccl.of_kernels(typed, self.names)
+            if "correlation" in typed:
+                typed |= self._rccl.of_kernels(typed, self.names)
         return make_batch("activities", self._activities(kind, typed))
 
     def need(self, kind: Literal["calls", "ranges"], before: Mapping[str, int] = {}) -> None:

@@ -4,23 +4,16 @@ Chrome-trace JSON, plain, gzip or zstd, also damaged.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from msgspec import Raw
 
-from jitter.core.compression import CHUNK_BYTES, read_chunks, sniff_head
-from jitter.core.errors import UnreadableTraceError, reason_of
-from jitter.readers import Advance, Batch, Reader, Recording
-from jitter.readers.chrome_trace import (
-    HEADER_BYTES,
-    EventList,
-    TraceHeader,
-    has_event_list,
-    parse_header,
-    parse_object_tail,
-)
+from jitter.core.compression import CHUNK_BYTES, sniff_head
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Batch, Reader, Recording, SourceReader
+from jitter.readers.chrome_trace import EventList, has_event_list, parse_object_tail
 from jitter.readers.columns import Progress
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
@@ -42,11 +35,10 @@ _EPOCH_NS = 10**18
 """Times above this (the year 2001) count from 1970; other clocks count from boot or from a recent base."""
 
 
-class KinetoReader(Reader):
+class KinetoReader(SourceReader):
     """Reads traces exported by `torch.profiler`, with CUDA or ROCm, and by `paddle.profiler`."""
 
     name = "kineto"
-    version = 1
 
     def __init__(self, piece_bytes: int = CHUNK_BYTES) -> None:
         self._piece_bytes = piece_bytes
@@ -54,15 +46,9 @@ class KinetoReader(Reader):
     def sniff(self, path: Path) -> bool:
         return is_kineto(sniff_head(path, SNIFFED_BYTES))
 
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches.
-
-        Raises UnreadableTraceError for a file without a list of events; the batches raise it for one without GPU
-        activity.
-        """
-        trace = _Trace(path, self._piece_bytes)
-        trace.check()
-        return trace.recording, trace.batches
+    def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:
+        """Yield all rows. Raises UnreadableTraceError for a file without events, and for one without GPU activity."""
+        return _Trace(recording, self._piece_bytes).batches(progress)
 
 
 READER: Reader = KinetoReader()
@@ -76,16 +62,18 @@ _OWN_FILES: Final = "give the ranks' own files, which tools that merge traces le
 class _Trace:
     """One open trace: its recording and batches."""
 
-    def __init__(self, path: Path, piece_bytes: int) -> None:
-        self._path = path
+    def __init__(self, recording: Recording, piece_bytes: int) -> None:
+        self._path = recording.path
         self._piece_bytes = piece_bytes
         self._members: dict[str, Raw] = {}
-        self.recording = Recording(path=path, format="kineto")
+        self.recording = recording
 
-    def check(self) -> None:
-        """Read the file up to the first event; raise UnreadableTraceError if there is none."""
-        problems: list[str] = []
-        text, head = self._begin(read_chunks(self._path, self._piece_bytes, lambda _: None, problems), problems)
+    def batches(self, progress: Progress) -> Iterator[Batch]:
+        """Yield all rows, then complete the recording."""
+        problems = self.recording.problems
+        events, head, text = EventList.of_file(
+            self._path, decode_events, looks_like_event, progress, problems, self._piece_bytes
+        )
         if labelled := _LABELLED_PROCESS.search(text):
             label = labelled[1].decode("ascii", "replace")
             raise self._unreadable(
@@ -96,26 +84,13 @@ class _Trace:
         if head.is_bare and has_event_list(text):
             raise self._several_traces()
         self._members = members_in_damaged(text[: head.start]) if head.is_damaged else head.members
-        self.recording.profiler_version = profiler_version(self._members)
-
-    def batches(self, advance: Advance) -> Iterator[Batch]:
-        """Yield all rows, then complete the recording."""
-        problems = self.recording.problems
-        progress = Progress(self._path.stat().st_size, advance)
-        source = read_chunks(self._path, self._piece_bytes, progress, problems)
-        text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
-        events = EventList(source, text[head.start :], head.start, decode_events, looks_like_event)
         rows = KinetoBatches(is_paddle=is_paddle(text[: head.start]))
         self.recording.processes = rows.processes.listed
         self.recording.names = rows.names.listed
-        try:
-            for some in events:
-                yield from rows.add(some)
-        except OSError as error:
-            raise self._unreadable(f"reading stopped: {reason_of(error)}", "check the disk") from error
-        progress.finish()
+        for some in events:
+            yield from rows.add(some)
         yield from rows.finish()
         if events.is_followed:
             raise self._several_traces()
@@ -145,26 +120,6 @@ class _Trace:
         self._set_rank(rows.processes)
         for process in self.recording.processes:
             process.host = recorded_host(self._members) or host_in_file_name(self._path.name, process.pid)
-
-    def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, TraceHeader]:
-        """Return the first text, at least up to the first event, and the header."""
-        text = b""
-        try:
-            for piece in source:
-                text += piece
-                # a cheap test first: the search is slow on a long file of another kind
-                head = parse_header(text) if len(text) == len(piece) or b'"traceEvents"' in text else None
-                if head is not None:
-                    return text, head
-                if len(text) > HEADER_BYTES:
-                    break
-        except OSError as error:
-            raise self._unreadable(f"cannot be read: {reason_of(error)}", "check its permissions") from error
-        details = f" ({'; '.join(problems)})" if problems else ""
-        raise self._unreadable(
-            f"no list of trace events begins in its first {len(text):,} bytes{details}",
-            "is it a whole trace of PyTorch's profiler?",
-        )
 
     def _describe(self, tail: bytes | None, *, is_bare: bool) -> None:
         """Read the members after the events; `tail` is None if the trace is cut before."""

@@ -169,6 +169,19 @@ _LONG_CALL_NS: Final = 50_000
 _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
 
 
+_REPLAYS: Final = (
+    "CUDA graph replays were recorded as a whole; `nsys profile --cuda-graph-trace=node` would show their kernels"
+)
+_TIMELESS: Final = "{} without a possible time were left out"
+_OF_SEVERAL: Final = (
+    "GPU activities state no process, and several processes made CUDA calls: their launches are unknown"
+)
+_TEXTLESS: Final = "NVTX ranges without a text were left out"
+_INVALID: Final = "texts are not valid UTF-8: their invalid bytes were replaced"
+_NAMELESS: Final = "names are missing from the export's StringIds"
+_LAST: Final = (_OF_SEVERAL, _TEXTLESS, _INVALID, _NAMELESS)
+
+
 class NsysBatches:
     """Converts the tables of one export into batches, with shared processes, names and counts."""
 
@@ -182,18 +195,28 @@ class NsysBatches:
         self.names: Interner[NameKey] = Interner()
         self.nvtx_ranks: dict[int | None, set[int]] = {}
         """Ranks from "MPI Rank N" annotations, by globalPid >> 24."""
-        self.graph_replays = 0
-        self.invalid_texts = 0
-        self.without_text = 0
-        self.without_process = 0
-        """Number of activities that state no process, in an export of several."""
-        self.without_time: Counter[str] = Counter()
-        """Number of rows left out because they have no possible start or end, by kind."""
+        self._counts: Counter[str] = Counter()
+        """Number of rows that are incomplete, by what is wrong with them."""
 
     @cached_property
     def nccl(self) -> NcclMessages:
         """Messages of NCCL's kernels; read with the first kernels."""
         return NcclMessages(self._tables)
+
+    def problems(self, missing_names: int, invalid_names: int) -> list[str]:
+        """Return what is missing or damaged, one sentence each, after the last row."""
+        counts = self._counts + Counter({_NAMELESS: missing_names, _INVALID: invalid_names})
+        problems = [f"{counts.pop(_REPLAYS)} {_REPLAYS}"] if _REPLAYS in counts else []
+        problems += [f"{count} {what}" for what, count in counts.items() if what not in _LAST]
+        problems += self._tables.problems()
+        if self.nccl.unknown_sizes:
+            problems.append(
+                f"sizes of {self.nccl.unknown_sizes} collective calls are unknown: the creation of their "
+                "communicators, which states the number of ranks, was not recorded"
+            )
+        if not self._tables.columns(RUNTIME):
+            problems.insert(0, "no CUDA API calls in this export: which call launched a kernel is unknown")
+        return problems + [f"{counts[what]} {what}" for what in _LAST if what in counts]
 
     def parts(self) -> dict[str, Callable[[], Iterator[Batch]]]:
         """Return the function that reads each table, for the tables that the export has."""
@@ -219,7 +242,7 @@ class NsysBatches:
 
     def _replays(self) -> Iterator[Batch]:
         for rows in self._read(GRAPH_TRACE, ["graphId"]):
-            self.graph_replays += rows.num_rows
+            self._counts[_REPLAYS] += rows.num_rows
             if "graphId" in rows.schema.names:
                 names = self.names.positions(
                     rows["graphId"], lambda number: "CUDA graph" if number is None else f"CUDA graph {number}"
@@ -242,7 +265,7 @@ class NsysBatches:
         for rows in self._tables.read(table, self._existing(table, wanted)):
             ends_after = pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False)
             kept = _filtered(rows, pc.and_(ends_after, self._times.check(rows["start"], rows["end"])))
-            self.without_time["GPU activities"] += rows.num_rows - kept.num_rows
+            self._counts[_TIMELESS.format("GPU activities")] += rows.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
 
@@ -278,16 +301,9 @@ class NsysBatches:
         only = _CALLS if _CALLS.column in self._tables.columns(RUNTIME) else None
         for read in self._tables.read(RUNTIME, wanted, only=only):
             rows = self._started(read, "CUDA API calls")
-            threads = _column(rows, "globalTid")
-            columns = {
-                "process": self._processes_of(threads),
-                "thread": pc.bit_wise_and(threads, _THREAD_BITS),
-                "name": self.names.positions(_column(rows, "nameId"), lambda id_: id_),
-                "start_ns": rows["start"],
-                "end_ns": drop_early_ends(rows["start"], rows["end"]),
-                "correlation": _column(rows, "correlationId"),
-            }
-            yield make_batch("calls", columns)
+            columns = self._host_columns(_column(rows, "globalTid"), rows["start"], rows["end"])
+            columns["name"] = self.names.positions(_column(rows, "nameId"), lambda id_: id_)
+            yield make_batch("calls", columns | {"correlation": _column(rows, "correlationId")})
 
     def _ranges(self) -> Iterator[Batch]:
         has = self._tables.columns(NVTX)
@@ -302,9 +318,9 @@ class NsysBatches:
             if inline:
                 texts = pc.coalesce(rows["text"], texts)
             rows = rows.filter(texts.is_valid())
-            self.without_text += len(texts) - rows.num_rows
+            self._counts[_TEXTLESS] += len(texts) - rows.num_rows
             text, invalid = decode_utf8(texts.drop_null())
-            self.invalid_texts += invalid
+            self._counts[_INVALID] += invalid
             is_rank = pc.equal(rows["eventType"], _MPI_RANK)
             for thread, label in zip(
                 _column(rows, "globalTid").filter(is_rank).to_pylist(), text.filter(is_rank).to_pylist(), strict=True
@@ -313,15 +329,8 @@ class NsysBatches:
                     self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
             is_range = pc.invert(is_rank)
             rows, text = rows.filter(is_range), text.filter(is_range)
-            threads = _column(rows, "globalTid")
-            columns = {
-                "process": self._processes_of(threads),
-                "thread": pc.bit_wise_and(threads, _THREAD_BITS),
-                "text": text,
-                "start_ns": rows["start"],
-                "end_ns": drop_early_ends(rows["start"], rows["end"]),
-            }
-            yield make_batch("ranges", columns)
+            columns = self._host_columns(_column(rows, "globalTid"), rows["start"], rows["end"])
+            yield make_batch("ranges", columns | {"text": text})
 
     def _system_calls(self) -> Iterator[Batch]:
         """Yield long calls of the operating system's libraries (locks, polls, file access) as operators."""
@@ -366,20 +375,22 @@ class NsysBatches:
         self, threads: pa.Array, names: pa.Array, start_ns: pa.Array, end_ns: pa.Array, *, is_module: bool = False
     ) -> Batch:
         is_possible = self._times.check(start_ns, end_ns)
-        self.without_time["operators of the CPU"] += is_possible.false_count
-        columns = {
+        self._counts[_TIMELESS.format("operators of the CPU")] += is_possible.false_count
+        columns = self._host_columns(threads, start_ns, end_ns)
+        columns |= {"name": names, "is_module": pa.array(np.full(len(threads), is_module))}
+        return make_batch("operators", {name: column.filter(is_possible) for name, column in columns.items()})
+
+    def _host_columns(self, threads: pa.Array, start_ns: pa.Array, end_ns: pa.Array) -> dict[str, pa.Array]:
+        return {
             "process": self._processes_of(threads),
             "thread": pc.bit_wise_and(threads, _THREAD_BITS),
-            "name": names,
-            "is_module": pa.array(np.full(len(threads), is_module)),
             "start_ns": start_ns,
-            "end_ns": end_ns,
+            "end_ns": drop_early_ends(start_ns, end_ns),
         }
-        return make_batch("operators", {name: column.filter(is_possible) for name, column in columns.items()})
 
     def _started(self, rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
         kept = _filtered(rows, self._times.check(rows["start"], rows["end"]))
-        self.without_time[what] += rows.num_rows - kept.num_rows
+        self._counts[_TIMELESS.format(what)] += rows.num_rows - kept.num_rows
         return kept
 
     def _existing(self, table: str, wanted: Sequence[str]) -> list[str]:
@@ -403,7 +414,7 @@ class NsysBatches:
             return global_ids
         if len(self._calling_processes) == 1:
             return global_ids.fill_null(self._calling_processes[0])
-        self.without_process += global_ids.null_count if self._calling_processes else 0
+        self._counts[_OF_SEVERAL] += global_ids.null_count if self._calling_processes else 0
         return global_ids
 
     @cached_property

@@ -16,8 +16,9 @@ import pyarrow as pa
 from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
-from jitter.core.numeric.arrays import Codes, Ints
-from jitter.readers.columns import look_up
+from jitter.core.numeric.arrays import Codes
+from jitter.readers import Recording
+from jitter.readers.columns import LaunchesWithin
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, read_registered_strings, small_rows
 
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
@@ -29,24 +30,17 @@ _UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
 
 @dataclass
 class ExportMetadata:
-    """Contents of the small tables of an export."""
+    """Contents of the small tables of an export that its rows need."""
 
-    profiler_version: str | None = None
-    utc_offset_ns: int | None = None
     hosts: dict[int | None, str] = field(default_factory=dict)
     """Host name by the upper 16 bits of a globalPid (the host or virtual machine)."""
-    launcher_rank: int | None = None
-    launcher_rank_from: str | None = None
-    world_size: int | None = None
+    launcher: tuple[int | None, str | None] = None, None
+    """The rank in the environment of the profiled program, and the variable that states it."""
     mpi_ranks: dict[int, set[int]] = field(default_factory=dict)
     """Ranks in the table MPI_RANKS, by globalPid >> 24."""
     gpus: dict[tuple[int, int], int] = field(default_factory=dict)
     """The recording's GPU number by (pid, the process's device number); since 2025."""
     copy_kinds: dict[int, str] = field(default_factory=dict)
-    gpu_models: dict[int | None, str] = field(default_factory=dict)
-    """Model by the recording's GPU number; None: the model of all, if they are of one."""
-    bus_ids: dict[int | None, str] = field(default_factory=dict)
-    """PCI address by the recording's GPU number; None: of the only GPU."""
 
     def host(self, process: int | None) -> str | None:
         """Return the host name of a process (globalPid >> 24); None if unknown."""
@@ -55,15 +49,15 @@ class ExportMetadata:
         return next(iter(self.hosts.values())) if len(set(self.hosts.values())) == 1 else None
 
 
-def read_metadata(tables: Tables) -> ExportMetadata:
-    """Read the small tables that this version has. Raises the errors of `tables`."""
+def read_metadata(tables: Tables, recording: Recording) -> ExportMetadata:
+    """Read the small tables that this version has, and set what they state of the recording; raise as `tables` do."""
     origin = ExportMetadata()
     for meta in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
         for name, value in small_rows(tables, meta, [], ["name", "value"]):
             if name == b"EXPORT_PRODUCT_VERSION" and value:
-                origin.profiler_version = _text(value)
+                recording.profiler_version = _text(value)
     for (utc,) in small_rows(tables, _UTC_TABLE, ["utcEpochNs"], []):
-        origin.utc_offset_ns = utc
+        recording.utc_offset_ns = utc
     for thread, rank in small_rows(tables, "MPI_RANKS", ["globalTid", "rank"], []):
         if thread is not None and rank is not None:
             origin.mpi_ranks.setdefault(process_key(thread), set()).add(rank)
@@ -73,8 +67,17 @@ def read_metadata(tables: Tables) -> ExportMetadata:
     for kind, label in small_rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
         if kind is not None and label:
             origin.copy_kinds[kind] = _text(label)
-    _read_gpus(tables, origin)
-    _read_system(tables, origin)
+    gpus = {column: small_rows(tables, "TARGET_INFO_GPU", ["id"], [column]) for column in ("name", "busLocation")}
+    models = {gpu: _text(name) for gpu, name in gpus["name"] if gpu is not None and name}
+    bus_ids: dict[int | None, str] = {}
+    for gpu, location in gpus["busLocation"]:
+        if location and (address := _BUS.fullmatch(_text(location))):
+            bus_ids[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
+    # processes may number GPUs in another way than this table
+    is_of_one = len(set(models.values())) == 1
+    recording.gpu_models = {None: next(iter(models.values()))} if is_of_one else models if origin.gpus else {}
+    recording.bus_ids = {None: next(iter(bus_ids.values()))} if len(bus_ids) == 1 else bus_ids if origin.gpus else {}
+    _read_system(tables, origin, recording)
     return origin
 
 
@@ -83,20 +86,7 @@ def process_key(global_id: int) -> int:
     return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
 
 
-def _read_gpus(tables: Tables, origin: ExportMetadata) -> None:
-    gpus = {column: small_rows(tables, "TARGET_INFO_GPU", ["id"], [column]) for column in ("name", "busLocation")}
-    origin.gpu_models = {gpu: _text(name) for gpu, name in gpus["name"] if gpu is not None and name}
-    for gpu, location in gpus["busLocation"]:
-        if location and (address := _BUS.fullmatch(_text(location))):
-            origin.bus_ids[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
-    # processes may number GPUs in another way than this table
-    if len(models := set(origin.gpu_models.values())) == 1 or not origin.gpus:
-        origin.gpu_models = {None: models.pop()} if len(models) == 1 else {}
-    if len(origin.bus_ids) == 1 or not origin.gpus:
-        origin.bus_ids = {None: next(iter(origin.bus_ids.values()))} if len(origin.bus_ids) == 1 else {}
-
-
-def _read_system(tables: Tables, origin: ExportMetadata) -> None:
+def _read_system(tables: Tables, origin: ExportMetadata, recording: Recording) -> None:
     environment: list[bytes] = []
     for vid, name, value in small_rows(tables, "TARGET_INFO_SYSTEM_ENV", ["globalVid"], ["name", "value"]):
         if name == b"Hostname" and value:
@@ -114,8 +104,8 @@ def _read_system(tables: Tables, origin: ExportMetadata) -> None:
     if not origin.hosts and display_name and _HOST.fullmatch(display_name):
         origin.hosts[None] = display_name
     ranks = _ranks(environment) or _ranks(launched)
-    origin.launcher_rank, origin.launcher_rank_from = first_number(ranks, RANK_VARIABLES)
-    origin.world_size = first_number(ranks, SIZE_VARIABLES)[0] or None
+    origin.launcher = first_number(ranks, RANK_VARIABLES)
+    recording.world_size = first_number(ranks, SIZE_VARIABLES)[0] or None
 
 
 def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
@@ -166,7 +156,7 @@ class NcclMessages:
         self.messages: list[Message] = []
         self.unknown_sizes = 0
         """Number of launches whose size depends on a number of ranks that the export does not state."""
-        self._of_process: dict[int, tuple[Ints, Ints]] = {}
+        self._launches = LaunchesWithin()
         self._ranks: dict[int, int] = {}
         ranges = _ranges_by_thread(tables, self._ranks)
         if any(
@@ -176,35 +166,19 @@ class NcclMessages:
 
     def rows(self, process: int | None, correlations: pa.Array) -> Codes:
         """Return the index into `messages` of each correlation id (int64, nullable) of a process; -1: none."""
-        none = np.zeros(0, np.int64)
-        ids, message_of_id = (none, none) if process is None else self._of_process.get(process, (none, none))
-        return look_up(ids, message_of_id, correlations.fill_null(-1).to_numpy()).astype(np.int32)
+        return self._launches.find(process, correlations.fill_null(-1).to_numpy()).astype(np.int32)
 
     def _join_calls(self, tables: Tables, ranges: dict[int, list[_Range]]) -> None:
-        starts, ends, of_range = {}, {}, {}
-        for thread, thread_ranges in ranges.items():
-            thread_ranges.sort()
-            starts[thread] = np.array([nccl_range.start_ns for nccl_range in thread_ranges], np.int64)
-            ends[thread] = np.array([nccl_range.end_ns for nccl_range in thread_ranges], np.int64)
-            of_range[thread] = np.array(
-                [self._message(thread_ranges, at) for at in range(len(thread_ranges))], np.int64
-            )
-        joined: dict[int, list[tuple[Ints, Ints]]] = {}
+        for thread, of_thread in ranges.items():
+            of_thread.sort()
+            for at, nccl_range in enumerate(of_thread):
+                number = self._message(of_thread, at)
+                self._launches.add_call(thread, nccl_range.start_ns, nccl_range.end_ns, number)
         for batch in tables.read(RUNTIME, ["start", "globalTid", "correlationId"]):
-            start, thread, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
-            for thread_id in set(np.unique(thread).tolist()) & ranges.keys():
-                rows = np.flatnonzero((thread == thread_id) & (correlation >= 0))
-                at = np.searchsorted(starts[thread_id], start[rows], side="right") - 1
-                inside = (at >= 0) & (start[rows] <= ends[thread_id][at])
-                message_index = np.where(inside, of_range[thread_id][at], -1)
-                kept = message_index >= 0
-                joined.setdefault(process_key(thread_id), []).append((correlation[rows[kept]], message_index[kept]))
-        for process, parts in joined.items():
-            correlations = np.concatenate([part[0] for part in parts])
-            message_index = np.concatenate([part[1] for part in parts])
-            if len(correlations):
-                order = np.argsort(correlations, kind="stable")
-                self._of_process[process] = correlations[order], message_index[order]
+            start, threads, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
+            for thread in set(np.unique(threads).tolist()) & ranges.keys():
+                rows = (threads == thread) & (correlation >= 0)
+                self._launches.add_launches(process_key(thread), thread, start[rows], correlation[rows])
 
     def _message(self, ranges: list[_Range], at: int) -> int:
         """Return the index of the message that a launch in this range sends; -1 if unknown.

@@ -5,11 +5,12 @@ latter is read where only it was kept.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers import Batch, Files, Process, Reader, Recording, SourceReader
+from jitter.readers.columns import Progress
 from jitter.readers.xplane.planes import XPlaneFile, is_xplane
 from jitter.readers.xplane.trace_json import TraceJson, is_trace_json
 
@@ -22,11 +23,15 @@ _SESSION_FOLDERS: Final = ("plugins", "profile")
 """A session's files are LOGDIR/plugins/profile/TIME/HOST.xplane.pb and HOST.trace.json.gz."""
 
 
-class XPlaneReader:
+class XPlaneReader(SourceReader):
     """Reads the activities of GPUs, the calls and annotations of host threads."""
 
     name = "xplane"
     version = 3
+    rank_hint = (
+        "give each process a log folder of its own, named after its rank: "
+        "jax.profiler.start_trace(f'traces/rank{jax.process_index()}')"
+    )
 
     def sniff(self, path: Path) -> bool:
         return is_trace_json(path) if _JSON.search(path.name) else is_xplane(path)
@@ -36,17 +41,14 @@ class XPlaneReader:
         others = [path.with_name(name) for name in names if name != path.name]
         return Files((path,), tuple(other for other in others if other.exists()))
 
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches; raises OSError."""
-        recording = Recording(
-            path,
-            "xplane",
-            processes=[Process(None, None if path.name == _PERFETTO else _host(path) or None)],
-            rank_in_name=_rank_of_folder(path),
-            rank_hint="give each process a log folder of its own, named after its rank: "
-            "jax.profiler.start_trace(f'traces/rank{jax.process_index()}')",
-        )
-        return recording, (TraceJson if _JSON.search(path.name) else XPlaneFile)(recording).batches
+    def recording(self, path: Path) -> Recording:
+        recording = super().recording(path)
+        recording.processes = [Process(None, None if path.name == _PERFETTO else _host(path) or None)]
+        recording.rank_in_name = _rank_of_folder(path)
+        return recording
+
+    def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:
+        return (TraceJson if _JSON.search(recording.path.name) else XPlaneFile)(recording).batches(progress)
 
 
 READER: Reader = XPlaneReader()

@@ -5,7 +5,6 @@ them the names of its events and statistics by number. GPU planes (`/device:GPU:
 one per thread. Times are ps after the line's time in ns, which counts from the beginning of the session.
 """
 
-import mmap
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from jitter.core.compression import sniff_head
-from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers import Advance, Batch, Recording
-from jitter.readers.protobuf import MORE, Span, fields, message, signed, text_at, varint
+from jitter.readers import Batch, Recording
+from jitter.readers.columns import Progress
+from jitter.readers.protobuf import MORE, Span, fields, mapped, message, signed, spans, text_at, varint
 from jitter.readers.xplane.replica_groups import METADATA
-from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
+from jitter.readers.xplane.rows import GPU, HOST, STREAM, WANTED, XlaRows
 
 _PLANE: Final = re.compile(rb"/(?:device|host):|Task Environment")
 
@@ -78,37 +77,23 @@ class XPlaneFile:
         self._begun_ns: int | None = None
         """When the session began, ns since 1970."""
 
-    def batches(self, advance: Advance) -> Iterator[Batch]:
+    def batches(self, progress: Progress) -> Iterator[Batch]:
         """Yield all rows: host planes first, so that kernels' HLO operations find the calls that launched them."""
         path = self._recording.path
-        size = path.stat().st_size
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            data = memoryview(mapped)
-            planes: list[_Plane] = []
-            try:
-                with self._damage():
-                    self._read_planes(data, planes)
-                for plane in planes:
-                    for program in plane.programs:
-                        with self._damage():
-                            self._rows.groups.add(data, program, plane.stats)
-                for plane in sorted(planes, key=lambda plane: GPU.fullmatch(plane.name) is not None):
+        planes: list[_Plane] = []
+        with mapped(path) as data:
+            with self._damage():
+                self._read_planes(data, planes)
+            for plane in planes:
+                for program in plane.programs:
                     with self._damage():
-                        yield from self._plane(data, plane)
-                    advance(plane.size)
-                    size -= plane.size
-            finally:
-                data.release()
-        if not any(GPU.fullmatch(plane.name) for plane in planes):
-            tpus = any(plane.name.startswith(TPU) for plane in planes)
-            raise UnreadableTraceError(
-                f"{path}: holds activities of TPUs, which jitter does not read" if tpus else f"{path}: no GPU activity",
-                NO_GPU_HINT,
-            )
-        yield from self._rows.operators()
-        yield from self._rows.flush()
+                        self._rows.groups.add(data, program, plane.stats)
+            for plane in sorted(planes, key=lambda plane: GPU.fullmatch(plane.name) is not None):
+                with self._damage():
+                    yield from self._plane(data, plane)
+                progress(plane.size)
+        yield from self._rows.finish(path, [plane.name for plane in planes])
         self._finish()
-        advance(size)
 
     def _finish(self) -> None:
         problems = self._recording.problems
@@ -222,15 +207,8 @@ class XPlaneFile:
 
 def _map_entry(data: memoryview, at: int, end: int) -> tuple[int, Span]:
     """Return the key of a map's entry, and where the name (field 2) of its value lies."""
-    key, name = 0, (at, at)
-    for number, value, start, stop in fields(data, at, end):
-        if number == 1:
-            key = value
-        elif number == 2:
-            for of, _, first, last in fields(data, start, stop):
-                if of == 2:
-                    name = (first, last)
-    return key, name
+    key = next((value for number, value, *_ in fields(data, at, end) if number == 1), 0)
+    return key, next(spans(data, (at, end), 2, 2), (at, at))
 
 
 def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of a file are here

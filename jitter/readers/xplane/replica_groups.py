@@ -6,7 +6,7 @@ The formats are xla/service/hlo.proto and xla/xla_data.proto.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from jitter.readers.protobuf import Span, fields, text_at, varint
+from jitter.readers.protobuf import Span, fields, spans, text_at, varint
 
 METADATA: Final = "/host:metadata"
 HLO: Final = "Hlo Proto"
@@ -43,12 +43,10 @@ class ReplicaGroups:
         Raises `ValueError` or `IndexError` where the bytes are no messages.
         """
         program, modules = None, list[Span]()
-        for number, _, start, stop in fields(data, *entry):
-            for of, _, first, last in fields(data, start, stop) if number == 2 else ():
-                if of == 5:
-                    name, value, span = _statistic(data, (first, last), stats)
-                    program = value if name == PROGRAM else program
-                    modules += [span] if name == HLO else []
+        for stat in spans(data, entry, 2, 5):
+            name, value, span = _statistic(data, stat, stats)
+            program = value if name == PROGRAM else program
+            modules += [span] if name == HLO else []
         for module in modules:
             for operation, group in _groups_of_module(data, module):
                 if program is not None:
@@ -72,23 +70,15 @@ def _statistic(data: memoryview, entry: Span, stats: dict[int, str]) -> tuple[st
 
 def _groups_of_module(data: memoryview, hlo: Span) -> Iterator[tuple[str, Group]]:
     """Yield the collectives of a module and their groups."""
-    computations: list[Span] = []
-    devices: list[list[int]] = []
-    for _, _, begin, end in (field for field in fields(data, *hlo) if field[0] == 1):
-        for number, _, start, stop in fields(data, begin, end):
-            if number == 3:
-                computations.append((start, stop))
-            elif number == 15:  # for each partition the devices of its replicas
-                partitions = [span for of, _, *span in fields(data, start, stop) if of == 3]
-                devices = [_integers(data, (first, last), 1) for first, last in partitions]
+    # for each partition the devices of its replicas
+    devices = [_integers(data, partition) for partition in spans(data, hlo, 1, 15, 3)]
     members = tuple(sorted(device for partition in devices for device in partition))
     is_numbered = members == tuple(range(len(members)))
-    for computation in computations:
-        for number, _, start, stop in fields(data, *computation):
-            if number == 2 and (found := _collective(data, (start, stop), len(devices))) is not None:
-                name, size = found
-                if 1 < size <= len(members):
-                    yield name, Group(size, members if is_numbered and size == len(members) else None)
+    for instruction in spans(data, hlo, 1, 3, 2):
+        if (found := _collective(data, instruction, len(devices))) is not None:
+            name, size = found
+            if 1 < size <= len(members):
+                yield name, Group(size, members if is_numbered and size == len(members) else None)
 
 
 def _collective(data: memoryview, instruction: Span, partitions: int) -> tuple[str, int] | None:
@@ -106,11 +96,14 @@ def _collective(data: memoryview, instruction: Span, partitions: int) -> tuple[s
         elif number == 26:
             channel = value
         elif number == 49:
-            sizes.add(len(_integers(data, (start, stop), 1)))
+            sizes.add(len(_integers(data, (start, stop))))
         elif number == 71:
             is_global = value
         elif number == 87:
-            sizes |= _listed_sizes(data, (start, stop))
+            # a list of groups, or the shape of regular ones
+            sizes |= {len(_integers(data, group)) for group in spans(data, (start, stop), 1)}
+            shapes = spans(data, (start, stop), 2)
+            sizes |= {value for shape in shapes for of, value, *_ in fields(data, *shape) if of == 2}
     if len(sizes) != 1:
         return None
     size = sizes.pop()
@@ -119,22 +112,11 @@ def _collective(data: memoryview, instruction: Span, partitions: int) -> tuple[s
     return name, size
 
 
-def _listed_sizes(data: memoryview, device_list: Span) -> set[int]:
-    """Return the sizes of the groups of a list of devices: one for each group, or the shape of regular ones."""
-    sizes: set[int] = set()
-    for number, _, start, stop in fields(data, *device_list):
-        if number == 1:
-            sizes.add(len(_integers(data, (start, stop), 1)))
-        elif number == 2:
-            sizes |= {value for of, value, *_ in fields(data, start, stop) if of == 2}
-    return sizes
-
-
-def _integers(data: memoryview, span: Span, wanted: int) -> list[int]:
-    """Return a repeated field of integers, packed or one by one."""
+def _integers(data: memoryview, span: Span) -> list[int]:
+    """Return the integers of field 1, packed or one by one."""
     found: list[int] = []
     for number, _, start, stop in fields(data, *span):
-        at = start if number == wanted else stop
+        at = start if number == 1 else stop
         while at < stop:
             value, at = varint(data, at)
             found.append(value)

@@ -2,13 +2,15 @@
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import is_collective
 from jitter.readers import Batch, Recording, make_batch
 from jitter.readers.columns import look_up, parse_integer
@@ -18,7 +20,7 @@ from jitter.readers.xplane.replica_groups import ReplicaGroups
 GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
 """Name of a GPU's plane."""
 HOST: Final = re.compile(r"/host:(?:CPU|CUPTI|ROCTRACER)")
-TPU: Final = "/device:TPU:"
+_TPU: Final = "/device:TPU:"
 STREAM: Final = re.compile(r"Stream ?#?\d*")
 """Lines that xprof derives from the streams' (`Steps`, `XLA Ops`) are other views of the same activities."""
 WANTED: Final = (
@@ -26,7 +28,7 @@ WANTED: Final = (
     *("kernel_details", "memcpy_details", "memset_details"),
 )
 """Statistics of events that are read."""
-NO_GPU_HINT: Final = (
+_NO_GPU_HINT: Final = (
     "jitter compares what GPUs do: record on GPUs, with JAX's CUDA or ROCm plug-in (`jitter record jax`)"
 )
 _SHAPE: Final = re.compile(r"grid:(\d{1,10}),(\d{1,10}),(\d{1,10}) block:(\d{1,10}),(\d{1,10}),(\d{1,10})")
@@ -86,7 +88,16 @@ class XlaRows(RowBatches):
             for column, value in zip(self._of_hlo, (correlation, *names), strict=True):
                 column.append(value)
 
-    def operators(self) -> Iterator[Batch]:
+    def finish(self, path: Path, planes: Collection[str]) -> Iterator[Batch]:
+        """Yield the remaining rows. Raises UnreadableTraceError for a file without a GPU among its `planes`."""
+        if not any(GPU.fullmatch(plane) for plane in planes):
+            is_tpu = any(plane.startswith(_TPU) for plane in planes)
+            what = "holds activities of TPUs, which jitter does not read" if is_tpu else "no GPU activity"
+            raise UnreadableTraceError(f"{path}: {what}", _NO_GPU_HINT)
+        yield from self._operators()
+        yield from self.flush()
+
+    def _operators(self) -> Iterator[Batch]:
         """Yield the HLO operation, and around it the framework's, of each call that launched a kernel."""
         calls, of_hlo = (
             [np.frombuffer(column, np.int64) for column in columns] for columns in (self._calls, self._of_hlo)

@@ -12,12 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from jitter.core.compression import sniff_head
-from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers import Advance, Batch, Recording
-from jitter.readers.chrome_trace import EventList
+from jitter.readers import Batch, Recording
+from jitter.readers.chrome_trace import EventList, event_decoder, has_phase
 from jitter.readers.columns import LARGEST_NS, Progress, parse_integer
-from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
+from jitter.readers.xplane.rows import GPU, HOST, STREAM, WANTED, XlaRows
 
 _HEAD: Final = re.compile(
     rb'\s*\{.{0,400}?"traceEvents".{0,60000}?"process_name".{0,100}?"/(?:device:[A-Z]{1,16}:\d|host:CPU)', re.DOTALL
@@ -56,24 +55,16 @@ class TraceJson:
         self._lines: dict[tuple[int, int], str] = {}
         self._events = self._invalid = 0
 
-    def batches(self, advance: Advance) -> Iterator[Batch]:
+    def batches(self, progress: Progress) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         path, problems = self._recording.path, self._recording.problems
-        progress = Progress(path.stat().st_size, advance)
-        events = EventList.of_file(path, _Event, progress, problems)
+        events, *_ = EventList.of_file(path, event_decoder(_Event), has_phase, progress, problems)
         for some in events:
             for event in some:
                 self._add(event)
                 if self._rows.is_full:
                     yield from self._rows.flush()
-        progress.finish()
-        planes = self._planes.values()
-        if not any(GPU.fullmatch(plane) for plane in planes):
-            what = "holds activities of TPUs, which jitter does not read"
-            is_tpu = any(plane.startswith(TPU) for plane in planes)
-            raise UnreadableTraceError(f"{path}: {what if is_tpu else 'no GPU activity'}", NO_GPU_HINT)
-        yield from self._rows.operators()
-        yield from self._rows.flush()
+        yield from self._rows.finish(path, self._planes.values())
         self._recording.is_incomplete = self._events >= _MOST_EVENTS or events.tail is None or bool(events.damage)
         problems += [*events.problems(), *self._problems()]
 

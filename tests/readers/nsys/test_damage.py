@@ -117,7 +117,7 @@ def test_an_export_that_is_still_being_written(tmp_path: Path, suffix: str) -> N
     assert read_or_refuse(path)
     rest.write_bytes(b"something")
     with pytest.raises(UnreadableTraceError, match="still being written"):
-        READER.open(path)
+        nsys.read(path)
 
 
 def test_a_database_left_in_wal_mode(tmp_path: Path) -> None:
@@ -185,4 +185,4 @@ def test_a_cut_export_is_still_known_as_one(sound: Path) -> None:
 
 def test_an_absent_file(tmp_path: Path) -> None:
     with pytest.raises(UnreadableTraceError, match="cannot be read"):
-        READER.open(tmp_path / "absent.sqlite")
+        nsys.read(tmp_path / "absent.sqlite")

@@ -285,7 +285,7 @@ def test_no_kernels_is_an_error_that_says_what_to_do(at: Path, form: str, empty:
     if empty:
         nsys.add_empty(path, form, "CUPTI_ACTIVITY_KIND_KERNEL", list(kernel()))
     with pytest.raises(UnreadableTraceError, match=r"no GPU kernels in this export.*-t cuda") as raised:
-        READER.open(path)
+        nsys.read(path)
     assert str(path) in str(raised.value)
 
 

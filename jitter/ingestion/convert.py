@@ -20,7 +20,7 @@ from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import open_export
-from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks, unknown_rank_error
+from jitter.ingestion.ranks.decide_ranks import GpuEvidence, ReadOptions, decide_ranks, unknown_rank_error
 from jitter.ingestion.ranks.jobs import RecordedRank
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
@@ -28,7 +28,7 @@ from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern
-from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
+from jitter.readers import Batch, ReaderError, Recording, describe_error, files_in, readers
 from jitter.readers.columns import LARGEST_NS
 from jitter.readers.validation import BatchValidator
 
@@ -47,9 +47,7 @@ class Task:
 
     source: Source
     staging: Path
-    step_pattern: str | None = None
-    collective_pattern: str | None = None
-    options: RankOptions = field(default_factory=RankOptions)
+    options: ReadOptions = field(default_factory=ReadOptions)
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that the lake holds: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
@@ -138,8 +136,7 @@ def file_digest(paths: Sequence[Path], most: int | None = None) -> str:
     digest = xxhash.xxh3_128()  # not cryptographic: it detects equal contents, and traces are many gigabytes
     buffer = memoryview(bytearray(_READ_BYTES))
     for path in paths:
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        for file in files:
+        for file in sorted(files_in(path)) if path.is_dir() else [path]:
             if path.is_dir() or len(paths) > 1:
                 digest.update(file.relative_to(path if path.is_dir() else path.parent).as_posix().encode() + b"\0")
             with file.open("rb", buffering=0) as content:
@@ -168,12 +165,13 @@ def _pass_hole(file: FileIO) -> int:
 def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], None]) -> None:
     """Read `path`, which is the source itself or its export."""
     recording, batches = _open(task.source.reader, path, advance)
-    declared = compile_collective_pattern(task.collective_pattern)
-    capture = Capture(compile_step_pattern(task.step_pattern), outcome.staging, declared)
+    declared = compile_collective_pattern(task.options.collective_pattern)
+    capture = Capture(compile_step_pattern(task.options.step_pattern), outcome.staging, declared)
     for batch in batches:
         capture.add(batch)
     _shorten_names(recording, capture.long_texts)
-    if task.step_pattern is not None and not capture.markers:
+    numbered = (marker for ranges in capture.marked.values() for marker in ranges if marker.role == "numbered")
+    if task.options.step_pattern is not None and next(numbered, None) is None:
         recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
     joined = capture.join(recording.names, recording.processes)
     uses = joined.gpus()
@@ -183,10 +181,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     steps = {
         process: find_steps(
             joined,
-            capture.markers[process],
-            capture.unnumbered[process],
-            capture.counted[process],
-            capture.epochs[process],
+            capture.marked[process],
             recording,
             [use for use in uses if use.gpu.process == process],
             task.patterns,
@@ -206,8 +201,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     stager = Stager(
         task.source,
         outcome.file_digest,
-        task.step_pattern,
-        task.collective_pattern,
+        task.options,
         recording,
         joined,
         capture.communication,

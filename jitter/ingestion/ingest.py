@@ -24,10 +24,9 @@ from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
-from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import find_nsys
-from jitter.ingestion.publish import Patterns, Publisher
-from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.publish import Publisher
+from jitter.ingestion.ranks.decide_ranks import ReadOptions, parse_options, rank_map_rows
 from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, left_out_errors
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import DEFAULT_LAKE, catalog
@@ -117,13 +116,10 @@ def ingest(
     Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
     a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
     """
-    options = parse_rank_options(rank, rank_map, rank_pattern)
-    compile_step_pattern(step_pattern)
-    compile_collective_pattern(collective)
+    options = parse_options(rank, rank_map, rank_pattern, step_pattern, collective)
     inputs = discover(_as_paths(paths), find_nsys(nsys))
     if rank is not None and len(inputs.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(inputs.sources)}", "use --rank-map")
-    patterns = Patterns(step_pattern, collective)
     folder = LakeFolder(Path(lake))
     unreadable = [RejectedSource(path, None, error) for path, error in inputs.unreadable]
     report = IngestReport(
@@ -141,21 +137,20 @@ def ingest(
         raise
     with _closing(folder, report, is_new):
         folder.sweep()
-        publisher = Publisher(folder, replace, same_job)
+        publisher = Publisher(folder, options, replace, same_job)
         report.warnings += publisher.check_files(inputs.sources)
-        held = [source for source in inputs.sources if publisher.holds(source, patterns, options)]
+        held = [source for source in inputs.sources if publisher.holds(source)]
         held_paths = {source.path for source in held}
         fresh = [source for source in inputs.sources if source.path not in held_paths]
         report.warnings += _unused_lines(options, inputs.sources)
         report.unchanged = len(held)
         report.warnings += publisher.outdated_readers(inputs.sources)
-        known = publisher.digests(patterns, options)
-        is_only = len(inputs.sources) == 1 and not inputs.unreadable and options == RankOptions()
+        known = publisher.digests()
+        is_only = len(inputs.sources) == 1 and not inputs.unreadable and not options.gives_ranks
         is_only = is_only and publisher.is_only_source(inputs.sources[0].path)
         unfinished = folder.staging()
         tasks = [
-            Task(source, unfinished, *patterns, options, known.get(source.size, frozenset()), is_only=is_only)
-            for source in fresh
+            Task(source, unfinished, options, known.get(source.size, frozenset()), is_only=is_only) for source in fresh
         ]
         if not _Run(folder, publisher, report, _choose_converter(executor)).run(tasks, held, progress):
             return report
@@ -251,10 +246,10 @@ def _closing(folder: LakeFolder, report: IngestReport, is_new: bool) -> Iterator
     close()
 
 
-def _unused_lines(options: RankOptions, sources: Sequence[Source]) -> list[str]:
+def _unused_lines(options: ReadOptions, sources: Sequence[Source]) -> list[str]:
     """Return a warning for each line of --rank-map that names none of the sources."""
     used = {
-        row for source in sources for row in options.by_file if rank_map_rows(source.path, RankOptions(by_file=(row,)))
+        row for source in sources for row in options.by_file if rank_map_rows(source.path, ReadOptions(by_file=(row,)))
     }
     return [
         f"--rank-map names {row[0]}, which is not among the files read" for row in options.by_file if row not in used
@@ -292,10 +287,7 @@ class _Run:
                     self._publisher.publish_certain(outcome)
         choice = self._publisher.choose_job([outcome for _, outcome in new], held)
         self._report.jobs = choice
-        errors: dict[Path, JitterError] = {
-            recording.path: error for recording, error in left_out_errors(choice, self._folder.root)
-        }
-        errors |= {merged.recording.path: merged.error for merged in choice.merged}
+        errors = left_out_errors(choice, self._folder.root)
         self._report.warnings += [] if choice.warning is None else [choice.warning]
         if choice.taken is None:
             for _, outcome in new:
@@ -316,7 +308,7 @@ class _Run:
             for _, converted in new
             if converted.source.path not in errors and not step_numbering.has_provisional_steps(converted)
         ]
-        errors |= {outcome.source.path: error for outcome, error in self._publisher.find_conflicts(marked)}
+        errors |= self._publisher.find_conflicts(marked)
         for _, outcome in new:
             if outcome.source.path in errors:
                 self._leave_out(outcome, errors[outcome.source.path])
@@ -351,10 +343,10 @@ class _Run:
             with self._folder.exclusive_lock():
                 self._publisher.see_others()
                 numbered = list(self._in_phase(provisional))
-                errors = dict(self._publisher.find_conflicts(numbered))
+                errors = self._publisher.find_conflicts(numbered)
                 for outcome in numbered:
-                    if outcome in errors:
-                        self._leave_out(outcome, errors[outcome])
+                    if outcome.source.path in errors:
+                        self._leave_out(outcome, errors[outcome.source.path])
                     else:
                         self._publish(outcome)
 

@@ -5,15 +5,17 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import rank_in_path
-from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
+from jitter.ingestion.ranks.decide_ranks import ReadOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
 from jitter.ingestion.ranks.jobs import (
+    CORRECT_RANK,
+    REPLACE,
     GivenRecording,
     JobChoice,
     LeadingJob,
@@ -21,6 +23,7 @@ from jitter.ingestion.ranks.jobs import (
     RecordedJob,
     RecordedRank,
     choose_job,
+    describe_steps,
     find_conflicts,
     not_in_lake_error,
     ranks_in_lake,
@@ -35,19 +38,13 @@ from jitter.lake.records import RECORD_VERSION, SourceRecord, encode_record
 from jitter.readers import readers
 
 
-class Patterns(NamedTuple):
-    """The patterns that the user gives for reading traces; None: the default."""
-
-    step: str | None = None
-    collective: str | None = None
-
-
 class Publisher:
     """Publishes converted sources into one lake, one after the other."""
 
-    def __init__(self, folder: LakeFolder, replace: bool, same_job: bool = False) -> None:
+    def __init__(self, folder: LakeFolder, options: ReadOptions, replace: bool, same_job: bool = False) -> None:
         """`replace` keeps the newer of two sources; `same_job` takes every source for one of the lake's job."""
         self._folder = folder
+        self._options = options
         self.may_replace = replace
         self._same_job = same_job
         self.grown: list[str] = []
@@ -88,14 +85,18 @@ class Publisher:
         root = self._folder.root
         return [f"{file}: read again, because {root / at} is missing or cut" for file, at in files.items() if at]
 
-    def holds(self, source: Source, patterns: Patterns, options: RankOptions) -> bool:
+    def holds(self, source: Source) -> bool:
         """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
-        records = self._unchanged(source)
+        return self._is_held(self._unchanged(source), source.path)
+
+    def _is_held(self, records: Sequence[SourceRecord], path: Path) -> bool:
+        """Return whether these are all records of one content, with complete files, as read with these options."""
         if any(record.digest in self._incomplete for record in records):
             return False
         if self.may_replace and any(self._should_replace(record) for record in records):
             return False
-        return _whole(records) and all(_as_told(record, source.path, patterns, options) for record in records)
+        is_whole = bool(records) and {record.part for record in records} == set(range(records[0].parts))
+        return is_whole and all(_as_told(record, path, self._options) for record in records)
 
     def is_only_source(self, path: Path) -> bool:
         """Return whether the lake holds no recording but those of this path."""
@@ -127,17 +128,11 @@ class Publisher:
         of_file = self._at_start.get(str(source.path.resolve()), [])
         return [record for record in of_file if (record.size, record.mtime_ns) == (source.size, source.changed_ns)]
 
-    def digests(self, patterns: Patterns, options: RankOptions) -> dict[int, frozenset[str]]:
+    def digests(self) -> dict[int, frozenset[str]]:
         """Return the digests of file contents that the lake holds, by file size in bytes."""
-        if options != RankOptions():
-            return {}
         by_size: dict[int, set[str]] = {}
-        for digest, records in self._by_content().items():
-            if any(record.digest in self._incomplete for record in records):
-                continue
-            if self.may_replace and any(self._should_replace(record) for record in records):
-                continue
-            if _whole(records) and all(_as_told(record, Path(record.file), patterns, options) for record in records):
+        for digest, records in self._by_content().items() if not self._options.gives_ranks else ():
+            if self._is_held(records, Path(records[0].file)):
                 by_size.setdefault(records[0].size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in by_size.items()}
 
@@ -262,31 +257,20 @@ class Publisher:
         ranks = ranks_in_lake(self.published(outcome), self._folder.root) or outcome.recorded_ranks()
         return GivenRecording(outcome.source.path, ranks)
 
-    def find_conflicts(self, outcomes: Sequence[Outcome]) -> list[tuple[Outcome, UnknownRankError]]:
-        """Return the outcomes to leave out because others hold the same steps of their ranks, with the errors.
+    def find_conflicts(self, outcomes: Sequence[Outcome]) -> dict[Path, UnknownRankError]:
+        """Return the errors of outcomes to leave out because others hold the same steps of their ranks, by path.
 
         With `--replace` there are none: the newer one is taken for each step.
         """
         if self.may_replace:
-            return []
-        outcome_of = {outcome.source.path: outcome for outcome in outcomes}
+            return {}
         recordings = [self.given_recording(outcome) for outcome in outcomes]
         published = {record.file_digest for records in self._published.values() for record in records}
         others = ranks_in_lake(
             [record for record in self.records if record.file_digest not in published], self._folder.root
         )
         ranks = [*(rank for recording in recordings for rank in recording.ranks), *others]
-        return [
-            (
-                outcome_of[recording.path],
-                UnknownRankError(
-                    f"{recording.ranks[0].record.file}: rank {rank} has {_some(steps)} in "
-                    f"{other.ranks[0].record.file} too, {reason}",
-                    f"{_REPLACE}, or {_CORRECT_RANK}",
-                ),
-            )
-            for recording, other, rank, steps, reason in find_conflicts(recordings, ranks)
-        ]
+        return {recording.path: error for recording, error in find_conflicts(recordings, ranks).items()}
 
     def choose_job(self, outcomes: Sequence[Outcome], held: Sequence[Source]) -> JobChoice:
         """Return the jobs of which these outcomes and the sources that the lake holds are, and which one to take.
@@ -414,7 +398,7 @@ class Publisher:
                 raise _steps_taken_error(record, keys, owner_record)
             older, newer = (owner_record, record) if _newer(record, owner_record) else (record, owner_record)
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
-            older.problems.append(f"{_some(keys)} replaced by {newer.file}")
+            older.problems.append(f"{describe_steps(keys)} replaced by {newer.file}")
             if older is owner_record:
                 # written before the newer source: after a kill in between, the next ingest publishes the newer one
                 self._folder.write_record(owner_record)
@@ -452,16 +436,12 @@ class Publisher:
                 self._owners[step.key, record.rank] = record.digest
 
 
-def _whole(records: list[SourceRecord]) -> bool:
-    return bool(records) and {record.part for record in records} == set(range(records[0].parts))
-
-
-def _as_told(record: SourceRecord, path: Path, patterns: Patterns, options: RankOptions) -> bool:
+def _as_told(record: SourceRecord, path: Path, options: ReadOptions) -> bool:
     """Return whether a record agrees with the options for this path; options that are not given always agree."""
-    given = (patterns.step, record.step_pattern), (patterns.collective, record.collective_pattern)
+    given = (options.step_pattern, record.step_pattern), (options.collective_pattern, record.collective_pattern)
     if any(pattern is not None and pattern != recorded for pattern, recorded in given):
         return False
-    if record.has_assumed_rank and options != RankOptions():
+    if record.has_assumed_rank and options.gives_ranks:
         return False  # they may state it
     if options.rank is not None:
         return record.rank == options.rank
@@ -497,22 +477,14 @@ def _newer(first: SourceRecord, second: SourceRecord) -> bool:
     return first.mtime_ns >= second.mtime_ns
 
 
-_REPLACE: Final = "give --replace to take the newer"
-_CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
-
-
 def _steps_taken_error(record: SourceRecord, keys: list[StepKey], owner: SourceRecord) -> RejectedForAnotherError:
     """Return the error of a recording whose steps another recording in the lake holds."""
     error = RejectedForAnotherError(
-        f"{record.file}: rank {record.rank} has {_some(keys)} already, from {owner.file}",
-        f"of another run: use another lake (`ingest -o LAKE`, `report -L LAKE`); else {_REPLACE}, or {_CORRECT_RANK}",
+        f"{record.file}: rank {record.rank} has {describe_steps(keys)} already, from {owner.file}",
+        f"of another run: use another lake (`ingest -o LAKE`, `report -L LAKE`); else {REPLACE}, or {CORRECT_RANK}",
     )
     error.cause = f"{Path(record.file).parent} {Path(owner.file).parent}"
     return error
-
-
-def _some(keys: list[StepKey]) -> str:
-    return str(keys[0]) if len(keys) == 1 else f"{len(keys)} steps ({keys[0]} to {keys[-1]})"
 
 
 def _is_outdated(record: SourceRecord) -> bool:

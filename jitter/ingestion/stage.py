@@ -14,7 +14,7 @@ from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import step_kind
-from jitter.ingestion.ranks.decide_ranks import RankDecision
+from jitter.ingestion.ranks.decide_ranks import RankDecision, ReadOptions
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
@@ -62,8 +62,7 @@ class Stager:
 
     source: Source
     file_digest: str
-    step_pattern: str | None
-    collective_pattern: str | None
+    options: ReadOptions
     recording: Recording
     joined: JoinedCapture
     communication: Communication
@@ -213,7 +212,7 @@ class Stager:
             mtime_ns=source.changed_ns,
             part=number,
             parts=ranks,
-            step_pattern=self.step_pattern,
+            step_pattern=self.options.step_pattern,
             format=recording.format,
             reader_version=readers()[source.reader].version,
             profiler_version=recording.profiler_version,
@@ -240,7 +239,7 @@ class Stager:
             before_capture=self.joined.before_capture[use.gpu],
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
-            collective_pattern=self.collective_pattern,
+            collective_pattern=self.options.collective_pattern,
             reader=source.reader,
             world_size=recording.world_size if (recording.world_size or 0) <= MAX_RANKS else None,
             bus_id=recording.bus_ids.get(use.gpu.device, recording.bus_ids.get(None)),

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -162,28 +163,20 @@ def number_steps(
 
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     """Return the lowest rank with which more than half of the ranks can be aligned, else the one with most of them."""
-    staged = [staged for outcome in outcomes for staged in outcome.staged if staged.repetition is not None]
-    repetitions = [
-        staged_rank.repetition
-        for staged_rank in sorted(staged, key=lambda staged_rank: staged_rank.record.rank or 0)
-        if staged_rank.repetition
-    ]
+    staged = sorted((staged for outcome in outcomes for staged in outcome.staged), key=lambda one: one.record.rank or 0)
+    repetitions = [one.repetition for one in staged if one.repetition is not None]
     best, most = None, 0
     for reference in repetitions:
-        aligned = sum(_can_align(reference, repetition) for repetition in repetitions)
+        aligned = 0
+        for repetition in repetitions:
+            with suppress(UnknownRankError):
+                step_offset(reference, repetition)
+                aligned += 1
         if aligned > most:
             best, most = reference, aligned
         if 2 * aligned > len(repetitions):
             break
     return best
-
-
-def _can_align(reference: RankRepetition, repetition: RankRepetition) -> bool:
-    try:
-        step_offset(reference, repetition)
-    except UnknownRankError:
-        return False
-    return True
 
 
 def _check_kind(outcome: Outcome, kinds: set[str]) -> None:

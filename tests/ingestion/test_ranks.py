@@ -13,9 +13,9 @@ from jitter.core.errors import UnknownRankError, UsageError
 from jitter.ingestion.ranks.decide_ranks import (
     GpuEvidence,
     RankDecision,
-    RankOptions,
+    ReadOptions,
     decide_ranks,
-    parse_rank_options,
+    parse_options,
     read_rank_map,
 )
 from jitter.simulate import Job, simulate, write
@@ -39,38 +39,38 @@ def _ranks(verdicts: list[RankDecision]) -> list[int | None]:
 
 
 def test_a_launchers_rank_holds_for_one_process_only():
-    assert _ranks(decide_ranks(NAMELESS, [_gpu(launcher_rank=4, launcher_rank_from="RANK")], RankOptions())) == [4]
+    assert _ranks(decide_ranks(NAMELESS, [_gpu(launcher_rank=4, launcher_rank_from="RANK")], ReadOptions())) == [4]
     two = [_gpu(0, 0, launcher_rank=4), _gpu(1, 1, launcher_rank=4)]
-    verdicts = decide_ranks(NAMELESS, two, RankOptions())
+    verdicts = decide_ranks(NAMELESS, two, ReadOptions())
     assert _ranks(verdicts) == [0, 1]
     assert all(v.warning is not None and "a guess" in v.warning for v in verdicts)
 
 
 def test_a_file_name_holds_for_one_process_only():
-    assert _ranks(decide_ranks(Path("rank6.sqlite"), [_gpu()], RankOptions())) == [6]
-    assert _ranks(decide_ranks(Path("rank6.sqlite"), [_gpu(0, 0), _gpu(1, 1)], RankOptions())) == [0, 1]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [_gpu()], ReadOptions())) == [6]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [_gpu(0, 0), _gpu(1, 1)], ReadOptions())) == [0, 1]
 
 
 def test_some_processes_known_is_not_enough():
     with pytest.raises(UnknownRankError, match="--rank-map"):
-        decide_ranks(NAMELESS, [_gpu(0, 0, step_text_rank=2), _gpu(1, 1)], RankOptions())
+        decide_ranks(NAMELESS, [_gpu(0, 0, step_text_rank=2), _gpu(1, 1)], ReadOptions())
 
 
 def test_device_order_needs_distinct_devices():
     for gpus in ([_gpu(0, 0), _gpu(1, 0)], [_gpu(0, None)], [_gpu(0, 0)], [_gpu(0, None), _gpu(1, 1)]):
         with pytest.raises(UnknownRankError, match="--rank-pattern"):
-            decide_ranks(NAMELESS, gpus, RankOptions())
-    assert _ranks(decide_ranks(NAMELESS, [_gpu(0, 5), _gpu(1, 2)], RankOptions())) == [1, 0]
+            decide_ranks(NAMELESS, gpus, ReadOptions())
+    assert _ranks(decide_ranks(NAMELESS, [_gpu(0, 5), _gpu(1, 2)], ReadOptions())) == [1, 0]
 
 
 def test_one_process_of_several_gpus():
-    verdicts = decide_ranks(NAMELESS, [_gpu(0, 1, process_rank=3), _gpu(0, 0, process_rank=3)], RankOptions())
+    verdicts = decide_ranks(NAMELESS, [_gpu(0, 1, process_rank=3), _gpu(0, 0, process_rank=3)], ReadOptions())
     assert _ranks(verdicts) == [7, 6]
     assert all("a guess" in (v.warning or "") for v in verdicts)
 
 
 def test_a_stray_gpu_is_left_out_and_said():
-    verdicts = decide_ranks(NAMELESS, [_gpu(0, 0, 3, process_rank=5), _gpu(0, 5, 997, process_rank=5)], RankOptions())
+    verdicts = decide_ranks(NAMELESS, [_gpu(0, 0, 3, process_rank=5), _gpu(0, 5, 997, process_rank=5)], ReadOptions())
     assert _ranks(verdicts) == [None, 5]
     assert verdicts[0].warning == "3 kernels of rank 5 on device 0, which is not its own, are left out"
     assert verdicts[1].warning is None
@@ -78,13 +78,13 @@ def test_a_stray_gpu_is_left_out_and_said():
 
 def test_told_rank_for_a_file_of_several():
     with pytest.raises(UnknownRankError, match="file,device,rank"):
-        decide_ranks(NAMELESS, [_gpu(0, 0), _gpu(1, 1)], parse_rank_options(3, None, None))
+        decide_ranks(NAMELESS, [_gpu(0, 0), _gpu(1, 1)], parse_options(3, None, None, None, None))
 
 
 def test_rank_zero_is_a_rank():
     gpu = _gpu(0, 1, process_rank=0, launcher_rank=4)
-    assert _ranks(decide_ranks(NAMELESS, [gpu], RankOptions())) == [0]
-    assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions(rank=0))) == [0]
+    assert _ranks(decide_ranks(NAMELESS, [gpu], ReadOptions())) == [0]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], ReadOptions(rank=0))) == [0]
 
 
 @pytest.mark.parametrize(
@@ -97,26 +97,26 @@ def test_rank_zero_is_a_rank():
 )
 def test_contradicting_ranks_are_an_error_that_shows_both(path: str, known: dict[str, Any], first: int, second: int):
     with pytest.raises(UnknownRankError) as error:
-        decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions())
+        decide_ranks(Path(path), [_gpu(0, 1, **known)], ReadOptions())
     assert f"says rank {first}, and" in str(error.value)
     assert f"says rank {second}" in str(error.value)
     assert f"--rank {first} or --rank {second}" in str(error.value)
-    assert _ranks(decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions(rank=second))) == [second]
+    assert _ranks(decide_ranks(Path(path), [_gpu(0, 1, **known)], ReadOptions(rank=second))) == [second]
 
 
 def test_a_launchers_process_number_contradicts_nothing():
     launched = {"launcher_rank": 7, "launcher_rank_from": "SLURM_PROCID"}
-    assert _ranks(decide_ranks(NAMELESS, [_gpu(step_text_rank=2, **launched)], RankOptions())) == [2]
-    assert _ranks(decide_ranks(Path("rank_2.json"), [_gpu(**launched)], RankOptions())) == [7]
+    assert _ranks(decide_ranks(NAMELESS, [_gpu(step_text_rank=2, **launched)], ReadOptions())) == [2]
+    assert _ranks(decide_ranks(Path("rank_2.json"), [_gpu(**launched)], ReadOptions())) == [7]
 
 
 @pytest.mark.parametrize("path", ["trace_2.json", "gpu2.json", "rank_2/trace.json", "x-TP-2.trace.json.gz"])
 def test_weak_names_contradict_nobody(path: str):
-    assert _ranks(decide_ranks(Path(path), [_gpu(process_rank=7)], RankOptions())) == [7]
+    assert _ranks(decide_ranks(Path(path), [_gpu(process_rank=7)], ReadOptions())) == [7]
 
 
 def test_pattern():
-    told = parse_rank_options(None, None, r"node(\d+)/gpu")
+    told = parse_options(None, None, r"node(\d+)/gpu", None, None)
     assert _ranks(decide_ranks(Path("a/node7/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [7]
     assert _ranks(decide_ranks(Path("a/other/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
     assert _ranks(decide_ranks(Path("a/node99999999999/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]

@@ -13,7 +13,7 @@ from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
 from jitter.lake import staging
-from jitter.readers import Reader, ReaderError, describe_error, readers
+from jitter.readers import Reader, ReaderError, describe_error, files_in, readers
 
 _NSYS: Final = "nsys"
 """The reader of exported reports."""
@@ -281,9 +281,6 @@ def _shown(path: Path) -> str:
 
 
 def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
-    inner = [
-        file for member in files for file in ([member] if member.is_file() else member.rglob("*")) if file.is_file()
-    ]
-    states = [file.stat() for file in inner]
+    states = [file.stat() for file in files_in(*files)]
     changed_ns = max((state.st_mtime_ns for state in states), default=0)
     return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns, nsys)

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError, reason_of
 from jitter.core.names.launchers import MAX_RANKS
-from jitter.ingestion.names import compile_rank_pattern, rank_in_path, stated_rank
+from jitter.ingestion.names import (
+    compile_collective_pattern,
+    compile_rank_pattern,
+    compile_step_pattern,
+    rank_in_path,
+    stated_rank,
+)
 from jitter.lake.records import RANK_ASSUMED
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
@@ -21,12 +27,19 @@ _STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
 
 @dataclass(frozen=True)
-class RankOptions:
-    """Options that give ranks: one rank, a map from file (and device) to rank, or a pattern for paths."""
+class ReadOptions:
+    """What the user says of recordings: ranks (one, by file and device, or by a pattern of paths), and other names."""
 
     rank: int | None = None
     by_file: tuple[tuple[str, int | None, int], ...] = ()
-    pattern: str | None = None
+    rank_pattern: str | None = None
+    step_pattern: str | None = None
+    collective_pattern: str | None = None
+
+    @property
+    def gives_ranks(self) -> bool:
+        """Whether one of the options that give ranks is given."""
+        return self.rank is not None or bool(self.by_file) or self.rank_pattern is not None
 
 
 @dataclass(frozen=True)
@@ -51,11 +64,16 @@ class RankDecision:
     warning: str | None = None
 
 
-def parse_rank_options(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> RankOptions:
-    """Return the rank options; raise `UsageError` for an invalid pattern or an unreadable map."""
+def parse_options(
+    rank: int | None, rank_map: str | Path | None, rank_pattern: str | None, step: str | None, collective: str | None
+) -> ReadOptions:
+    """Return the options; raise `UsageError` for an invalid pattern or an unreadable map."""
     if rank_pattern is not None:
         compile_rank_pattern(rank_pattern)
-    return RankOptions(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+    compile_step_pattern(step)
+    compile_collective_pattern(collective)
+    by_file = () if rank_map is None else read_rank_map(Path(rank_map))
+    return ReadOptions(rank, by_file, rank_pattern, step, collective)
 
 
 def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
@@ -84,7 +102,7 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
 def decide_ranks(
     path: Path,
     gpus: Sequence[GpuEvidence],
-    options: RankOptions,
+    options: ReadOptions,
     in_name: int | None = None,
     hint: str | None = None,
     *,
@@ -115,7 +133,7 @@ def decide_ranks(
 
 
 def _decide(
-    path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None
+    path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions, in_name: int | None
 ) -> list[RankDecision] | None:
     """Return the decisions by all evidence but the order of devices; None without any."""
     by_user = _by_user(path, gpus, options)
@@ -146,13 +164,14 @@ def _decide(
         return None
     if len(rank_of_process) < len(processes):
         raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
-    decisions: dict[tuple[int, int | None], RankDecision] = {}
+    decisions: dict[GpuEvidence, RankDecision] = {}
     for process, (rank, decided_by) in rank_of_process.items():
-        decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
-    return [decisions[gpu.process, gpu.device] for gpu in gpus]
+        own = [gpu for gpu in gpus if gpu.process == process]
+        decisions |= zip(own, _within_process(own, rank, decided_by), strict=True)
+    return [decisions[gpu] for gpu in gpus]
 
 
-def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> list[RankDecision] | None:
     if options.rank is not None:
         if len(gpus) > 1:
             raise UnknownRankError(
@@ -179,20 +198,19 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> l
             f"{path}: holds several processes, so --rank-pattern is ambiguous",
             "use --rank-map with columns file,device,rank",
         )
-    decisions = _within_process(path, gpus, named, "--rank-pattern")
-    return [decisions[gpu.process, gpu.device] for gpu in gpus]
+    return _within_process(gpus, named, "--rank-pattern")
 
 
-def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
+def rank_by_pattern(path: Path, options: ReadOptions) -> int | None:
     """Return the number that --rank-pattern finds in this path; None without a pattern or a match."""
-    match = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
+    match = None if options.rank_pattern is None else compile_rank_pattern(options.rank_pattern).search(str(path))
     if match is None:
         return None
     text = match.groupdict().get("rank") or match.group(1)
     return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, int]]:
+def rank_map_rows(path: Path, options: ReadOptions) -> list[tuple[int | None, int]]:
     """Return the (device, rank) lines of --rank-map for this file."""
     return [
         (device, rank)
@@ -201,31 +219,27 @@ def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, in
     ]
 
 
-def _within_process(
-    path: Path, gpus: Sequence[GpuEvidence], rank: int, decided_by: str
-) -> dict[tuple[int, int | None], RankDecision]:
+def _within_process(gpus: Sequence[GpuEvidence], rank: int, decided_by: str) -> list[RankDecision]:
     """Return one rank for a process with one GPU of its own, consecutive ranks in device order for several GPUs."""
-    ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
-    total = sum(gpu.kernels for gpu in ordered)
-    busy = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
-    decisions = {
-        (gpu.process, gpu.device): RankDecision(
+    total = sum(gpu.kernels for gpu in gpus)
+    busy = [gpu for gpu in gpus if gpu.kernels >= _STRAY * total]
+    busy.sort(key=lambda gpu: (gpu.device is None, gpu.device))
+    first, count, warning = rank * len(busy), len(busy), None
+    if count > 1:
+        warning = (
+            f"one process (rank {rank} by {decided_by}) drives {count} GPUs, assumed to be ranks {first} to "
+            f"{first + count - 1} in device order, a guess: {RANK_HINT}"
+        )
+    return [
+        RankDecision(first + busy.index(gpu), decided_by, warning)
+        if gpu in busy
+        else RankDecision(
             None,
             decided_by,
             f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, which is not its own, are left out",
         )
-        for gpu in ordered
-        if gpu not in busy
-    }
-    for position, gpu in enumerate(busy):
-        warning = None
-        if len(busy) > 1:
-            warning = (
-                f"one process (rank {rank} by {decided_by}) drives {len(busy)} GPUs, assumed to be ranks "
-                f"{rank * len(busy)} to {rank * len(busy) + len(busy) - 1} in device order, a guess: {RANK_HINT}"
-            )
-        decisions[gpu.process, gpu.device] = RankDecision(rank * len(busy) + position, decided_by, warning)
-    return decisions
+        for gpu in gpus
+    ]
 
 
 def unknown_rank_error(path: Path, hint: str | None = None, reason: str = "") -> UnknownRankError:

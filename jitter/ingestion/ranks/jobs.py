@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import pyarrow.parquet as pq
 
-from jitter.core.errors import RejectedForAnotherError
+from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.formatting import format_count, format_time
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
@@ -219,29 +219,36 @@ class RecordedJob:
         for size in self._world:
             if new.record.world_size and new.record.world_size != size:
                 yield f"its world size is {new.record.world_size}, and {size} {place}"
+        same_rank = self._of_rank.get(new.rank, [])
         if new.utc_range is not None:
             for job_rank in self._extremes.get(None, ()):
                 if (apart := time_apart(new.utc_range, job_rank.utc_range)) > _DAY_NS:
                     days = format_count(apart // _DAY_NS, "day")
                     yield f"it was recorded {days} {_order(new, job_rank)} the recordings {place}"
-            yield from self._of_another_process(new, place)
-            yield from self._of_another_run(new, place)
-        yield from self._of_another_program(new, place)
+            yield from self._of_another_process(new, same_rank, place)
+            yield from self._of_another_run(new, same_rank, place)
+        for job_rank in same_rank:
+            model, new_model = job_rank.record.gpu_model, new.record.gpu_model
+            if model and new_model and model != new_model:
+                yield f"rank {new.rank} ran on {new_model}, and on {model} {place}"
+        shares = [share for job_rank in same_rank if (share := new.shared_kernels(job_rank)) is not None]
+        if shares and max(shares) < SHARED_LEAST:
+            yield f"rank {new.rank} shares {max(shares):.0%} of its kernels with rank {new.rank} {place}"
 
-    def _of_another_process(self, new: RecordedRank, place: str) -> Iterator[str]:
+    def _of_another_process(self, new: RecordedRank, same_rank: Sequence[RecordedRank], place: str) -> Iterator[str]:
         """Yield that the rank ran other steps at the time of steps of the same rank."""
         steps = {step.key for step in new.record.steps}
-        for job_rank in self._of_rank.get(new.rank, []):
+        for job_rank in same_rank:
             others = {step.key for step in job_rank.record.steps}
             if steps & others or new.record.file_digest == job_rank.record.file_digest:
                 continue
             # the last step of a recording may end in the next recording
-            if _overlap(new.utc_range, job_rank.utc_range) > max(_longest_step(new), _longest_step(job_rank)):
+            if -_distance(new.utc_range, job_rank.utc_range) > max(_longest_step(new), _longest_step(job_rank)):
                 yield f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(job_rank)} {place}"
 
-    def _of_another_run(self, new: RecordedRank, place: str) -> Iterator[str]:
+    def _of_another_run(self, new: RecordedRank, same_rank: Sequence[RecordedRank], place: str) -> Iterator[str]:
         steps = self._steps_of(new)
-        for job_rank in self._of_rank.get(new.rank, []) if steps else []:
+        for job_rank in same_rank if steps else []:
             common = set(steps).intersection(self._steps_of(job_rank))
             apart = time_apart(new.utc_range, job_rank.utc_range)
             # the last step of a recording may end in the next recording
@@ -252,16 +259,6 @@ class RecordedJob:
                 if time_apart(new.utc_range, job_rank.utc_range) > RERUN_NS:
                     yield _ran_again(step, new, job_rank, place)
 
-    def _of_another_program(self, new: RecordedRank, place: str) -> Iterator[str]:
-        same_rank = self._of_rank.get(new.rank, [])
-        for job_rank in same_rank:
-            model, new_model = job_rank.record.gpu_model, new.record.gpu_model
-            if model and new_model and model != new_model:
-                yield f"rank {new.rank} ran on {new_model}, and on {model} {place}"
-        shares = [share for job_rank in same_rank if (share := new.shared_kernels(job_rank)) is not None]
-        if shares and max(shares) < SHARED_LEAST:
-            yield f"rank {new.rank} shares {max(shares):.0%} of its kernels with rank {new.rank} {place}"
-
     def _steps_of(self, rank: RecordedRank) -> list[StepKey]:
         # without markers, numbers of steps hold within a recording only
         is_numbered = self.is_one_run and rank.record.steps_from == "marker"
@@ -270,12 +267,12 @@ class RecordedJob:
 
 def time_apart(first: UtcRange | None, second: UtcRange | None) -> int:
     """Return the ns between two ranges of time; 0 if they overlap or one is unknown."""
-    return 0 if first is None or second is None else max(0, first[0] - second[1], second[0] - first[1])
+    return max(0, _distance(first, second))
 
 
-def _overlap(first: UtcRange | None, second: UtcRange | None) -> int:
-    """Return the ns that two ranges of time share; 0 if one is unknown."""
-    return 0 if first is None or second is None else max(0, min(first[1], second[1]) - max(first[0], second[0]))
+def _distance(first: UtcRange | None, second: UtcRange | None) -> int:
+    """Return the ns between two ranges of time, negative those that they share; 0 if one is unknown."""
+    return 0 if first is None or second is None else max(first[0] - second[1], second[0] - first[1])
 
 
 def _longest_step(rank: RecordedRank) -> int:
@@ -352,42 +349,31 @@ def _order(rank: RecordedRank, reference: RecordedRank) -> str:
     return "after" if _begin(rank) > _begin(reference) else "before"
 
 
-class MergedRecording(NamedTuple):
-    """A recording of several ranks that holds what the ranks' own recordings hold."""
-
-    recording: GivenRecording
-    own: list[RecordedRank]
-    """The ranks of the own recordings."""
-
-    @property
-    def error(self) -> RejectedForAnotherError:
-        """The error with which it is left out."""
-        files = [Path(rank.record.file).name for rank in self.own]
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        return RejectedForAnotherError(
-            f"{self.recording.path}: {format_count(len(files), 'rank')} merged into one file, whose own recordings are "
-            f"here too ({files[0]}{more}) and are read",
-            "give it alone to read it instead",
-        )
-
-
 _MERGED_ERROR_NS: Final = 2_000
 """ns by which times in a merged recording may differ: tools that merge round them to microseconds."""
 
 
-def find_merged(recordings: Sequence[GivenRecording], in_lake: Sequence[RecordedRank]) -> list[MergedRecording]:
+def find_merged(
+    recordings: Sequence[GivenRecording], in_lake: Sequence[RecordedRank]
+) -> dict[GivenRecording, RejectedForAnotherError]:
     """Return the recordings of several ranks of which each is also recorded by itself, here or in the lake.
 
-    The times of a rank's steps are those of its own recording, on whatever clock the merged one is.
+    With the errors with which they are left out. The times of a rank's steps are those of its own recording, on
+    whatever clock the merged one is.
     """
     alone = [rank for recording in recordings for rank in recording.ranks if len(recording.ranks) == 1]
     alone += [rank for rank in in_lake if rank.record.parts == 1]
-    merged = []
+    merged: dict[GivenRecording, RejectedForAnotherError] = {}
     for recording in recordings:
         own = [next((each for each in alone if _is_same(rank, each)), None) for rank in recording.ranks]
-        found = [rank for rank in own if rank is not None]
-        if len(recording.ranks) > 1 and len(set(map(id, found))) == len(recording.ranks):
-            merged.append(MergedRecording(recording, sorted(found, key=lambda rank: rank.rank)))
+        found = {rank: Path(rank.record.file).name for rank in own if rank is not None}
+        if 1 < len(recording.ranks) == len(found):
+            first = found[min(found, key=lambda rank: rank.rank)]
+            merged[recording] = RejectedForAnotherError(
+                f"{recording.path}: {format_count(len(found), 'rank')} merged into one file, whose own recordings are "
+                f"here too ({first} and {len(found) - 1} more) and are read",
+                "give it alone to read it instead",
+            )
     return merged
 
 
@@ -416,8 +402,8 @@ class JobChoice(NamedTuple):
     taken: RecordedJob | None
     is_in_lake: bool
     """Whether the lake held the job before."""
-    merged: Sequence[MergedRecording] = ()
-    """Recordings that belong to no job: they hold what others hold."""
+    merged: Mapping[GivenRecording, RejectedForAnotherError] = {}
+    """Recordings that belong to no job, with their errors: they hold what others hold."""
     warning: str | None = None
     """Why recordings that seem to be of two runs are taken for one."""
 
@@ -435,8 +421,7 @@ def choose_job(
     takes all recordings for one job, whatever contradicts that. Merged recordings beside the ranks' own are left out.
     """
     if merged := find_merged(recordings, in_lake):
-        left_out = {each.recording for each in merged}
-        own = [recording for recording in recordings if recording not in left_out]
+        own = [recording for recording in recordings if recording not in merged]
         choice = choose_job(own, in_lake, is_one_run=is_one_run, is_same_job=is_same_job)
         return choice._replace(merged=merged)
     job = RecordedJob(in_lake, is_one_run=is_one_run and not in_lake)
@@ -581,12 +566,13 @@ class UndecidedJobError(OtherJobError):
     """A recording of one of several jobs of similar size, of which none is taken."""
 
 
-def left_out_errors(choice: JobChoice, lake: Path) -> list[tuple[GivenRecording, OtherJobError]]:
-    """Return the recordings that are not taken, each with its error. `lake` is the lake's folder."""
+def left_out_errors(choice: JobChoice, lake: Path) -> dict[Path, JitterError]:
+    """Return the errors of the recordings that are not taken, by path. `lake` is the lake's folder."""
+    errors: dict[Path, JitterError] = {recording.path: error for recording, error in choice.merged.items()}
     taken = choice.taken
     if taken is None:
-        return _undecided_errors(choice.jobs)
-    errors = []
+        undecided = _undecided_error(choice.jobs)
+        return errors | {recording.path: undecided for job in choice.jobs for recording in job.recordings}
     for job in choice.jobs:
         if job is taken:
             continue
@@ -601,7 +587,7 @@ def left_out_errors(choice: JobChoice, lake: Path) -> list[tuple[GivenRecording,
                     f"{_SAME_JOB}",
                 )
                 error.cause = job.describe()
-            errors.append((recording, error))
+            errors[recording.path] = error
     return errors
 
 
@@ -619,8 +605,8 @@ def not_in_lake_error(path: Path, reason: str, in_lake: RecordedJob, job: Record
     return error
 
 
-def _undecided_errors(jobs: Sequence[RecordedJob]) -> list[tuple[GivenRecording, OtherJobError]]:
-    """Return one error for all recordings."""
+def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
+    """Return the error of all recordings."""
     (example, reason), *_ = _reasons(jobs[0], jobs[1], "in the first")
     described = "; ".join(f"{number}) {job.describe()}" for number, job in enumerate(jobs, 1))
     folders = [shlex.quote(str(_folder(job))) for job in jobs]
@@ -632,12 +618,11 @@ def _undecided_errors(jobs: Sequence[RecordedJob]) -> list[tuple[GivenRecording,
         way += "; they hold the same steps of the same ranks: `--replace` takes the newer ones"
     else:
         way += f"; or give {_SAME_JOB}"
-    error = UndecidedJobError(
+    return UndecidedJobError(
         f"{format_count(len(jobs), 'job')} stand here, none of them clearly the largest, and a lake holds one: "
         f"{described}. Of {example.path.name} in the second, {reason}. Nothing was written",
         way,
     )
-    return [(recording, error) for job in jobs for recording in job.recordings]
 
 
 def _reasons(taken_job: RecordedJob, job: RecordedJob, place: str) -> Iterator[tuple[GivenRecording, str]]:
@@ -666,6 +651,8 @@ _REASONS: Final = (
     "which is of the format of more other ranks",
 )
 """Why one of two recordings is the more likely one: for each value of `_fit`."""
+REPLACE: Final = "give --replace to take the newer"
+CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
 _SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
 
@@ -674,18 +661,10 @@ _Claim = tuple[int, StepKey]
 """A rank and one of its steps."""
 
 
-class StepConflict(NamedTuple):
-    """A recording that is left out, and another one that holds some of its steps; `reason` describes the other one."""
-
-    recording: GivenRecording
-    other: GivenRecording
-    rank: int
-    steps: list[StepKey]
-    reason: str
-
-
-def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[RecordedRank]) -> list[StepConflict]:
-    """Return the recordings to leave out because another one holds the same step of the same rank.
+def find_conflicts(
+    recordings: Iterable[GivenRecording], ranks: Sequence[RecordedRank]
+) -> dict[GivenRecording, UnknownRankError]:
+    """Return the recordings to leave out because another one holds the same step of the same rank, with the errors.
 
     Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
     Of two that nothing tells apart, one is taken if they are of the same time, else none.
@@ -701,7 +680,7 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
     fits = {recording: _fit(recording, ranks) for recording in rivals}
     # of several alike recordings the first is the same one on every rank
     ordered = sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest))
-    conflicts: dict[GivenRecording, StepConflict] = {}
+    conflicts: dict[GivenRecording, UnknownRankError] = {}
     undecided: set[GivenRecording] = set()
 
     def better_than(recording: GivenRecording) -> list[GivenRecording]:
@@ -727,7 +706,7 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
             undecided.add(recording)
         elif before:
             conflicts[recording] = _conflict(recording, before[0], rivals[recording][before[0]], _SAME_RUN)
-    return list(conflicts.values())
+    return conflicts
 
 
 def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:
@@ -746,10 +725,19 @@ def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[floa
     )
 
 
-def _conflict(recording: GivenRecording, rival: GivenRecording, claims: list[_Claim], reason: str) -> StepConflict:
+def _conflict(recording: GivenRecording, rival: GivenRecording, claims: list[_Claim], reason: str) -> UnknownRankError:
     rank = min(rank for rank, _ in claims)
     steps = sorted((key for of_rank, key in claims if of_rank == rank), key=lambda key: key.order)
-    return StepConflict(recording, rival, rank, steps, reason)
+    return UnknownRankError(
+        f"{recording.ranks[0].record.file}: rank {rank} has {describe_steps(steps)} in {rival.ranks[0].record.file} "
+        f"too, {reason}",
+        f"{REPLACE}, or {CORRECT_RANK}",
+    )
+
+
+def describe_steps(keys: Sequence[StepKey]) -> str:
+    """Return the first and the last of some steps, and their number."""
+    return str(keys[0]) if len(keys) == 1 else f"{len(keys)} steps ({keys[0]} to {keys[-1]})"
 
 
 def _is_same_time(recording: GivenRecording, rival: GivenRecording) -> bool:

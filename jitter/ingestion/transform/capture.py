@@ -50,14 +50,8 @@ class Capture:
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
         self.code_ranges = CodeRanges(scratch)
         """The places in the code at which the host was: annotations, operators and modules."""
-        self.markers: dict[int, list[Marker]] = defaultdict(list)
-        """Ranges whose text states a step number, by process."""
-        self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
-        """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
-        self.counted: dict[int, list[Marker]] = defaultdict(list)
-        """Ranges with a number that may be the step's or another one, by process."""
-        self.epochs: dict[int, list[Marker]] = defaultdict(list)
-        """Ranges around the steps of an epoch, by process."""
+        self.marked: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges that mark steps, or may, by process."""
         self.other_numbered: list[str] = []
         """Numbered texts that the user's pattern does not match. Texts with other numbers are not listed again."""
         self._other_kinds: set[str] = set()
@@ -123,19 +117,16 @@ class Capture:
 
         And whether they also count as places in the code.
         """
-        marker = parse_marker(self._pattern, None, text, 0, None)
-        if marker is not None:
-            return partial(_add_marker, marker, self.markers), False
+        is_default = self._pattern.pattern == DEFAULT_STEP_PATTERN
+        if (marker := parse_marker(self._pattern, None, text, 0, None)) is not None:
+            return partial(self._add_marker, marker), False
         is_step = is_unnumbered_step(text)
-        if is_step or (self._pattern.pattern == DEFAULT_STEP_PATTERN and names_kind(text)):
+        if is_step or (is_default and names_kind(text)):
             kind = "".join("N" if char.isdecimal() else char for char in text)
-            marker = Marker(None, text, 0, None, None, 0, None, kind)
-            return partial(_add_marker, marker, self.unnumbered), not is_step
-        if self._pattern.pattern == DEFAULT_STEP_PATTERN:
-            for parse, ranges in ((parse_counted_range, self.counted), (parse_epoch_range, self.epochs)):
-                marker = parse(text)
-                if marker is not None:
-                    return partial(_add_marker, marker, ranges), True
+            marker = Marker(None, text, 0, None, None, 0, None, kind, "unnumbered")
+            return partial(self._add_marker, marker), not is_step
+        if is_default and (marker := parse_counted_range(text) or parse_epoch_range(text)) is not None:
+            return partial(self._add_marker, marker), True
         host_kind = host_range_kind(text)
         if host_kind is not None:
             return lambda process, *rest: self._host_ranges.append(HostRange(process, host_kind, text, *rest)), True
@@ -144,24 +135,16 @@ class Capture:
             return lambda process, thread, start_ns, end_ns: self._collective_calls.append(
                 CollectiveCall(process, thread, start_ns, end_ns, *call)
             ), True
-        if self._pattern.pattern != DEFAULT_STEP_PATTERN and len(self._other_kinds) < _MAX_OTHER_NUMBERED:
+        if not is_default and len(self._other_kinds) < _MAX_OTHER_NUMBERED:
             kind = re.sub(r"\d+", "N", text)
             if kind != text and kind not in self._other_kinds:
                 self._other_kinds.add(kind)
                 self.other_numbered.append(text)
         return None, True
 
-
-def _add_marker(
-    pattern: Marker,
-    markers: dict[int, list[Marker]],
-    process: int,
-    thread: int | None,
-    start_ns: int,
-    end_ns: int | None,
-) -> None:
-    """Add a range as a step; `pattern` is the marker of one with its text."""
-    markers[process].append(pattern._replace(thread=thread, start_ns=start_ns, end_ns=end_ns))
+    def _add_marker(self, marker: Marker, process: int, thread: int | None, start_ns: int, end_ns: int | None) -> None:
+        """Add a range of the same text as `marker`."""
+        self.marked[process].append(marker._replace(thread=thread, start_ns=start_ns, end_ns=end_ns))
 
 
 _Taker = Callable[[int, int | None, int, int | None], None]

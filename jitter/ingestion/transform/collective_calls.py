@@ -6,7 +6,6 @@ kernels of the framework itself: they also enclose copies.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from jitter.core.names.kernels import collective_operation, is_collective, parse_operation, short_name
 from jitter.core.numeric.arrays import Ints
+from jitter.readers.columns import LaunchesWithin
 
 _LIBRARY = re.compile(r"p?(?:nccl|rccl)[A-Z]\w*|nvshmemx?_\w+|roc_?shmem\w*_\w+|mscclpp\w*|ucc_(?:collective|coll)_\w+")
 _NOT_TRANSFERS = re.compile(
@@ -47,11 +47,9 @@ class Communication:
         self.of_library = np.array([call.of_library for call in self.calls], np.bool_)
         """For each of `calls` whether it is a library's, shape (calls,)."""
         self.operation_of_call = pa.array([call.operation for call in self.calls], pa.string())
-        by_thread: dict[tuple[int, int | None], list[tuple[int, int, int]]] = defaultdict(list)
+        self._launches = LaunchesWithin()
         for number, call in enumerate(self.calls):
-            by_thread[call.process, call.thread].append((number, call.start_ns, _end(call)))
-        self._by_thread = {place: np.array(rows, np.int64).T for place, rows in by_thread.items()}
-        """By process and thread the positions, starts and ends of the outermost calls."""
+            self._launches.add_call((call.process, call.thread), call.start_ns, _end(call), number)
 
     def of_names(self, names: Iterable[str]) -> list[bool]:
         """Return for each name whether it is a communication kernel's, by the table of names or as declared."""
@@ -76,12 +74,10 @@ class Communication:
         enclosing = np.full(len(launches), -1, np.int64)
         process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
         has_thread, thread = launches["thread"].is_valid().to_numpy(), launches["thread"].fill_null(0).to_numpy()
-        for (own_process, own_thread), (numbers, starts, ends) in self._by_thread.items():
-            is_own = process == own_process
-            is_own &= ~has_thread if own_thread is None else has_thread & (thread == own_thread)
-            at = np.searchsorted(starts, start_ns[is_own], side="right") - 1
-            inside = (at >= 0) & (start_ns[is_own] <= ends[at])
-            enclosing[is_own] = np.where(inside, numbers[at], -1)
+        for place in self._launches.calls:
+            is_own = process == place[0]
+            is_own &= ~has_thread if place[1] is None else has_thread & (thread == place[1])
+            enclosing[is_own] = self._launches.around(place, start_ns[is_own])
         return enclosing
 
     def _is_declared(self, name: str) -> bool:

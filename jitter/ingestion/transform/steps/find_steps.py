@@ -20,19 +20,8 @@ from jitter.core.errors import UnknownRankError
 from jitter.core.names.kernels import copy_direction
 from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.step_key import StepKey
-from jitter.ingestion.names import is_unnumbered_step, names_kind
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
-from jitter.ingestion.transform.steps.step_markers import (
-    Marker,
-    StepRange,
-    StepRanges,
-    number_step_ranges,
-    number_turns,
-    select_counting,
-    select_kinds,
-    select_step_ranges,
-    with_epochs,
-)
+from jitter.ingestion.transform.steps.step_markers import Marker, StepRange, StepRanges, find_marked_steps
 from jitter.readers import Recording
 
 _GRAM = 8
@@ -85,22 +74,17 @@ class ProcessSteps:
 
 def find_steps(
     joined: JoinedCapture,
-    markers: Sequence[Marker],
-    unnumbered: Sequence[Marker],
-    counted: Sequence[Marker],
-    epochs: Sequence[Marker],
+    ranges: Sequence[Marker],
     recording: Recording,
     uses: Sequence[GpuUsage],
     patterns: Sequence[tuple[str, ...]],
 ) -> ProcessSteps:
-    """Find the steps of the process with these `markers` and the GPUs `uses`.
+    """Find the steps of the process with these `ranges`, which may mark them, and the GPUs `uses`.
 
-    Used where there are no `markers`: `unnumbered`, ranges of steps without a number or of their kinds, and `counted`,
-    ranges with a number that may be another one. `epochs` are ranges around the steps of an epoch. `patterns` are
-    kernel sequences of steps of other ranks: a process without markers that repeats one of them is cut at the same
-    kernel.
+    `patterns` are kernel sequences of steps of other ranks: a process without markers that repeats one of them is cut
+    at the same kernel.
     """
-    marked = _find_marked(markers, unnumbered, counted, epochs)
+    marked = find_marked_steps(ranges)
     busiest = max(uses, key=lambda use: use.compute_kernels)
     has_launches = busiest.gpu.process in joined.has_launches
     if marked.ranges and has_launches:
@@ -149,20 +133,8 @@ def find_steps(
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
     repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
     bounds = pairwise([*repetition.starts_ns, repetition.end_ns + 1])
-    ranges = [StepRange(StepKey(None, at), None, start, end, end) for at, (start, end) in enumerate(bounds)]
-    return ProcessSteps(StepRanges(ranges, [problem or _problem(repetition)]), "repetition", repetition)
-
-
-def _find_marked(
-    markers: Sequence[Marker], unnumbered: Sequence[Marker], counted: Sequence[Marker], epochs: Sequence[Marker]
-) -> StepRanges:
-    """Return the steps that ranges mark; empty if none do. The arguments are those of `find_steps`."""
-    named = [marker for marker in unnumbered if is_unnumbered_step(marker.text)]
-    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), named), epochs)
-    if not numbered:
-        return number_step_ranges(select_kinds(named, unnumbered))
-    plain = [marker for marker in unnumbered if names_kind(marker.text)]
-    return number_turns(numbered, plain) or select_step_ranges(numbered)
+    found = [StepRange(StepKey(None, at), None, start, end, end) for at, (start, end) in enumerate(bounds)]
+    return ProcessSteps(StepRanges(found, [problem or _problem(repetition)]), "repetition", repetition)
 
 
 def _behind_markers(

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
@@ -17,8 +17,10 @@ from jitter.ingestion.names import (
     StepKind,
     compile_step_pattern,
     is_beside_training,
+    is_unnumbered_step,
     match_counted,
     may_name_step,
+    names_kind,
     parse_epoch,
     rank_in_text,
     step_kind,
@@ -27,7 +29,7 @@ from jitter.ingestion.names import (
 
 
 class Marker(NamedTuple):
-    """A range whose text states a step number. Times in ns; `end_ns` is None if the recording ended first."""
+    """A range that marks a step, or may. Times in ns; `end_ns` is None if the recording ended first."""
 
     thread: int | None
     text: str
@@ -38,6 +40,8 @@ class Marker(NamedTuple):
     rank: int | None
     kind: str = ""
     """The text up to the step number, with N for numbers: ranges of one kind are written by one line of code."""
+    role: Literal["numbered", "unnumbered", "counted", "epoch"] = "numbered"
+    """Whether its text states the step's number, none (`step` is 0), one that may be another one, or an epoch's."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def parse_counted_range(text: str) -> Marker | None:
     """Return the marker of a range whose number may count the steps, without thread and times; None for others."""
     match = match_counted(text)
     marker = None if match is None else _marker_of(match, None, 0, None)
-    return None if marker is None else marker._replace(rank=rank_in_text(text))
+    return None if marker is None else marker._replace(rank=rank_in_text(text), role="counted")
 
 
 def _marker_of(match: re.Match[str], thread: int | None, start_ns: int, end_ns: int | None) -> Marker | None:
@@ -120,6 +124,22 @@ def _marker_of(match: re.Match[str], thread: int | None, start_ns: int, end_ns: 
         return None
     kind = _NUMBER.sub("N", head[-_KIND_LENGTH:])
     return Marker(thread, text, start_ns, end_ns, numbers["epoch"], step, numbers["rank"], kind)
+
+
+def find_marked_steps(ranges: Sequence[Marker]) -> StepRanges:
+    """Return the steps of one process that its ranges mark; empty if none do.
+
+    Ranges that state a step's number come first, then numbers that count the steps, then steps in their order.
+    """
+    markers, unnumbered, counted, epochs = (
+        [marker for marker in ranges if marker.role == role] for role in ("numbered", "unnumbered", "counted", "epoch")
+    )
+    named = [marker for marker in unnumbered if is_unnumbered_step(marker.text)]
+    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), named), epochs)
+    if not numbered:
+        return number_step_ranges(select_kinds(named, unnumbered))
+    plain = [marker for marker in unnumbered if names_kind(marker.text)]
+    return number_turns(numbered, plain) or select_step_ranges(numbered)
 
 
 def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
@@ -151,7 +171,7 @@ def _steps_thread(threads: Mapping[int | None, list[Marker]]) -> list[Marker]:
 def parse_epoch_range(text: str) -> Marker | None:
     """Return the marker of a range around the steps of an epoch, without thread and times; None for others."""
     epoch = parse_epoch(text)
-    return None if epoch is None else Marker(None, text, 0, None, epoch, 0, None)
+    return None if epoch is None else Marker(None, text, 0, None, epoch, 0, None, role="epoch")
 
 
 def with_epochs(markers: Sequence[Marker], epochs: Iterable[Marker]) -> Sequence[Marker]:

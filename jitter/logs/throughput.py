@@ -117,6 +117,7 @@ FORMATS: Final = (
             b"train.total_ips",
             b'"tracked_stats"',
             b"throughput/",
+            b" - timing_s/step:",
         ),
         (
             # Megatron-LM training.py; its forks put other values between
@@ -138,6 +139,13 @@ FORMATS: Final = (
             Rule(
                 r"\bstep: *(?P<step>\d+)  .{0,500}? [tw]ps: +(?P<tokens_per_s>[\d,]+)"
                 r"(?:  tflops: +(?P<tflops>[\d.,]+))?",
+                "throughput",
+            ),
+            # verl's console logger: all metrics of a step in one line, numpy's numbers with their type
+            Rule(
+                r"(?:^|\s)step:(?P<step>\d+) - .{0,30000}? - timing_s/step:(?:np\.float\d\d\()?"
+                rf"(?P<seconds>{_NUMBER})(?:.{{0,3000}}? - perf/throughput:(?:np\.float\d\d\()?"
+                rf"(?P<tokens_per_s>{_NUMBER}))?",
                 "throughput",
             ),
             # nanoGPT's train.py: a step of all its micro batches

@@ -23,6 +23,11 @@ TITAN = (
     "[rank0]:[titan] 2025-06-16 22:31:04,970 - root - INFO - step: 210  loss:  6.0388  memory: 49.66GiB(52.28%)  "
     "tps: 5,593  tflops: 323.92  mfu: 32.75%"
 )
+VERL = (
+    "(TaskRunner pid=77) step:2 - global_seqlen/min:320.0 - training/global_step:2 - timing_s/gen:208.1 - "
+    "timing_s/step:330.5 - perf/time_per_step:330.5 - perf/throughput:np.float64(524.25)\n"
+    "step:3 - actor/entropy:0.3 - timing_s/step:310.0\n"
+)
 AMD_WATCH = (
     "timestamp,gpu,gfx_activity,jpeg_activity,socket_power,throttle_status,power_management,gfx_0_clk,mem_0_clk,edge,"
     "hotspot,mem\n"
@@ -239,6 +244,10 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     (
         "training-log", DEEPSPEED, "throughput", ("step", "samples_per_s"),
         [(10, 25.704280480541442), (20, 227.48090316379353)],
+    ),
+    (
+        "training-log", VERL, "throughput", ("step", "seconds", "tokens_per_s"),
+        [(2, 330.5, 524.25), (3, 310.0, None)],
     ),
     (
         "training-log", TITAN, "throughput", ("rank", "step", "tokens_per_s", "tflops", "time_ns"),

@@ -392,6 +392,28 @@ def test_a_call_without_a_group_is_of_the_one_that_another_rank_names(tmp_path, 
     assert len(hang["others"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("group", "completed", "kind"),
+    [("0(default_pg)", 8, "mismatch"), ("0(default_pg)", 7, "undecided"), ("4(TP)", 8, "undecided")],
+)
+def test_ranks_that_completed_later_calls_made_other_ones(tmp_path, capsys, group, completed, kind):
+    """Rank 1 may have completed the call in which rank 0 waits, and no later one; groups may share a name."""
+    begin = f"[rank{{0}}]:[E1 1.cpp:2] [PG ID 0 PG GUID {group} Rank {{0}}]  failure detected by watchdog "
+    status = begin + "at work sequence id: {1} PG status: last enqueued work: 12, last completed work: {2}"
+    hang = lines(
+        tmp_path,
+        capsys,
+        caught(0, 7, "_REDUCE_SCATTER_BASE", before="[rank0]:"),
+        status.format(0, 7, 6),
+        caught(1, completed + 1, "_ALLGATHER_BASE", before="[rank1]:"),
+        status.format(1, completed + 1, completed),
+    )
+    assert (hang["kind"], hang["sequence"], hang["waiting_ranks"]) == (kind, 7, [0])
+    stated = [(call["ranks"], call["sequence"]) for call in hang["mismatch"] or ()]
+    assert stated == ([([0], 7), ([1], 9)] if kind == "mismatch" else [])
+    assert (kind == "mismatch") == ("rank 1 called all_gather 9" in hang["headline"])
+
+
 def test_equal_calls_of_an_unnamed_group_wait_together(tmp_path, capsys):
     hang = lines(tmp_path, capsys, caught(0, 88), caught(2, 88))
     assert (hang["waiting_ranks"], hang["unrecorded_ranks"], hang["others"]) == ([0, 2], [1], [])

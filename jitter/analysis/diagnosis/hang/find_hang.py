@@ -25,6 +25,7 @@ from jitter.analysis.diagnosis.hang.facts import (
     BARRIER,
     MAX_MEMBERS,
     SYMMETRIC,
+    WORLD,
     Group,
     HangFacts,
     Place,
@@ -43,7 +44,7 @@ from jitter.analysis.diagnosis.hang.model import Call, Hang, LastCall, StuckOper
 from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, escape_control, format_time
-from jitter.core.names.kernels import KINDS, MEMORY, short_name
+from jitter.core.names.kernels import ALIGNING_OPERATIONS, KINDS, MEMORY, short_name
 
 _MOST_LAST_CALLS: Final = 16
 _MOST_CALLS: Final = 4_096
@@ -186,6 +187,7 @@ def _stuck_collective(
     of_number = [row for row in timeouts if row["sequence"] == at]
     waits = [row["waited_ns"] for row in of_number if row["waited_ns"] is not None]
     limits = [row["timeout_ns"] for row in (*of_number, *rows) if row["timeout_ns"] is not None]
+    variants = _variants(facts, group.name, at, rows) or _variants_apart(facts, group, at, timeouts)
     if not missing:
         stated = {row["rank"] for row in rows}
         unknown |= {rank for rank in waiting if rank not in stated or facts.doubts.get(rank) == "overwritten"}
@@ -197,7 +199,7 @@ def _stuck_collective(
         not_started=tuple(sorted(idle & waiting)),
         unrecorded=tuple(sorted((set(members) or assumed_members(group, waiting)) - facts.recorded)),
         unknown=tuple(sorted(unknown)),
-        variants=_variants(facts, group.name, at, rows),
+        variants=variants,
         since_ns=min((row["start_ns"] for row in rows if row["start_ns"] is not None), default=None),
         waited_ns=max(waits, default=None),
         timeout_ns=max(limits, default=None),
@@ -226,6 +228,30 @@ def _variants(facts: HangFacts, name: str | None, at: int, rows: Iterable[Row]) 
         Variant(_call(facts, name, at, calls), tuple(sorted(row["rank"] for row in calls))) for calls in kinds.values()
     )
     return tuple(sorted(variants, key=lambda variant: (-len(variant.ranks), variant.ranks)))
+
+
+def _variants_apart(facts: HangFacts, group: Group, at: int, timeouts: Iterable[Row]) -> tuple[Variant, ...]:
+    """Return the calls in which watchdogs gave up, where ranks completed calls that come after the one others wait in.
+
+    A call that all ranks have to enter does not end on one rank while another one waits in a call before it. Ranks of
+    a group that no source lists may be of two groups of one name.
+    """
+    if group.name != WORLD and group not in facts.members:
+        return ()
+    progress = facts.progress[group]
+    first: dict[int, Row] = {}
+    for row in sorted(timeouts, key=lambda row: row["sequence"]):
+        if row["sequence"] == at or (progress.get(row["rank"], Progress()).completed or 0) > at:
+            first.setdefault(row["rank"], row)
+    by_number: dict[int, list[Row]] = defaultdict(list)
+    for row in first.values():
+        by_number[row["sequence"]].append(call_of_timeout(row))
+    if at not in by_number or by_number[at][0]["collective"] not in ALIGNING_OPERATIONS or len(by_number) < 2:
+        return ()
+    return tuple(
+        Variant(_call(facts, group.name, number, calls), tuple(sorted(row["rank"] for row in calls)))
+        for number, calls in by_number.items()
+    )
 
 
 def _call(facts: HangFacts, name: str | None, sequence: int | None, rows: Sequence[Row]) -> Call:

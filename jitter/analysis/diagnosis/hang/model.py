@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 HangKind = Literal["mismatch", "failed", "not_entered", "unresponsive", "not_started", "all_entered", "undecided"]
-"""`mismatch`: ranks called different operations under one number. `failed`: a rank that waits in nothing ended with an
-error. `not_entered`: recorded ranks did not call it.
+"""`mismatch`: ranks called different operations under one number, or wait in calls of unlike numbers. `failed`: a rank
+that waits in nothing ended with an error. `not_entered`: recorded ranks did not call it.
 `unresponsive`: ranks do not answer NCCL's health query. `not_started`: ranks enqueued it, and their GPUs did not begin
 it. `all_entered`: all members called it, and it did not end. `undecided`: members left no record."""
 
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Variant:
-    """What some of the ranks called under one number."""
+    """What some of the ranks called, under one number or where they wait."""
 
     call: Call
     ranks: tuple[int, ...]

@@ -166,9 +166,10 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
     blocker = next((other for other in hang.others if set(root.blocking) & set(other.operation.waiting)), None)
     verb = _verb(root.blocking, "wait")
     is_one = len(hang.culprits) == 1
+    is_apart = _is_apart(root)
     return {
         "call": _describe_call(root.call),
-        "number": "" if root.call.sequence is None else f" number {root.call.sequence}",
+        "number": "" if root.call.sequence is None or is_apart else f" number {root.call.sequence}",
         "parted": "" if hang.parted_at is None else f"call {hang.parted_at.sequence}{_of_group(hang.parted_at)}",
         "group": _of_group(root.call),
         "name": root.call.group,
@@ -193,10 +194,15 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
         "doubts": "; ".join(_unknown(root, doubts)),
         "variants": "; ".join(
             f"{format_ranks(variant.ranks)} called {_name_operation(variant.call)} "
-            f"({_details(variant.call) or 'size not recorded'})"
+            f"{f'{variant.call.sequence} ' if is_apart else ''}({_details(variant.call) or 'size not recorded'})"
             for variant in root.variants[:_MOST]
         ),
     }
+
+
+def _is_apart(operation: StuckOperation) -> bool:
+    """Return whether ranks wait in calls of unlike numbers of one group."""
+    return not operation.is_p2p and len({variant.call.sequence for variant in operation.variants}) > 1
 
 
 def _unknown(operation: StuckOperation, doubts: Doubts) -> Iterator[str]:
@@ -210,6 +216,10 @@ def _evidence(hang: Hang) -> Iterator[str]:
     root = hang.operation
     if waiting := _describe_waiting(root):
         yield waiting
+    if _is_apart(root):
+        ahead = format_ranks([rank for variant in root.variants[1:] for rank in variant.ranks])
+        behind = f"{format_ranks(root.waiting)} {_verb(root.waiting, 'wait')}"
+        yield f"{ahead} completed calls after the one that {behind} in: one made another call before"
     for last in hang.last_calls[:_MOST]:
         state = "completed" if last.completed else "not completed"
         yield f"rank {last.rank}'s last call is {_describe_call(last.call)}, {state}"

@@ -3,7 +3,8 @@
 A cohort's kernels are alike, but pipeline stages of one cohort interleave them with their exchanges in different
 orders: what waits for what differs between them. Ranks are of one team if they have as many collectives, do nearly as
 much work before each, and, where they exchange with neighbours, the same work: a stage that runs a forward pass where
-another one runs a backward pass is of another team.
+another one runs a backward pass is of another team. Ranks of the same collectives that exchange with none may differ in
+how much work they do.
 """
 
 from collections import Counter
@@ -108,7 +109,11 @@ def _split(
         commonest = find_commonest(mine)
         usual_order = example(commonest).by_start()
         if usual_order.starts_ns is None and not usual_order.graphs:
-            alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
+            alike = {
+                signature
+                for signature in set(mine.values())
+                if _alike(places[signature], places[commonest]) or _has_uneven_work(example(signature), usual_order)
+            }
         else:
             alike = {
                 signature
@@ -138,8 +143,30 @@ def _places(kind: KindCodes) -> tuple[Ints, int]:
 
 
 def _alike(places: tuple[Ints, int], reference: tuple[Ints, int]) -> bool:
-    apart = max(THRESHOLDS.min_repeats, _LIMITS.same_place_share * max(places[1], reference[1]))
-    return len(places[0]) == len(reference[0]) and bool((np.abs(places[0] - reference[0]) <= apart).all())
+    return len(places[0]) == len(reference[0]) and bool(
+        (np.abs(places[0] - reference[0]) <= _most_apart(places, reference)).all()
+    )
+
+
+def _most_apart(places: tuple[Ints, int], reference: tuple[Ints, int]) -> float:
+    return max(THRESHOLDS.min_repeats, _LIMITS.same_place_share * max(places[1], reference[1]))
+
+
+def _has_uneven_work(example: Example, reference: Example) -> bool:
+    """Return whether one of two ranks only runs more kernels than the other, as of more micro-batches: no other stage.
+
+    They have the same collectives, none an exchange, and from each to the next one of them never runs less.
+    """
+    own, usual = (
+        [collective for collective, kind in zip(one.collectives, one.kind, strict=True) if kind == COLLECTIVE]
+        for one in (example, reference)
+    )
+    if own != usual or {SEND_RECV, None} & {*usual}:
+        return False
+    own_places, usual_places = (_places(np.array(one.kind)) for one in (example, reference))
+    more = np.append(own_places[0] - usual_places[0], own_places[1] - usual_places[1])
+    apart = _most_apart(own_places, usual_places)
+    return any(bool((np.maximum.accumulate(ahead) - ahead <= apart).all()) for ahead in (more, -more))
 
 
 def _share_streams(example: Example, reference: Example) -> bool:

@@ -16,7 +16,7 @@ from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
 from tests.support.findings import evidence_of, late_rank
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, small
 
 
 def comparison(factors: tuple[float, ...], noise: float = 0.01, seed: int = 0) -> WorkloadComparison:
@@ -107,6 +107,18 @@ def test_of_two_ranks_the_slow_one_is_certain_and_whether_it_is_unusual_unknown(
     (one,) = find(tmp_path, "slow_gpu:rank=1,factor=1.2", ranks=2)
     assert (one.ranks, one.confidence) == ((1,), "high")
     assert (one.recurs, one.more_steps) == ("unknown", None)
+
+
+def test_a_rank_of_more_micro_batches_has_more_work(tmp_path: Path):
+    """A quarter more kernels before the same all-reduces are no other program."""
+    faults = [Fault.parse(f"extra_kernel:rank=3,kernel={kernel}") for kernel in range(4, 34, 2)]
+    run = simulate(small("data_parallel", kernels=60, ranks=8), faults)
+    (found,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (found.rank, found.cause) == (3, "workload_imbalance")
+    lost_ns = sum(
+        np.diff(one.last_collective_ends()).sum() * sign for one, sign in ((run, 1), (run.without(*faults), -1))
+    )
+    assert found.gain_ns == pytest.approx(lost_ns, rel=0.05)
 
 
 def test_pauses_on_random_ranks_could_hit_any(tmp_path: Path):

@@ -56,6 +56,12 @@ def test_the_order_of_passes_without_exchanges_between_ranks_is_no_stage():
     assert team_numbers(second, third, exchange="all_reduce") == [0, 0]
 
 
+def test_more_micro_batches_before_the_same_collectives_are_uneven_work():
+    usual, more = ([*FORWARD, *BACKWARD] * times + ["send"] * 2 for times in (4, 5))
+    assert team_numbers(usual, usual, more, exchange="all_reduce") == [0, 0, 0]
+    assert team_numbers(usual, usual, more) == [0, 0, 1]  # of a stage with an exchange it may be its part
+
+
 def test_stages_of_one_layer_that_exchange_with_other_neighbours_are_apart():
     """Passes of few kernels that differ in one name: the streams tell which neighbour a stage exchanges with."""
     examples = []
@@ -110,7 +116,8 @@ def test_without_launches_collectives_may_run_beside_any_of_the_work():
         )
         examples.append(one)
     assert teams_of(*examples) == [0, 0]
-    assert teams_of(*(one._replace(starts_ns=None, kind=[*one.kind] * 4) for one in examples)) == [0, 1]
+    launched = [Example(*([*column] * 4 for column in one[:5])) for one in examples]
+    assert teams_of(*launched) == [0, 1]
 
 
 def test_stages_without_launches_are_apart():

@@ -105,8 +105,8 @@ def align_programs(base: Sequence[Operation], new: Sequence[Operation]) -> list[
     """Return the operations of both programs in launch order.
 
     Operations of equal names are partners along the longest common subsequence. Of the kernels between two of them,
-    what is left of both runs stands for each other: one for one where there are equally many, else as a whole. What
-    comes first in either run comes first.
+    what is left of both runs stands for each other: one for one where each name has another one in its place, else as a
+    whole. What comes first in either run comes first.
     """
     words: dict[tuple[str, int, bool], int] = {}
     first, second = (
@@ -124,7 +124,12 @@ def align_programs(base: Sequence[Operation], new: Sequence[Operation]) -> list[
             [(side[at].kind, side[at].stream == MAIN) for at in chosen]
             for side, chosen in zip((base, new), kernels, strict=True)
         ]
-        partners = dict(zip(*kernels, strict=True)) if kinds[BASE] == kinds[NEW] else {}
+        pairs = list(zip(*kernels, strict=False))
+        names = {(base[at].name, new[to].name) for at, to in pairs}
+        is_renamed = kinds[BASE] == kinds[NEW] and all(
+            len(set(side)) == len(names) for side in zip(*names, strict=True)
+        )
+        partners = dict(pairs) if is_renamed else {}
         whole = ~len(slots) if not partners and set(kinds[BASE]) & set(kinds[NEW]) else None
         behind = new_gap.start
         for at in base_gap:

@@ -117,6 +117,13 @@ def test_another_name_at_the_same_place_is_one_replacement():
     assert changes(document(USUAL, 1), document(renamed, 2)) == [("gemm", "gemm_v2", "replaced", 6, 6)]
 
 
+def test_kernels_that_are_not_each_other_stand_for_each_other_as_a_whole():
+    """A gemm in two parts and a fusion are as many kernels as before: none of them is its neighbour's successor."""
+    other = [("gemm_v2", 90_000.0), ("reduce", 9_000.0), ("fused", 40_000.0), ("reduce", 9_000.0)] * 6 + USUAL[24:]
+    ((name, new_name, kind, places, new_places),) = changes(document(USUAL, 1), document(other, 2))
+    assert (name.count(" + "), new_name.count(" + "), kind, places, new_places) == (23, 23, "replaced", 24, 24)
+
+
 def test_kernels_that_appear_and_go():
     more = [("cast", 40_000.0), *USUAL]
     assert changes(document(USUAL, 1), document(more, 2)) == [(None, "cast", "appeared", 0, 1)]

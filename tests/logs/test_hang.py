@@ -286,6 +286,10 @@ def test_watchdog_lines_alone_name_the_waiting_and_guess_no_other(tmp_path, caps
     hang = report(logs, capsys)["hang"]
     assert (hang["kind"], hang["group"], hang["collective"], hang["sequence"]) == ("undecided", "0", "all_reduce", 19)
     assert (hang["waiting_ranks"], hang["missing_ranks"], hang["waited_ns"]) == ([0, 1, 2], [], 600_061_000_000)
+    lines_of = [WATCHDOG.format(rank=rank, elements=1024).splitlines(keepends=True) for rank in (0, 1, 2)]
+    (logs / "job.log").write_text("".join((*lines_of[0], *lines_of[1], lines_of[2][1])))
+    hang = report(logs, capsys)["hang"]  # rank 2 says that it waits, and not in what
+    assert (hang["kind"], hang["waiting_ranks"], hang["unknown_ranks"]) == ("undecided", [0, 1, 2], [])
     (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024 + rank // 2) for rank in (0, 1, 2)))
     hang = report(logs, capsys, "--json")
     assert json.loads(hang)["hang"]["kind"] == "mismatch"

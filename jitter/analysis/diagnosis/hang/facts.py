@@ -125,6 +125,10 @@ class HangFacts:
         pair = _peers(row, self.members.get(group, ()))
         return None if pair is None or row["rank"] not in pair else Place(group, pair)
 
+    def dumped(self) -> set[int]:
+        """Return the ranks whose dump holds calls; log lines alone tell of the others."""
+        return set(pc.unique(self.calls["rank"]).to_pylist())
+
     def exchanges(self) -> pa.Table:
         """Return the sends and receives."""
         return self.calls.filter(self.calls["is_p2p"])
@@ -259,7 +263,7 @@ def _describe_groups(facts: HangFacts) -> None:
             texts[name].add(row["members"])
             names[row["members"]][rank].add(name)
             facts._group_of[rank, name] = Group(name, row["members"])
-    facts.recorded.update(pc.unique(facts.calls["rank"]).to_pylist())
+    facts.recorded.update(facts.dumped())
     facts.recorded.update(row["rank"] for row in (*facts.timeouts, *facts.barriers, *facts.mismatches))
     for members, of_ranks in names.items():
         if len(set.union(*of_ranks.values())) > 1 and all(len(of_rank) == 1 for of_rank in of_ranks.values()):

@@ -189,8 +189,8 @@ def _stuck_collective(
     limits = [row["timeout_ns"] for row in (*of_number, *rows) if row["timeout_ns"] is not None]
     variants = _variants(facts, group.name, at, rows) or _variants_apart(facts, group, at, timeouts)
     if not missing:
-        stated = {row["rank"] for row in rows}
-        unknown |= {rank for rank in waiting if rank not in stated or facts.doubts.get(rank) == "overwritten"}
+        silent = facts.dumped() - {row["rank"] for row in rows}
+        unknown |= {rank for rank in waiting if rank in silent or facts.doubts.get(rank) == "overwritten"}
     return StuckOperation(
         call=_call(facts, group.name, at, rows),
         members=members,
@@ -304,7 +304,7 @@ def _name_exchange(pair: tuple[int, int], *, is_sender: bool) -> str:
 
 def _timed_out_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
     """Return the sends and receives that a watchdog gave up on ranks without a dump; a line names no partner."""
-    dumped = set(pc.unique(facts.calls["rank"]).to_pylist())
+    dumped = facts.dumped()
     for row in facts.timeouts:
         if is_exchange(row) and row["rank"] not in dumped:
             call = _call(facts, row["group_name"], row["sequence"], [call_of_timeout(row)])

@@ -108,8 +108,8 @@ class Diagnosis:
         named = {rank for culprit in certain for rank in culprit.ranks}
         for culprit in self.culprits:
             is_worth_it = culprit.fraction is None or culprit.fraction >= THRESHOLDS.min_cost_share
-            is_unrecorded = culprit.scope == "unrecorded" and named.isdisjoint(culprit.ranks)
-            if is_worth_it and (culprit in certain or is_unrecorded):
+            costs_more = bool(named) and culprit.scope == "unrecorded" and named.isdisjoint(culprit.ranks)
+            if is_worth_it and (culprit in certain or costs_more):
                 return culprit
         return next(iter(self.findings), None)
 

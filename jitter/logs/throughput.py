@@ -143,8 +143,8 @@ FORMATS: Final = (
             ),
             # verl's console logger: all metrics of a step in one line, numpy's numbers with their type
             Rule(
-                r"(?:^|\s)step:(?P<step>\d+) - .{0,30000}? - timing_s/step:(?:np\.float\d\d\()?"
-                rf"(?P<seconds>{_NUMBER})(?:.{{0,3000}}? - perf/throughput:(?:np\.float\d\d\()?"
+                r"(?:^|\s)step:(?P<step>\d+) - (?:(?!\sstep:).){0,30000}? - timing_s/step:(?:np\.float\d\d\()?"
+                rf"(?P<seconds>{_NUMBER})(?:.{{0,1500}}? - perf/throughput:(?:np\.float\d\d\()?"
                 rf"(?P<tokens_per_s>{_NUMBER}))?",
                 "throughput",
             ),

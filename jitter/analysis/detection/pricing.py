@@ -24,6 +24,7 @@ class GainRange(NamedTuple):
 
 HOST_GAPS: Final = "which host gaps are waits for the GPU is not recorded"
 PARTNERS: Final = "some exchanges name no partners"
+UNRECORDED: Final = "ranks that were not recorded may be as late"
 
 
 class Pricing:
@@ -77,19 +78,26 @@ class Pricing:
         return list(map(max, alone_ns, self._analysis.bound_gains(scenarios)))
 
     def ranges(
-        self, scenarios: Sequence[Scenario], alone_ns: Sequence[float], delays_ns: Sequence[float]
+        self,
+        scenarios: Sequence[Scenario],
+        alone_ns: Sequence[float],
+        delays_ns: Sequence[float],
+        waits_ns: Sequence[float],
     ) -> list[GainRange | None]:
         """Return the least and the most that each scenario may save alone, ns; None where they differ by little.
 
-        `delays_ns` is what each may delay other ranks by in exchanges that name no partners.
+        `delays_ns` is what each may delay other ranks by in exchanges that name no partners, `waits_ns` what the steps
+        may have waited for unrecorded ranks after the recorded ones.
         """
         bounds, is_unexplained = self._analysis.bound_gains(scenarios), self._analysis.is_unexplained
         ranges: list[GainRange | None] = []
-        for gain_ns, other_ns, delay_ns in zip(alone_ns, bounds, delays_ns, strict=True):
+        for gain_ns, other_ns, delay_ns, wait_ns in zip(alone_ns, bounds, delays_ns, waits_ns, strict=True):
             low, high = sorted((gain_ns, other_ns))
             unknown = (HOST_GAPS,) if is_unexplained or _differ(low, high) else ()
             if delay_ns > high and _differ(low, delay_ns):
                 unknown, high = (*unknown, PARTNERS), delay_ns
+            if _differ(least := max(low - wait_ns, min(low, 0.0)), low):
+                unknown, low = (*unknown, UNRECORDED), least
             ranges.append(GainRange(round(low), round(high), unknown) if unknown else None)
         return ranges
 

@@ -204,6 +204,28 @@ class RunAnalysis:
         return max(self.run.matching.named, max(ranks, default=-1) + 1) > len(ranks)
 
     @property
+    def groups_with_unrecorded(self) -> Bools:
+        """(groups of all collectives,) which may have members that were not recorded."""
+        groups = self.run.collective_arrays.incomplete
+        # a collective whose group was not recorded may span all ranks of the job
+        return np.ones_like(groups) if self.run.matching.lacks_groups else groups
+
+    def waits_for_unrecorded_ns(self, steps: Sequence[int]) -> float:
+        """Return how long the ends of some steps may have waited for ranks that were not recorded, ns.
+
+        The time in collectives after the last recorded rank arrives.
+        """
+        if not self.has_unrecorded_ranks:
+            return 0.0
+        waited_ns = 0.0
+        for number in steps:
+            account = self.account.of_steps[number]
+            here = self.groups_with_unrecorded[account.groups]
+            took_ns = self.transfers.took[number][account.groups[here]]
+            waited_ns += float(np.nansum(took_ns * account.passed[here]))
+        return waited_ns
+
+    @property
     def is_unexplained(self) -> bool:
         """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
         return self.run.unexplained_fraction > THRESHOLDS.tolerance_share

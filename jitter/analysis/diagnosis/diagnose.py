@@ -129,7 +129,8 @@ def _gain_ranges(
     if evidence.analysis.run.misses_partners:
         late = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
         delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
-    return pricing.ranges([group.scenario for group in groups], gains, delays)
+    waits = [evidence.analysis.waits_for_unrecorded_ns(group.steps) if group.parts else 0.0 for group in groups]
+    return pricing.ranges([group.scenario for group in groups], gains, delays, waits)
 
 
 def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> list[FindingGroup]:

@@ -25,9 +25,7 @@ def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
         return None
     analysis, ranks = evidence.analysis, evidence.missing_ranks
     incomplete = tuple(sorted(evidence.incomplete_ranks))
-    groups = analysis.run.collective_arrays.incomplete
-    if analysis.run.matching.lacks_groups:
-        groups = np.ones_like(groups)  # a collective whose group was not recorded may span all ranks of the job
+    groups = analysis.groups_with_unrecorded
     whole = float(np.nansum(analysis.measured.step_ns))
     if not groups.any() or not whole > 0:
         return UnrecordedRanks(ranks, None, None, incomplete)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection.pricing import PARTNERS, Pricing
+from jitter.analysis.detection.pricing import PARTNERS, UNRECORDED, Pricing
 from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.analysis.replay.what_if import Scenario
 from jitter.cli import main
@@ -216,6 +216,26 @@ def test_what_a_recorded_rank_costs_does_not_hide_the_unrecorded_ones(tmp_path: 
     assert named or "waiting for them may cost up to" in found.verdict
 
 
+def test_a_slower_unrecorded_rank_may_hide_a_recorded_one(tmp_path: Path):
+    """Rank 6, which was not recorded, is slower than rank 2 wherever they meet: fixing rank 2 saves nothing."""
+    run = simulate(
+        small("tensor_parallel", ranks=8, steps=8, kernels=100),
+        [Fault.parse("slow_gpu:rank=2,factor=1.1"), Fault.parse("slow_gpu:rank=6,factor=1.4")],
+    )
+    found = ingest_partial_run(run, tmp_path, absent=frozenset({4, 5, 6, 7})).diagnose()
+    (culprit,) = [one for one in found.culprits if one.scope == "rank"]
+    assert (culprit.rank, culprit.cause, culprit.confidence) == (2, "gpu_compute", "high")
+    assert culprit.gain_range_ns == (0, culprit.gain_ns)
+    assert any(UNRECORDED in sentence for sentence in culprit.evidence)
+
+
+def test_a_pause_that_no_wait_after_it_could_hide_has_its_price(tmp_path: Path):
+    run = simulate(small(ranks=8, steps=8, kernels=100), [Fault.parse("cpu_stall:rank=2,step=3,kernel=20,ms=6")])
+    (culprit,) = ingest_partial_run(run, tmp_path, absent=frozenset({5, 6, 7})).diagnose().culprits
+    assert (culprit.rank, culprit.gain_range_ns) == (2, None)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.1)
+
+
 def test_the_only_rank_of_several_says_what_it_waits_for(tmp_path: Path):
     run = simulate(small(ranks=4, steps=3), [Fault.parse("slow_gpu:rank=2,factor=1.6")])
     found = ingest_partial_run(run, tmp_path, "nsys", absent=frozenset({0, 2, 3})).diagnose()
@@ -297,7 +317,7 @@ def test_the_slow_rank_is_a_lead_of_unknown_cost(lake: "jitter.Lake"):
 def test_a_range_names_missing_partners_only_where_they_make_it_wide(lake: "jitter.Lake"):
     analysis, whole = lake.analyze(), [Scenario(everything=True)]
     pricing, gains = Pricing(analysis), analysis.gains(whole)
-    (narrow,), (wide,) = (pricing.ranges(whole, gains, [delay_ns]) for delay_ns in (0.0, 1e9))
+    (narrow,), (wide,) = (pricing.ranges(whole, gains, [delay_ns], [0.0]) for delay_ns in (0.0, 1e9))
     assert narrow is None or PARTNERS not in narrow.unknown
     assert wide is not None
     assert (wide.most_ns, wide.unknown[-1]) == (10**9, PARTNERS)

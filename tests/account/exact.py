@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.numeric.arrays import Floats
 from tests.account.tape import shapley
@@ -16,24 +15,9 @@ LINK = -1
 """The player that has all transfers."""
 
 
-class MeanReplay(ScenarioReplay):
-    """Replays of scenarios whose step ends at the mean over ranks."""
-
-    def step(self, step: RecordedStep, baseline: SelfTimes) -> None:
-        cells = self._ends.cells(step.times)
-        cells = cells[cells >= 0]
-        ends = np.stack([self._replay(at, step, baseline)[cells] for at in range(len(self._scenarios))])
-        shift = ends - step.times.end[cells]
-        known = ~np.isnan(shift).any(axis=0)
-        before = self._saved.copy()
-        if known.any():
-            self._saved = -shift[:, known].mean(axis=1)
-        self.gained.append(self._saved - before)
-
-
 def mean_gains(analysis: RunAnalysis, scenarios: Sequence[Scenario]) -> Floats:
     """Return, (steps, scenarios), how much shorter each step would be."""
-    replayed = MeanReplay(analysis.run, analysis.steps.ends, scenarios, analysis.transfers.baseline)
+    replayed = ScenarioReplay(analysis.run, analysis.steps.ends, scenarios, analysis.transfers.baseline)
     for step in analysis.steps.steps():
         replayed.step(step, analysis.steps.baseline(step))
     return np.array(replayed.gained)

@@ -37,7 +37,7 @@ from jitter.analysis.execution.schedule import CALLS
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.run_steps import EndShift, RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
@@ -160,8 +160,8 @@ class Account:
         self._most_inputs = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
-        self._shift = 0.0
-        """How much later than with the baseline the step before ends, ns."""
+        self._shift = EndShift(len(run.rank_numbers))
+        """How much later than with the baseline the step before ends."""
         cells = int(np.diff(job.first) @ np.diff(job.first_rank))
         self._past = deque[ComparedStep](maxlen=max(1, min(_LIMITS.steps_back, _LIMITS.cells_kept // max(cells, 1))))
         """The steps before, the latest last: what a step's ranks come with was lost in them."""
@@ -211,14 +211,14 @@ class Account:
         room = self._free_rooms.popleft() if self._free_rooms else None
         if room is None or len(room.lower.end) != len(step.times.start):
             room = _room(len(step.times.start), len(self._structure.group), self._most_inputs)
-        usual = repaired_transfers(step, self._usual[step.number])
+        usual, shift = repaired_transfers(step, self._usual[step.number]), self._shift.enter(step)
         change = Change(
             np.ones((len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_),
             usual,
             possible_waits(step, usual, self._usual[step.number]),
-            self._shift,
+            shift,
         )
-        before = self._state_before(step, self._state, self._shift)
+        before = self._state_before(step, self._state, shift)
         replay_step(self._run.job, self._structure.instructions, step, baseline, change, self._state, room.lower)
         lower = Setting(room.lower, before, usual, *self._slots(step.times, room.lower, before))
         before = self._state_before(step, step.before, 0.0)
@@ -236,7 +236,7 @@ class Account:
             baseline,
             upper,
             lower,
-            self._shift,
+            shift,
             room.heads,
             room.inputs,
         )
@@ -245,12 +245,8 @@ class Account:
         find_heads(graph, *(np.full(ends.shape, -1, np.int64) for ends in (before.back, before.stream_end)))
         cells = step.end_cells
         last = np.where(cells >= 0, cells - step.times.row, -1)
-        here = np.flatnonzero(last >= 0)
-        later = step.times.end[cells[here]] - lower.nodes.end[cells[here]]
-        is_known = ~np.isnan(later)
-        if is_known.any():
-            self._shift = float(later[is_known].mean())
-        return ComparedStep(step.number, step.fresh, graph, last, here[is_known], self._shift, room)
+        known = self._shift.leave(step, lower.nodes.end)
+        return ComparedStep(step.number, step.fresh, graph, last, known, self._shift.mean_ns, room)
 
     def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
         """Return how the ranks come to a step; those that join in it begin as recorded, earlier by what is saved."""

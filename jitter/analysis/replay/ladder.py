@@ -18,7 +18,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, empty_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
+from jitter.analysis.replay.run_steps import EndShift, RecordedStep, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import MEMORY, SYNC, copy_direction
@@ -239,6 +239,7 @@ class _ProgramReplay:
         self._job, self._instructions = job, steps.run.schedule.array()
         self._repaired = np.full((len((START, CPU, GPU)), len(steps.run.rank_numbers)), is_at_baseline)
         self._state: CarriedState | None = None
+        self._shift = EndShift(len(steps.run.rank_numbers))
         self.saved_ns = 0.0
         """How much earlier than recorded the program is."""
 
@@ -246,15 +247,14 @@ class _ProgramReplay:
         """Replay the next step and return what it saves, ns; NaN where no rank's end is known."""
         if self._state is None:
             self._state = step.before.copy()
-        change = Change(self._repaired, transfers, np.zeros(len(transfers)), self.saved_ns)
+        before = self._shift.enter(step)
+        change = Change(self._repaired, transfers, np.zeros(len(transfers)), before)
         ends = replay_step(self._job, self._instructions, step, baseline, change, self._state).end
-        cells = step.end_cells[step.end_cells >= 0]
-        shift = ends[cells] - step.times.end[cells]
-        shift = shift[~np.isnan(shift)]
-        if not len(shift):
+        if not len(self._shift.leave(step, ends)):
             return np.nan
-        before, self.saved_ns = self.saved_ns, -float(shift.mean())
-        return self.saved_ns - before
+        gained_ns = self._shift.mean_ns - before
+        self.saved_ns += gained_ns
+        return gained_ns
 
 
 def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:

@@ -67,6 +67,41 @@ class RecordedStep:
         return transfers_of(self.collectives, self.in_collectives)
 
 
+class EndShift:
+    """How much earlier than recorded steps end in another setting: the mean over the ranks that have the step, ns.
+
+    What a step adds is the mean's change over its own ranks: those that leave the run take nothing back.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._of_ranks = np.full(ranks, np.nan)
+        """(ranks,) at the last step of each; NaN: as the others."""
+        self.mean_ns = 0.0
+
+    def enter(self, step: RecordedStep) -> float:
+        """Return how much earlier the step's ranks come to it."""
+        self._of_ranks[step.fresh] = np.nan
+        of_step = self._of_ranks[step.end_cells >= 0]
+        known_ns = of_step[~np.isnan(of_step)]
+        if len(known_ns):
+            self.mean_ns = float(known_ns.mean())
+        return self.mean_ns
+
+    def leave(self, step: RecordedStep, ends: Floats) -> Ints:
+        """Take the ends of a step in the other setting, (cells,); return the numbers of ranks of known end."""
+        here = np.flatnonzero(step.end_cells >= 0)
+        cells = step.end_cells[here]
+        self._of_ranks[here] = step.times.end[cells] - ends[cells]
+        known: Ints = here[~np.isnan(self._of_ranks[here])]
+        if len(known):
+            self.mean_ns = float(self._of_ranks[known].mean())
+        return known
+
+    def forget_ranks(self) -> None:
+        """Let all ranks be as early as their mean."""
+        self._of_ranks.fill(np.nan)
+
+
 def time_in_collectives(times: StepTimes, collectives: CollectiveArrays) -> Floats:
     """Return, (attendances,), the time from each rank's arrival to its end; NaN where it has not the collective."""
     cells = cells_of(times, collectives)

@@ -14,7 +14,7 @@ from jitter.analysis.execution.job_arrays import (
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.run_steps import EndShift, RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import lower_median
@@ -91,7 +91,7 @@ class ScenarioReplay:
         self._map = map if pool is None else pool.map
         self._instructions = run.schedule.array()
         self._states = [state_before(run.job) for _ in scenarios]
-        self._saved = np.zeros(len(scenarios))
+        self._shifts = [EndShift(len(run.rank_numbers)) for _ in scenarios]
         """How much earlier than recorded each scenario is."""
         self._diverged = np.zeros(len(scenarios), np.bool_)
         """Mask of the scenarios that differ from the recording by more than a constant shift."""
@@ -104,27 +104,20 @@ class ScenarioReplay:
         """Compute one step; `baseline` (operations of all teams,) are its medians."""
         cells = step.end_cells
         cells = cells[cells >= 0]
-        chosen = self._to_compute(step)
-        if not len(chosen):
-            counts = not np.isnan(step.times.end[cells]).all()
-            self.gained.append(np.full(len(self._scenarios), 0.0 if counts else np.nan))
-            return
-        ends = np.stack([*self._map(lambda at: self._replay(at, step, baseline)[cells], chosen.tolist())])
-        shift = ends - step.times.end[cells]
-        is_known = ~np.isnan(shift).any(axis=0)
-        if not is_known.any():
+        if np.isnan(step.times.end[cells]).all():
             self.gained.append(np.full(len(self._scenarios), np.nan))
             return
-        before = self._saved.copy()
-        self._saved[chosen] = -shift[:, is_known].mean(axis=1)
-        self.gained.append(self._saved - before)
+        chosen, gained = self._to_compute(step).tolist(), np.zeros(len(self._scenarios))
+        for at, ends in zip(chosen, self._map(lambda at: self._replay(at, step, baseline), chosen), strict=True):
+            before = self._shifts[at].mean_ns
+            is_known = len(self._shifts[at].leave(step, ends)) > 0
+            gained[at] = self._shifts[at].mean_ns - before if is_known else np.nan
+        self.gained.append(gained)
 
     def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
-        scenario, ranks = self._scenarios[at], len(self._run.rank_numbers)
+        scenario, ranks, saved_ns = self._scenarios[at], len(self._run.rank_numbers), self._shifts[at].enter(step)
         repaired, transfer = self._repaired(scenario, step.number, ranks), self._transfer(scenario, step)
-        change = Change(
-            repaired, transfer, possible_waits(step, transfer, self._usual[step.number]), float(self._saved[at])
-        )
+        change = Change(repaired, transfer, possible_waits(step, transfer, self._usual[step.number]), saved_ns)
         paced = self._with_paces(scenario, step, baseline, repaired)
         return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at]).end
 
@@ -166,13 +159,14 @@ class ScenarioReplay:
         """Whether a scenario comes to this step as recorded, but for a constant shift."""
         there = ~step.fresh
         return all(
-            same_state(state[there] + self._saved[at], recorded[there]).all()
+            same_state(state[there] + self._shifts[at].mean_ns, recorded[there]).all()
             for state, recorded in zip(self._states[at], step.before, strict=True)
         )
 
     def put_as_recorded(self, at: int, step: RecordedStep) -> None:
         """Let a scenario come to this step as recorded, but for a constant shift."""
-        self._states[at] = CarriedState(*(recorded - self._saved[at] for recorded in step.before))
+        self._states[at] = CarriedState(*(recorded - self._shifts[at].mean_ns for recorded in step.before))
+        self._shifts[at].forget_ranks()
 
     def is_over(self, number: int) -> bool:
         """Whether nothing is gained after the run's `number`th step, the last that was computed."""

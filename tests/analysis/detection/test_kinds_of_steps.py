@@ -1,5 +1,6 @@
 """Steps are compared with steps of their kind, so that long prefill steps are innocent, named by markers or not."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,20 @@ def test_steps_of_sizes_a_tenth_apart_should_take_as_long(sizes: list[float], pa
     numbers = np.arange(len(sizes)) + 10
     found = split_by_size(numbers, np.array(sizes, np.float64))
     assert [(part - 10).tolist() for part in found] == parts
+
+
+def test_a_slow_rank_of_an_engine_that_stops_before_another_one(tmp_path: Path):
+    """Ranks 0 to 3 prefill in 8 steps, ranks 4 to 7 decode in 24: a step takes the mean over its ranks."""
+    slow = ServingJob(("prefill",) * 8, engine="profiler", slow_kind="prefill", factor=1.2)
+    write_serving(tmp_path / "traces", slow)
+    decodes = write_serving(tmp_path / "decode", ServingJob(("decode",) * 24, engine="profiler", slow_rank=None))
+    for rank in range(4):
+        trace = json.loads((decodes / f"rank{rank}.json").read_text())
+        trace["distributedInfo"]["rank"] = rank + 4
+        (tmp_path / "traces" / f"rank{rank + 4}.json").write_text(json.dumps(trace))
+    (culprit,) = ingest_traces(tmp_path, tmp_path / "traces").diagnose().culprits
+    assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", 8)
+    assert culprit.gain_ns == pytest.approx(1e3 * slow.excess_us * 7 / 2, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ class ServingJob:
     kernels: Kernels = field(default_factory=lambda: KERNELS)
     work: tuple[float, ...] = ()
     """By step, how large its batch is and how long it takes, 1 for that of `TOKENS` or `REQUESTS`; empty: all 1."""
+    idle_us: tuple[float, ...] = ()
+    """By step, how long the engine has no requests before it; empty: never."""
     slow_steps: tuple[int, ...] = ()
     """Steps in which the compute kernels of all ranks take `factor` times longer."""
 
@@ -71,7 +73,7 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
     for number, kind in enumerate(job.kinds):
         work = job.work[number] if job.work else 1.0
         # each step begins when the host has read the last one's tokens
-        begin = host = gpu + 60 * (1 + 0.05 * rng.random(RANKS))
+        begin = host = gpu + 60 * (1 + 0.05 * rng.random(RANKS)) + (job.idle_us[number] if job.idle_us else 0.0)
         is_graph = job.graphs and kind.startswith("decode")
         launched: list[list[Row]] = [[] for _ in range(RANKS)]
         names = [*(name for name, _ in job.kernels[kind]), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]

@@ -14,13 +14,16 @@ from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.detection.run_outliers import RunOutliers
 from jitter.analysis.detection.run_transfers import RunTransfers
 from jitter.analysis.detection.slow_communication import attribute_to_ranks
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.step_key import StepKey
+from jitter.lake.records import ON_REQUEST
 
 
 class RunAnalysis:
@@ -73,6 +76,7 @@ class RunAnalysis:
     def candidates(self) -> list[Finding]:
         """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
         outliers, random = self.outliers.above_noise
+        outliers = [outlier for outlier in outliers if outlier not in self._lone_idle_moments]
         halves = [finding for finding in self.outliers.clusters if finding.known_gain_ns is None]
         joined = {(rank, finding.part) for finding in halves for rank in finding.ranks}
         slow = self.transfers.find_slow()
@@ -170,8 +174,29 @@ class RunAnalysis:
         )
         return clusters + slow_steps + stages
 
-    @cached_property
+    @property
     def _slow_steps(self) -> list[Finding]:
+        return [finding for finding in self._steps_slow_for_all if not self._may_be_idle(finding)]
+
+    def _may_be_idle(self, late: Finding | Outlier) -> bool:
+        """Whether a serving engine may have had no requests before the steps that all recorded ranks start late."""
+        return late.part is TimePart.START and all(self.steps.kinds[number] in ON_REQUEST for number in late.steps)
+
+    @property
+    def _lone_idle_moments(self) -> list[Outlier]:
+        """Those of the only recorded rank."""
+        outliers = self.outliers.above_noise.of_ranks if len(self.run.team_of) == 1 else []
+        return list(filter(self._may_be_idle, outliers))
+
+    @property
+    def steps_after_idle(self) -> list[int]:
+        """The numbers of the steps before which a serving engine may have had no requests."""
+        of_all = filter(self._may_be_idle, self._steps_slow_for_all)
+        steps = [*(late.steps for late in of_all), *(late.steps for late in self._lone_idle_moments)]
+        return sorted(set().union(*steps))
+
+    @cached_property
+    def _steps_slow_for_all(self) -> list[Finding]:
         of_sizes = (
             find_slow_steps(
                 [team.of_steps(numbers) for team in self.measured.deviations],

@@ -167,6 +167,13 @@ def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     )
 
 
+def _describe_idle_moments(analysis: RunAnalysis) -> str | None:
+    if not (numbers := analysis.steps_after_idle):
+        return None
+    steps = format_numbers(analysis.keys[number].step for number in numbers)
+    return f"All recorded ranks start steps {steps} late: the engine may have had no requests, so this is no finding."
+
+
 CONTRADICTION: Final = (
     "With every rank at the median speed the steps would take longer than recorded: events are missing that tell what "
     "waited for what, so the loss is unknown, and no rank can be cleared."
@@ -242,6 +249,7 @@ def list_limits(
         describe_warm_up(analysis),
         *describe_programs(analysis),
         describe_lone_sizes(analysis),
+        _describe_idle_moments(analysis),
         None if all(evidence.has_launches(team) for team in run.programs) else NO_LAUNCHES,
         _GUESSED_STEPS if evidence.has_guessed_steps else None,
         _INFERRED_GROUPS if run.matching.inferred else None,

@@ -166,6 +166,21 @@ def test_a_slow_step_is_told_from_those_of_its_size(tmp_path: Path):
     assert culprit.loss_ns == pytest.approx(1e3 * excess_us, rel=0.05)
 
 
+IDLE_US = tuple(8_000.0 if at in (3, 9, 10, 17, 22) else 0.0 for at in range(28))
+
+
+@pytest.mark.parametrize("only", ["*.json", "rank0.json"])
+def test_an_engine_without_requests_is_not_late(tmp_path: Path, only: str):
+    found = ingested(tmp_path, ServingJob(DECODING, slow_rank=None, idle_us=IDLE_US), only).diagnose()
+    assert found.culprits == ()
+    assert any("start steps 3,9-10,17,22 late: the engine may have had no requests" in note for note in found.notes)
+
+
+def test_a_slow_rank_of_an_engine_without_requests(tmp_path: Path):
+    (culprit,) = ingested(tmp_path, ServingJob(DECODING, idle_us=IDLE_US)).diagnose().culprits
+    assert (culprit.rank, culprit.cause) == (3, "gpu_compute")
+
+
 UNSTATED = tuple(np.exp(0.6 * np.random.default_rng(3).standard_normal(28)).tolist())
 """How large batches are whose size no marker states."""
 

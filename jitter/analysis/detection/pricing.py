@@ -109,10 +109,11 @@ class Pricing:
         if candidate.part is TimePart.TRANSFER:
             collectives = self._analysis.run.matching.collectives
             # the group may wait for unrecorded ranks, which waited for another fault: nothing is saved then
-            if self._analysis.transfers.lacks_ranks(candidate) or any(
-                collectives[number].is_incomplete(group) for number, group in candidate.meetings
-            ):
-                return min(alone_ns, loss_ns) >= THRESHOLDS.much_more * least
+            sure_ns = min(alone_ns, loss_ns)
+            if self._analysis.transfers.lacks_ranks(candidate):
+                return sure_ns >= max(least, THRESHOLDS.minor_share * candidate.excess_ns)
+            if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
+                return sure_ns >= THRESHOLDS.much_more * least
         if self.unpriced_ns(candidate) >= THRESHOLDS.much_more * least:
             return True
         return max(alone_ns, loss_ns) >= least

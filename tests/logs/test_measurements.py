@@ -38,6 +38,23 @@ def test_tables_of_one_operation_are_compared_at_common_sizes():
     ]
 
 
+def test_hosts_that_each_ran_the_whole_benchmark_were_measured_alone():
+    """As mpirun does with an nccl-tests that is built without MPI: each host prints ranks from 0."""
+    rows = [
+        {"rank": gpu, "device": gpu, "host": host, "source": "run/two.log"} for host in ("n1", "n2") for gpu in range(4)
+    ]
+    assert facts(benchmark_ranks=rows) == [
+        "each of 2 hosts (n1, n2) was measured alone, as by nccl-tests built without MPI: the network between them was "
+        "not (run/two.log)"
+    ]
+    together = [row | {"rank": at} for at, row in enumerate(rows)]
+    both_ways = [
+        {"rank": rank, "device": 0, "host": host, "source": "run/pairs.log"} for host in ("n1", "n2") for rank in (0, 1)
+    ]  # one log of two tests, with one GPU of each host
+    for others in (together, both_ways, rows[:4]):
+        assert facts(benchmark_ranks=others) == []
+
+
 def test_a_slow_node_is_in_every_slow_pair():
     """Of the six pairs of four nodes, those with node2 reach 10 to 12 GB/s, the others 40."""
     pairs = [(one, other) for one in range(4) for other in range(one + 1, 4)]
@@ -46,7 +63,7 @@ def test_a_slow_node_is_in_every_slow_pair():
         for one, other in pairs
     ]
     ranks = [
-        {"rank": rank, "host": f"node{node}", "source": f"pairs/{pair[0]}-{pair[1]}.log"}
+        {"rank": rank, "device": 0, "host": f"node{node}", "source": f"pairs/{pair[0]}-{pair[1]}.log"}
         for pair in pairs
         for rank, node in enumerate(pair)
     ]

@@ -67,8 +67,26 @@ def test_a_job_of_one_host_uses_no_network(ranks: Sequence[int], edges: list[dic
 
 def test_a_plugin_that_failed_on_a_host_that_the_log_does_not_name():
     tcp = [communicator(0, host=None, network="Socket", interfaces=["eth0"], plugin="failed")]
-    assert words(JobLogs(communicators=tcp)) == [
+    between = [edge(0, 1, "NET/Socket", gdr=False)]
+    assert words(JobLogs(communicators=tcp, edges=between)) == [
         "NCCL communicates by TCP over eth0: the network plug-in could not be loaded"
+    ]
+
+
+@pytest.mark.parametrize("rank", [{"rank": None, "ranks": None}, {"rank": 0}])
+def test_an_excerpt_of_one_host_does_not_show_that_there_are_others(rank: dict[str, Any]):
+    """Without connections, and without all ranks: what NCCL has for other hosts is stated, and nothing of its use."""
+    rows = [communicator(0, network="Socket", interfaces=["eth0"], lacks_ib=True) | rank]
+    (fact,) = find_facts(JobLogs(communicators=rows))
+    assert fact.words == "NCCL reaches other hosts by TCP over eth0: no InfiniBand device was found"
+    assert (fact.certainty, fact.is_item) == ("unknown", True)
+
+    def beside(*hosts: str) -> list[str]:
+        return words(JobLogs(communicators=rows, places={at: RankPlace(host) for at, host in enumerate(hosts)}))
+
+    assert beside("node0", "node0", "node0", "node0") == []  # the recordings are of one host
+    assert beside("node0", "node0", "node1", "node1") == [
+        "NCCL communicates by TCP over eth0: no InfiniBand device was found"
     ]
 
 

@@ -77,6 +77,7 @@ def describe_measurements(relations: Mapping[str, Rows]) -> list[str]:
     recorded, tables = rows["recorded"], _tables(rows["bandwidth"], rows["benchmark_ranks"])
     sentences = [
         *_wrong_results(rows["bandwidth"]),
+        *_hosts_alone(rows["benchmark_ranks"]),
         *_slow_host(tables),
         *_compare_tables(tables),
         *_last_rank(recorded),
@@ -94,6 +95,8 @@ def _tables(rows: Rows, ranks: Rows) -> list[_Measured]:
     hosts: dict[str, dict[str, None]] = defaultdict(dict)
     for row in ranks:
         hosts[row["source"]].setdefault(row["host"])
+    for source, _ in _measured_alone(ranks):
+        del hosts[source]
     return _by_size(
         (
             ((row["collective"], row["ranks"], row["source"]), row["size_bytes"], row["busbw"])
@@ -143,6 +146,28 @@ def _wrong_results(rows: Rows) -> Iterator[str]:
             wrong[row["collective"] or "a collective", row["source"]] += row["wrong"]
     for (collective, source), number in wrong.most_common(_MOST):
         yield f"{format_count(number, 'element')} of {collective} had a wrong result ({_file(source)})"
+
+
+def _measured_alone(ranks: Rows) -> Iterator[tuple[str, list[str]]]:
+    """Return the logs of several hosts in which each host has all ranks, with the hosts: each ran the whole test."""
+    places: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
+    for row in ranks:
+        places[row["source"]][row["host"]].add((row["rank"], row["device"]))
+    for source, of_hosts in places.items():
+        numbers = {tuple(sorted(rank for rank, _ in on_host)) for on_host in of_hosts.values()}
+        # ranks that share a GPU are of several tests
+        are_whole = all(len({device for _, device in on_host}) == len(on_host) for on_host in of_hosts.values())
+        if len(of_hosts) > 1 and are_whole and numbers == {tuple(range(max(map(len, numbers))))}:
+            yield source, sorted(of_hosts)
+
+
+def _hosts_alone(ranks: Rows) -> Iterator[str]:
+    for source, hosts in _measured_alone(ranks):
+        named = ", ".join(hosts[:_MOST]) + (", …" if len(hosts) > _MOST else "")
+        yield (
+            f"each of {len(hosts)} hosts ({named}) was measured alone, as by nccl-tests built without MPI: the network "
+            f"between them was not ({_file(source)})"
+        )
 
 
 def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:

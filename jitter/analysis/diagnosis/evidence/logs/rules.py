@@ -145,7 +145,8 @@ def _odd_versions(logs: JobLogs) -> Iterator[Statement]:
 def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
     """Find TCP where a fabric is present; else, worth a word only where communication is slow, TCP between hosts."""
     rows = [row for row in logs.communicators if row["network"] == "Socket"]
-    if not rows or _odd_tcp(logs) or _is_within_host(logs):
+    spans_hosts = _spans_hosts(logs)
+    if not rows or _odd_tcp(logs) or spans_hosts is False:
         return
     others = {row["network"] for row in logs.communicators} - {"Socket", None}
     fabric = sorted(others) or sorted({nic for row in logs.topology for nic in row["near_nics"] or ()})
@@ -154,20 +155,23 @@ def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
     has_fabric = bool(fabric or why or any(name.startswith(_FABRIC) for name in interfaces))
     if has_fabric or len({row["host"] for row in logs.communicators}) > 1:
         present = f", although {_listed(fabric)} is present" if fabric else ""
-        said = f"NCCL communicates by TCP{over}"
+        said = f"NCCL {'communicates' if spans_hosts else 'reaches other hosts'} by TCP{over}"
         certainty: CauseCertainty = "certain" if has_fabric else "likely"
-        certainty = "unknown" if logs.is_of_other_hosts else certainty
+        certainty = "unknown" if logs.is_of_other_hosts or not spans_hosts else certainty
         yield Statement(f"{said}{present}{why}", reason=f"{said}{why}", certainty=certainty, is_item=has_fabric)
 
 
-def _is_within_host(logs: JobLogs) -> bool:
-    """Return whether NCCL uses no network, by its connections or the host of all ranks; it names one all the same."""
+def _spans_hosts(logs: JobLogs) -> bool | None:
+    """Return whether the job uses NCCL's network, which NCCL names on a lone host, too; None where nothing tells."""
     if len({row["host"] for row in logs.communicators}) > 1:
-        return False
+        return True
     if logs.edges:
-        return not any("NET/" in str(row["transport"]) for row in logs.edges)
+        return any("NET/" in str(row["transport"]) for row in logs.edges)
+    if len(set(logs.nodes.values())) > 1:
+        return True
     world = max((row["ranks"] or 0 for row in logs.communicators), default=0)
-    return 0 < world == len({row["rank"] for row in logs.communicators if row["ranks"] == world})
+    ranks = {row["rank"] for row in logs.communicators if row["ranks"] == world} | set(logs.places)
+    return False if ranks and len(ranks) >= world else None
 
 
 def _over(rows: Rows) -> str:

@@ -391,6 +391,7 @@ FORMATS: Final = (
         "kernel-log",
         (
             b"Xid (",
+            b"NVRM: The NVIDIA GPU ",
             b"mlx5_core ",
             b"amdgpu ",
             b" AER: ",
@@ -404,6 +405,13 @@ FORMATS: Final = (
         (
             # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
             Rule(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b", "gpu_errors"),
+            # a GPU that the driver finds fallen off the bus, said in three lines without an Xid; of one that it does
+            # not support, it says more in the first
+            Rule(
+                r"\bNVRM: The NVIDIA GPU (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s*(?:$|#012)",
+                "gpu_errors",
+                fixed={"code": 79},
+            ),
             # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` of Ethernet
             Rule(
                 r"\bmlx5_core [0-9a-f:.]{7,16}:? (?P<nic>[\w.-]{1,64}): (?:Port: (?P<link>\d{1,3}) )?"

@@ -118,6 +118,7 @@ FORMATS: Final = (
             b'"tracked_stats"',
             b"throughput/",
             b" - timing_s/step:",
+            b" step_avg:",
         ),
         (
             # Megatron-LM training.py; its forks put other values between
@@ -151,6 +152,12 @@ FORMATS: Final = (
             # nanoGPT's train.py: a step of all its micro batches
             Rule(
                 rf"(?:^|\s)iter (?P<step>\d+): loss [^,]{{1,20}}, time (?P<ms>{_NUMBER})ms, mfu ",
+                "throughput",
+                values=lambda match, before: {"step": match["step"], "seconds": float(match["ms"]) / 1e3},
+            ),
+            # modded-nanogpt's: the mean of the steps so far
+            Rule(
+                rf"(?:^|\s)step:(?P<step>\d+)/\d+ .{{0,200}}?\bstep_avg:(?P<ms>{_NUMBER})ms",
                 "throughput",
                 values=lambda match, before: {"step": match["step"], "seconds": float(match["ms"]) / 1e3},
             ),

@@ -263,6 +263,12 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         "throughput", ("step", "seconds"), [(10, 0.3125)],
     ),
     (
+        "training-log",
+        "step:0/1480 val_loss:7.7 train_time:0ms step_avg:nanms\n"
+        "step:125/1480 val_loss:4.4 train_time:29736ms step_avg:250.00ms\nstep:9/20 train_loss:2 step_avg:43.5ms\n",
+        "throughput", ("step", "seconds"), [(125, 0.25), (9, 0.0435)],
+    ),
+    (
         "training-log",  # of 8 micro batches to a step, one alone takes no step
         "Epoch 1 | iter 9 step 9 | loss train: 1.4, val: n/a | iter time: 250.00 ms (step)\n"
         "Epoch 1 | iter 16 step 2 | loss train: 1.4, val: n/a | iter time: 231.57 ms (step)\n",

@@ -189,6 +189,20 @@ def test_kernel_log_of_every_kind():
     assert [problem.lines for problem in log.problems] == [(6,)]
 
 
+def test_a_gpu_that_fell_off_the_bus_without_an_xid():
+    """The driver says it in several lines (nv.c, osinit.c), which syslog joins; other GPUs are but not supported."""
+    gpu = "NVRM: The NVIDIA GPU 0000:{}:00.0"
+    log = parsed(
+        f"[ 1843.308145] {gpu.format('b3')}\n               NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+        "               NVRM: fallen off the bus and is not responding to commands.\n"
+        f"Nov 25 10:00:00 node-7 kernel: [ 18.4] {gpu.format('1b')}#012NVRM: (PCI ID: 10de:2330) installed in\n"
+        f"[ 12.1] {gpu.format('41')} (PCI ID: 10de:1b80)\nNVRM: installed in this system is not supported\n"
+        f"[ 12.2] {gpu.format('42')} installed in the system\n"
+    )
+    assert rows(log, "gpu_errors", "host", "bus_id", "code") == [(None, "0000:b3:00", 79), ("node-7", "0000:1b:00", 79)]
+    assert log.problems == []
+
+
 def _far_ranks(masks: list[int]) -> list[int]:
     log = parsed(LUMI_NODES + affinity_listing(masks))
     assert log.problems == []

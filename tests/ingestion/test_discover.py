@@ -246,6 +246,7 @@ NEAREST = {
     ),
     "c.csv": (b"name,loss\nx,1\n", "a table with the columns name, loss, where rocprof's have"),
     "c.log": (b"2026-01-01 12:00:00,123 begin\nloss 1\n", "text, and neither JSON nor CSV of a profiler"),
+    "d.log": (b"INFO [a.py:2] Running: 18 reqs, Waiting: 3 reqs\n" * 2, "text, and neither JSON nor CSV"),
     "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
     "e.log": (b"[2026-01-01 12:00:00,000] [INFO] [a.py:1] begun\n", "text, and neither JSON nor CSV"),
     "f.log": (b"[rank0]: begun\n[1,0]<stdout>:begun\n", "text, and neither JSON nor CSV"),

@@ -11,7 +11,7 @@ from jitter.cli import main
 
 
 def measured(source: str, size: int, busbw: float, **given: object) -> dict[str, object]:
-    row = {"collective": "all_reduce", "ranks": 8, "in_place": False, "wrong": 0}
+    row = {"collective": "all_reduce", "ranks": 8, "in_place": False, "wrong": 0, "algbw": busbw}
     return row | {"source": source, "size_bytes": size, "busbw": busbw} | given
 
 
@@ -53,6 +53,16 @@ def test_hosts_that_each_ran_the_whole_benchmark_were_measured_alone():
     ]  # one log of two tests, with one GPU of each host
     for others in (together, both_ways, rows[:4]):
         assert facts(benchmark_ranks=others) == []
+
+
+def test_a_benchmark_of_one_rank_communicates_with_no_other():
+    """nccl-tests prints algbw, and 0 for busbw; of several ranks, small sizes alone have 0."""
+    lone = [measured("run/one.log", size, 0.0, ranks=1) | {"algbw": 700.0} for size in (1 << 20, 1 << 25)]
+    said = "each test was of one rank, which communicates with no other: bus bandwidth 0 (run/one.log)"
+    assert facts(bandwidth=lone) == [said]
+    small = measured("run/one.log", 8, 0.0) | {"algbw": 0.01}
+    assert said not in facts(bandwidth=[small, measured("run/one.log", 1 << 25, 50.0) | {"algbw": 30.0}])
+    assert facts(bandwidth=[small]) == []
 
 
 def test_a_slow_node_is_in_every_slow_pair():

@@ -337,7 +337,8 @@ def _describe_text(text: bytes) -> str:
         return f"binary data of no known kind, which begins with {text[:8].hex(' ')}"
     head, _, rows = text.partition(b"\n")
     columns = [word.strip().strip('"') for word in head.decode("utf-8", "replace").split(",")]
-    if len(columns) > 1 and rows.partition(b"\n")[0].count(b",") >= len(columns) - 1:
+    is_header = len(columns) > 1 and not any(": " in column for column in columns)  # as log lines have
+    if is_header and rows.partition(b"\n")[0].count(b",") >= len(columns) - 1:
         return f"a table with the columns {_listed(columns)}, where rocprof's have a kernel's name and its times in ns"
     return _TEXT
 

@@ -77,7 +77,7 @@ def describe_measurements(relations: Mapping[str, Rows]) -> list[str]:
     recorded, tables = rows["recorded"], _tables(rows["bandwidth"], rows["benchmark_ranks"])
     sentences = [
         *_wrong_results(rows["bandwidth"]),
-        *_hosts_alone(rows["benchmark_ranks"]),
+        *_without_network(rows["bandwidth"], rows["benchmark_ranks"]),
         *_slow_host(tables),
         *_compare_tables(tables),
         *_last_rank(recorded),
@@ -161,13 +161,22 @@ def _measured_alone(ranks: Rows) -> Iterator[tuple[str, list[str]]]:
             yield source, sorted(of_hosts)
 
 
-def _hosts_alone(ranks: Rows) -> Iterator[str]:
-    for source, hosts in _measured_alone(ranks):
+def _without_network(rows: Rows, ranks: Rows) -> Iterator[str]:
+    """Tell of benchmarks that are asked for the network between hosts, or between GPUs, and do not use it."""
+    alone = dict(_measured_alone(ranks))
+    for source, hosts in alone.items():
         named = ", ".join(hosts[:_MOST]) + (", …" if len(hosts) > _MOST else "")
         yield (
             f"each of {len(hosts)} hosts ({named}) was measured alone, as by nccl-tests built without MPI: the network "
             f"between them was not ({_file(source)})"
         )
+    busbw: dict[str, float] = defaultdict(float)
+    for row in rows:
+        if row["algbw"] and row["algbw"] >= 1:  # which no bus bandwidth of several ranks rounds to 0
+            busbw[row["source"]] = max(busbw[row["source"]], row["busbw"] or 0)
+    for source, most in busbw.items():
+        if not most and source not in alone:
+            yield f"each test was of one rank, which communicates with no other: bus bandwidth 0 ({_file(source)})"
 
 
 def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:

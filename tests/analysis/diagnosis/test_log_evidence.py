@@ -81,10 +81,11 @@ def test_an_excerpt_of_one_host_does_not_show_that_there_are_others(rank: dict[s
     assert fact.words == "NCCL reaches other hosts by TCP over eth0: no InfiniBand device was found"
     assert (fact.certainty, fact.is_item) == ("unknown", True)
 
-    def beside(*hosts: str) -> list[str]:
-        return words(JobLogs(communicators=rows, places={at: RankPlace(host) for at, host in enumerate(hosts)}))
+    def beside(*hosts: str | None) -> list[str]:
+        return words(JobLogs(communicators=rows, places={at: RankPlace(host, 0) for at, host in enumerate(hosts)}))
 
     assert beside("node0", "node0", "node0", "node0") == []  # the recordings are of one host
+    assert beside(None, None, None, None) == [fact.words]  # or of processes that each see one GPU, on any
     assert beside("node0", "node0", "node1", "node1") == [
         "NCCL communicates by TCP over eth0: no InfiniBand device was found"
     ]

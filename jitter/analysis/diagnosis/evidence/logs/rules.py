@@ -167,10 +167,11 @@ def _spans_hosts(logs: JobLogs) -> bool | None:
         return True
     if logs.edges:
         return any("NET/" in str(row["transport"]) for row in logs.edges)
-    if len(set(logs.nodes.values())) > 1:
+    located = {rank: short_host(place.host) for rank, place in logs.places.items() if place.host is not None}
+    if len(set(located.values())) > 1:
         return True
     world = max((row["ranks"] or 0 for row in logs.communicators), default=0)
-    ranks = {row["rank"] for row in logs.communicators if row["ranks"] == world} | set(logs.places)
+    ranks = located.keys() | {row["rank"] for row in logs.communicators if row["ranks"] == world}
     return False if ranks and len(ranks) >= world else None
 
 

@@ -76,6 +76,8 @@ class HostWaitThresholds(NamedTuple):
     """Consecutive steps that are read at most."""
     steps_back: int = 2
     """Steps. A host that runs one step ahead waits, before a step, for the step before the last."""
+    most_in_flight: int = 8
+    """Steps. A host may wait for what another rank ran so many steps before: a pipeline has a batch per stage."""
     min_inside_share: float = 0.1
     """Of the calls. At so many the awaited end must lie in the host's gap: a wait that never binds is not seen."""
     min_calls: int = 2

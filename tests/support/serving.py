@@ -32,6 +32,7 @@ _MARKERS = {
     "profiler": dict.fromkeys(("prefill", "decode"), "ProfilerStep#{number}"),
 }
 """By engine and kind, the text of a step's marker; the profiler's names no kind."""
+SEND_RECV = "ncclDevKernel_SendRecv"
 TOKENS, REQUESTS = 8192, 32
 """Of a prefill, and of a decoding step."""
 
@@ -112,4 +113,94 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
     for rank, of_rank in enumerate(events):
         info = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": RANKS}}
         write(folder / f"rank{rank}.json", of_rank, before=info)
+    return folder
+
+
+@dataclass(frozen=True)
+class PipelinedServing:
+    """A pipeline of stages of two tensor-parallel ranks, whose hosts begin a batch with the tokens of an earlier one.
+
+    The last stage sends these by the host: no event of another rank shows that it waits for them.
+    """
+
+    in_flight: int
+    """A batch waits for the tokens of the one so many before."""
+    slow_rank: int | None = None
+    factor: float = 1.3
+    names_groups: bool = True
+    steps: int = 40
+    stages: int = 4
+
+
+def write_pipelined_serving(folder: Path, job: PipelinedServing) -> Path:
+    """Write one trace per rank; all clocks are equal."""
+    rng = np.random.default_rng(7)
+    world = 2 * job.stages
+    events: list[list[Row]] = [[] for _ in range(world)]
+    host, gpu = np.full(world, 1_000.0), np.full(world, 1_000.0)
+    tokens: list[float] = []
+    correlation = 0
+
+    def launch(rank: int) -> float:
+        """Return when what the host launches may start; the call's row is added."""
+        nonlocal correlation
+        correlation += 1
+        host[rank] += 4 * (1 + 0.05 * abs(rng.standard_normal()))
+        events[rank].append(call(ts=round(host[rank] - 4, 3), dur=2.8, correlation=correlation))
+        return max(gpu[rank] + 1, host[rank] + 1.3)
+
+    def run(rank: int, name: str, start: float, end: float, group: list[int] | None = None) -> None:
+        named = {"Process Group Name": str(group), "Process Group Ranks": str(group), "Group size": len(group or ())}
+        named |= {"Collective name": "send" if name == SEND_RECV else "allreduce", "In msg nelems": 1 << 20}
+        event = kernel(name, round(start, 3), round(end - start, 3), pid=rank, correlation=correlation)
+        event["args"].update(named if group and job.names_groups else {})
+        events[rank].append(event)
+        gpu[rank] = end
+
+    for number in range(job.steps):
+        sent: dict[int, tuple[float, Row]] = {}
+        for stage in range(job.stages):
+            pair = [2 * stage, 2 * stage + 1]
+            begins = {}
+            for rank in pair:
+                waits = tokens[number - job.in_flight] + 15 if number >= job.in_flight else 0.0
+                begins[rank] = host[rank] = max(host[rank], waits)
+                host[rank] += 30 * (1 + 0.03 * abs(rng.standard_normal()))
+                if stage:
+                    start, (sent_at, sending) = launch(rank), sent[rank - 2]
+                    end = max(start, sent_at) + 8 * (1 + 0.02 * abs(rng.standard_normal()))
+                    run(rank, SEND_RECV, start, end, [rank - 2, rank])
+                    sending["dur"] = round(end - sending["ts"], 3)
+                    gpu[rank - 2] = max(gpu[rank - 2], end)
+            for _ in range(4):
+                for name, us in (("rms_norm", 12.0), ("gemv_qkv", 48.0), ("paged_attention", 56.0), ("gemv_o", 32.0)):
+                    for rank in pair:
+                        start = launch(rank)
+                        took = us * (1 + 0.01 * rng.standard_normal()) * (job.factor if rank == job.slow_rank else 1.0)
+                        run(rank, name, start, start + took)
+                starts = {}
+                for rank in pair:
+                    starts[rank] = launch(rank)
+                    run(rank, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", starts[rank], starts[rank], pair)
+                end = max(starts.values()) + 16 * (1 + 0.02 * abs(rng.standard_normal()))
+                for rank in pair:
+                    events[rank][-1]["dur"], gpu[rank] = round(end - starts[rank], 3), end
+            for rank in pair:
+                start = launch(rank)
+                if stage < job.stages - 1:
+                    run(rank, SEND_RECV, start, start, [rank, rank + 2])
+                    sent[rank] = start, events[rank][-1]
+                else:
+                    run(rank, "sample_topk", start, start + 10 * (1 + 0.01 * rng.standard_normal()))
+                    correlation += 1
+                    waited = round(gpu[rank] + 3 - host[rank], 3)
+                    named = "cudaStreamSynchronize"
+                    events[rank].append(call(named, round(host[rank], 3), waited, correlation=correlation))
+                    host[rank] = gpu[rank] + 3
+                events[rank].append(step(number, round(begins[rank], 3), round(host[rank] - begins[rank], 3)))
+        tokens.append(host[-2])
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, of_rank in enumerate(events):
+        info = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}
+        write(folder / f"rank{rank}.json", sorted(of_rank, key=lambda event: float(event["ts"])), before=info)
     return folder

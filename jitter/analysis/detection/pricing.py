@@ -24,6 +24,7 @@ class GainRange(NamedTuple):
 
 HOST_GAPS: Final = "which host gaps are waits for the GPU is not recorded"
 PARTNERS: Final = "some exchanges name no partners"
+HOSTS: Final = "hosts wait for other ranks without a recorded call"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
 
 
@@ -86,8 +87,8 @@ class Pricing:
     ) -> list[GainRange | None]:
         """Return the least and the most that each scenario may save alone, ns; None where they differ by little.
 
-        `delays_ns` is what each may delay other ranks by in exchanges that name no partners, `waits_ns` what the steps
-        may have waited for unrecorded ranks after the recorded ones.
+        `delays_ns` is what each may delay other ranks by as `unpriced_because` says, `waits_ns` what the steps may have
+        waited for unrecorded ranks after the recorded ones.
         """
         bounds, is_unexplained = self._analysis.bound_gains(scenarios), self._analysis.is_unexplained
         ranges: list[GainRange | None] = []
@@ -95,7 +96,7 @@ class Pricing:
             low, high = sorted((gain_ns, other_ns))
             unknown = (HOST_GAPS,) if is_unexplained or _differ(low, high) else ()
             if delay_ns > high and _differ(low, delay_ns):
-                unknown, high = (*unknown, PARTNERS), delay_ns
+                unknown, high = (*unknown, self.unpriced_because), delay_ns
             if _differ(least := max(low - wait_ns, min(low, 0.0)), low):
                 unknown, low = (*unknown, UNRECORDED), least
             ranges.append(GainRange(round(low), round(high), unknown) if unknown else None)
@@ -121,10 +122,18 @@ class Pricing:
     def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
 
-        In the replay, exchanges that name no partners delay no other rank.
+        In the replay, exchanges that name no partners delay no other rank, nor does a host another one.
         """
-        is_unpriced = candidate.kind == "late_rank" and self._analysis.run.matching.unpaired > 0
+        run = self._analysis.run
+        # where hosts follow other ranks, it may be these that are late
+        follows = candidate.part in {part for _, part in run.following_hosts}
+        is_unpriced = candidate.kind == "late_rank" and not follows and (run.matching.unpaired or run.following_hosts)
         return candidate.excess_ns if is_unpriced else 0.0
+
+    @property
+    def unpriced_because(self) -> str:
+        """Why replay cannot tell the effect of a rank on others, as a clause."""
+        return HOSTS if self._analysis.run.following_hosts else PARTNERS
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""

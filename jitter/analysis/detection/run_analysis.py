@@ -76,14 +76,22 @@ class RunAnalysis:
     def candidates(self) -> list[Finding]:
         """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
         outliers, random = self.outliers.above_noise
-        outliers = [outlier for outlier in outliers if outlier not in self._lone_idle_moments]
+        outliers = [
+            outlier
+            for outlier in outliers
+            if outlier not in self._lone_idle_moments and not (outlier.persistent and self._follows(outlier))
+        ]
         halves = [finding for finding in self.outliers.clusters if finding.known_gain_ns is None]
         joined = {(rank, finding.part) for finding in halves for rank in finding.ranks}
         slow = self.transfers.find_slow()
         if self.run.matching.unpaired:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
             late = {step for outlier in outliers for step in outlier.steps}
+            # nor is known what the ranks ran before the first of consecutive steps, as when a pipeline fills
+            late.update(np.flatnonzero(np.isnan(self.measured.step_ns)).tolist())
             slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
+            if self.run.following_hosts:  # which step of another rank is late through these is not known
+                slow = [collectives for collectives in slow if not self._has_exchanges(collectives)]
         unrecorded = self.transfers.find_always_slow(incomplete=True)
         links = [self.transfers.of_slowest_rank(link, self.transfers.baseline) for link in attribute_to_ranks(slow)]
         if unrecorded is not None and not any(
@@ -97,6 +105,13 @@ class RunAnalysis:
             *halves,
             *links,
         ]
+
+    def _has_exchanges(self, collectives: Finding) -> bool:
+        """Whether any of these collectives is a send or a receive."""
+        matched = self.run.matching
+        members = [member for number, _ in collectives.meetings for member in matched.collectives[number].members]
+        places = [(matched.blocks[member.block].team, member.place) for member in members]
+        return any(self.run.programs[team].operations[place].is_exchange for team, place in places)
 
     @cached_property
     def _candidate_scenarios(self) -> list[Scenario]:
@@ -176,7 +191,15 @@ class RunAnalysis:
 
     @property
     def _slow_steps(self) -> list[Finding]:
-        return [finding for finding in self._steps_slow_for_all if not self._may_be_idle(finding)]
+        return [
+            finding
+            for finding in self._steps_slow_for_all
+            if not self._may_be_idle(finding) and not all(map(self._follows, finding.members))
+        ]
+
+    def _follows(self, late: Outlier) -> bool:
+        """Whether the host of a late rank then waits for other ranks: it may be these that are late."""
+        return (late.team, late.part) in self.run.following_hosts
 
     def _may_be_idle(self, late: Finding | Outlier) -> bool:
         """Whether a serving engine may have had no requests before the steps that all recorded ranks start late."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
-from jitter.analysis.detection.pricing import PARTNERS, GainRange
+from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
@@ -21,7 +21,7 @@ from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.sentences
 _GAIN_RANGE: Final = "the saving is known as a range only: {}"
-_UNKNOWN_GAIN: Final = f"whether that delays other ranks is unknown: {PARTNERS}"
+_UNKNOWN_GAIN: Final = "whether that delays other ranks is unknown: {}"
 
 
 class PricedGroup(NamedTuple):
@@ -94,7 +94,7 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.judgement.sentences,
-            *((_UNKNOWN_GAIN,) if is_unknown else ()),
+            *((_UNKNOWN_GAIN.format(pricing.unpriced_because),) if is_unknown else ()),
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
@@ -102,7 +102,7 @@ def make_culprit(
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
         gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
-        has_unknown_gain=is_unknown,
+        unpriced_because=pricing.unpriced_because if is_unknown else "",
         advice=group.judgement.job_advice if group.group.scope == "job" and len(ranks) > 1 else group.judgement.advice,
         remedy=group.judgement.remedy,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),

@@ -3,6 +3,7 @@
 Without recognised communication no rank is cleared, and none is blamed with confidence.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -126,9 +127,11 @@ def _gain_ranges(
     """Return the least and the most that fixing each group alone would save; None where they differ by little."""
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
-    if evidence.analysis.run.misses_partners:
-        late = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
-        delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
+    run = evidence.analysis.run
+    if run.misses_partners or run.following_hosts:
+        # the loss lacks what hosts hand on
+        most_ns = math.inf if run.following_hosts else max(loss.ns or 0, 0)
+        delays = [min(sum(map(pricing.unpriced_ns, group.candidates)), most_ns) for group in groups]
     waits = [evidence.analysis.waits_for_unrecorded_ns(group.steps) if group.parts else 0.0 for group in groups]
     return pricing.ranges([group.scenario for group in groups], gains, delays, waits)
 
@@ -147,6 +150,7 @@ def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> 
         for group, scenario, alone_ns in zip(groups, scenarios, most, strict=True)
         if alone_ns >= 0
         or has_unpaired
+        or any(map(pricing.unpriced_ns, group.candidates))
         or alone_ns + analysis.account.loss_of(scenario) >= pricing.min_gain_ns(group.steps)
     ]
 

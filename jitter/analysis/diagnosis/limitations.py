@@ -238,6 +238,7 @@ def list_limits(
         _NO_PARTNERS if run.matching.unpaired else None,
         _UNCOUPLED if run.schedule.uncoupled else None,
         explain_no_peers(peerless) if peerless else None,
+        _describe_following_hosts(run),
         *_describe_fast_ranks(evidence, culprits),
     ]
     yield from (Limit(sentence, is_doubt=True) for sentence in doubts if sentence is not None)
@@ -284,6 +285,17 @@ def _describe_host_waits(evidence: Evidence) -> Iterator[str]:
             f"{format_percent(run.unexplained_fraction)} of the step time is in host gaps that vary and may be waits "
             f"for the GPU without a recorded call{doubt}."
         )
+
+
+def _describe_following_hosts(run: RunModel) -> str | None:
+    """Say which hosts wait for other ranks, which no price contains."""
+    ranks = sorted(frozenset[int]().union(*run.following_hosts.values()))
+    if not ranks:
+        return None
+    return (
+        f"Hosts of {format_ranks(ranks)} go on after ends of other ranks' steps, as if they waited for the last "
+        "stage's tokens: to be late then is no finding, and what a late rank delays so has no price."
+    )
 
 
 def _describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:

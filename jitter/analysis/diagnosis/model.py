@@ -259,8 +259,8 @@ class Culprit:
     are_others_as_late: bool = False
     """Whether fixing it alone saves too little to report because other ranks are about as late."""
 
-    has_unknown_gain: bool = False
-    """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
+    unpriced_because: str = ""
+    """Why replay does not tell what it costs other ranks, as a clause; empty: it does."""
     holds_waits: bool = False
     """Whether its transfers may hold waits for ranks of the job that were not recorded."""
     advice: str = ""
@@ -294,7 +294,7 @@ class Culprit:
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because others are about as late."""
         most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]
-        return most_ns < self.loss_ns / 2 and not self.has_unknown_gain and not self.is_beyond_loss
+        return most_ns < self.loss_ns / 2 and not self.unpriced_because and not self.is_beyond_loss
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     others = [culprit for culprit in culprits[1:] if culprit not in alike]
     if others:
         said += f". Also {_list_names(others, with_cause=True)}"
-        if not any(culprit.has_unknown_gain for culprit in culprits):
+        if not any(culprit.unpriced_because for culprit in culprits):
             said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
     return said
 
@@ -289,7 +289,7 @@ def describe_loss(culprit: Culprit) -> str:
 def describe_price(culprit: Culprit) -> str:
     """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
     saving = describe_saving(culprit)
-    is_plain = culprit.gain_range_ns is None and not culprit.has_unknown_gain and culprit.gain_ns > 0
+    is_plain = culprit.gain_range_ns is None and not culprit.unpriced_because and culprit.gain_ns > 0
     is_close = (
         is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= THRESHOLDS.sentences.close_saving_share * culprit.loss_ns
     )
@@ -301,8 +301,8 @@ def describe_price(culprit: Culprit) -> str:
 def describe_saving(culprit: Culprit) -> str:
     """Return what fixing the culprit would save, as a clause."""
     saved = _saved(culprit)
-    if culprit.has_unknown_gain:
-        return "what fixing it would save is unknown, because some exchanges name no partners"
+    if culprit.unpriced_because:
+        return f"what fixing it would save is unknown, because {culprit.unpriced_because}"
     if culprit.is_hidden or culprit.are_others_as_late:
         only = "only " if saved.startswith("about") and not culprit.is_hidden else ""
         return f"fixing it alone would save {only}{saved}, because others are about as late"

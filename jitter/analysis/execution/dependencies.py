@@ -138,6 +138,8 @@ class Dependencies:
     """By place of an inferred wait that binds in every step: the most that may lie before the wait."""
     unexplained: float = 0.0
     """Share of the step's time in host gaps that vary on most ranks and may be waits, where no wait fits."""
+    following_teams: frozenset[int] = frozenset()
+    """Places of these whose calls follow ends of another team: no `Wait` expresses that."""
 
     @property
     def bound(self) -> "Dependencies | None":

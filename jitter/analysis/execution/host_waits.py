@@ -93,11 +93,7 @@ class _Place(NamedTuple):
 def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSample) -> HostWaits:
     """Find the waits of hosts that no call records, in a sample of steps; `wait_calls` are the calls of known waits."""
     period = _periods(sample)
-    if np.isnan(period).all():  # how long each rank was at a step: from its first call to its last call or end
-        last = np.fmax(np.fmax.reduce(sample.ends[0], axis=1), np.fmax.reduce(sample.until, axis=1))
-        step_ns = float(np.nanmedian(last - np.fmin.reduce(sample.until, axis=1)))
-    else:
-        step_ns = float(np.nanmedian(period))
+    step_ns = _usual_step_ns(sample, period)
     waits: list[Wait] = []
     possible: list[Wait] = []
     lead, most_lead = dict[int, float](), dict[int, float]()
@@ -135,6 +131,53 @@ def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSa
             if varies or gap_ns >= _LIMITS.min_possible_share * step_ns:
                 possible += call_waits
     return HostWaits(tuple(waits), lead, tuple(possible), most_lead, min(unexplained, 1.0))
+
+
+def follow_other_teams(
+    program: Program, wait_calls: frozenset[int], sample: HostSample, ends: Floats
+) -> frozenset[int]:
+    """Find the places with long host gaps where every call follows the end of an earlier step of one other team.
+
+    Hosts of a pipeline wait for the tokens of the last stage. `ends` (steps, teams) are the last ends of the sample's
+    steps, each on the clock of one rank: only how they vary counts. They must explain the calls better than the host's
+    own time, than its pace (what it caused ends at that), than any end on its own GPU, and than what the rank ran as
+    many steps before: where a gap comes every third step, all that was three steps before is as far from the call.
+    """
+    back = np.arange(1, min(_LIMITS.most_in_flight, len(ends) - 1) + 1)
+    number = sample.step[:, None] - back
+    earlier = np.where((number < 0)[..., None], np.nan, ends[np.maximum(number, 0)]).reshape(len(number), -1)
+    earlier = earlier[:, 2 * np.isnan(earlier).sum(axis=0) < len(earlier)]
+    period, following = _periods(sample), set[int]()
+    cell_of = {key: cell for cell, key in enumerate(zip(sample.rank.tolist(), sample.step.tolist(), strict=True))}
+    keys = zip(np.repeat(sample.rank, len(back)).tolist(), number.ravel().tolist(), strict=True)
+    cell_before = np.array([cell_of.get(key, -1) for key in keys], np.int64).reshape(number.shape)
+    last_end = np.fmax.reduce(sample.ends[0], axis=1)
+    for place in _long_gaps(sample, _usual_step_ns(sample, period)) if earlier.shape[1] else ():
+        gap, until = sample.until[:, place] - sample.since[:, place], sample.until[:, place, None]
+        every = _Place(gap, period[:, place], until - earlier, sample.step % 2 == 0, sample.rank)
+        calls = _of_calls(every, ~np.isnan(gap))
+        end = _choose_end(calls)
+        is_known = ~np.isnan(calls.distance[:, end])
+        needed = max(math.log(earlier.shape[1] / _LIMITS.max_chance), _LIMITS.min_log_ratio * int(is_known.sum()))
+        if place in wait_calls or not all(ratio >= needed for ratio in _log_ratios(calls, end, on_one_clock=False)):
+            continue
+        same_before = [np.where(cell_before < 0, np.nan, at[cell_before]) for at in (last_end, sample.until[:, place])]
+        own = np.column_stack([until - _candidates(program, sample, place).at, *(until - at for at in same_before)])
+        own = own[~np.isnan(gap)][is_known]
+        tried = np.column_stack([calls.distance[is_known, end], own])
+        tried = tried[:, 2 * np.isnan(tried).sum(axis=0) < len(tried)]
+        per_call = _fit(tried, calls.rank[is_known]).log_likelihood / (~np.isnan(tried)).sum(axis=0)
+        if (per_call[0] - per_call[1:].max(initial=-np.inf)) * len(tried) >= needed:
+            following.add(place)
+    return frozenset(following)
+
+
+def _usual_step_ns(sample: HostSample, period: Floats) -> float:
+    """Return the median period or, without any, the median time from a step's first call to its last call or end."""
+    if not np.isnan(period).all():
+        return float(np.nanmedian(period))
+    last = np.fmax(np.fmax.reduce(sample.ends[0], axis=1), np.fmax.reduce(sample.until, axis=1))
+    return float(np.nanmedian(last - np.fmin.reduce(sample.until, axis=1)))
 
 
 class _Pattern(NamedTuple):
@@ -417,13 +460,13 @@ def _is_likely(calls: _Place, best: float) -> bool:
     return bool((np.logaddexp.reduce(ratios, axis=0) - math.log(count) >= needed).all())
 
 
-def _log_ratios(calls: _Place, end: int) -> list[float]:
+def _log_ratios(calls: _Place, end: int, *, on_one_clock: bool = True) -> list[float]:
     """Return how much likelier an end explains the calls than the host's own time does, and than a known pace.
 
-    As logarithms; NaN where too few calls tell.
+    As logarithms; NaN where too few calls tell. How soon they follow the end is known `on_one_clock`.
     """
     is_known = ~np.isnan(calls.distance[:, end])
-    soon = _log_share_of_gap(calls, end)
+    soon = _log_share_of_gap(calls, end) if on_one_clock else 0.0
     ratios = []
     for alternative in (calls.gap,) if np.isnan(calls.period).all() else (calls.gap, calls.period):
         both = is_known & ~np.isnan(alternative)

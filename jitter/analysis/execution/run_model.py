@@ -18,6 +18,7 @@ from jitter.analysis.execution.run_programs import RunPrograms
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import infer_rules
 from jitter.analysis.execution.schedule import Schedule, schedule
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.step_key import StepKey
@@ -77,6 +78,16 @@ class RunModel(RunPrograms):
         """Share of the step time in host gaps that vary on most ranks and that no wait explains, of all ranks."""
         ranks = sum(self.sizes.values())
         return sum(rules.unexplained * self.sizes[team] for team, rules in self.dependencies.items()) / max(ranks, 1)
+
+    @cached_property
+    def following_hosts(self) -> dict[tuple[int, TimePart], frozenset[int]]:
+        """By team and part of the time of its hosts the ranks whose calls then follow ends of another team."""
+        following: dict[tuple[int, TimePart], frozenset[int]] = {}
+        for team, rules in self.dependencies.items():
+            for place in rules.following_teams:
+                part = TimePart.START if place <= self.job.first_kernel[team] else TimePart.CPU
+                following[team, part] = frozenset(rank for rank, of in self.team_of.items() if of == team)
+        return following
 
     @property
     def misses_partners(self) -> bool:

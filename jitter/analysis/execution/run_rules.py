@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from jitter.analysis.execution.dependencies import Dependencies, infer
-from jitter.analysis.execution.host_waits import find_host_waits
+from jitter.analysis.execution.host_waits import find_host_waits, follow_other_teams
 from jitter.analysis.execution.run_programs import RunPrograms
 from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import spread_positions
+from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -56,7 +58,11 @@ def _with_host_waits(run: RunPrograms, team: int, rules: Dependencies, having: S
     steps = map_ahead(lambda key: (key, run.step_times(key, chosen)), keys, run.ahead)
     sampled = SampledSteps(program, rules.thread, len(chosen))
     known_calls = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
-    host_waits = find_host_waits(program, known_calls, sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back))
+    sample = sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back)
+    host_waits = find_host_waits(program, known_calls, sample)
+    following = frozenset[int]()
+    if len(run.programs) > 1:
+        following = follow_other_teams(program, known_calls, sample, _ends_of_others(run, team, keys))
     return replace(
         rules,
         waits=(*rules.waits, *host_waits.waits),
@@ -64,4 +70,19 @@ def _with_host_waits(run: RunPrograms, team: int, rules: Dependencies, having: S
         bound_waits=host_waits.bound_waits,
         bound_lead_ns=host_waits.bound_lead_ns,
         unexplained=host_waits.unexplained,
+        following_teams=following,
     )
+
+
+def _ends_of_others(run: RunPrograms, team: int, keys: Sequence[StepKey]) -> Floats:
+    """Return, (steps, other teams), when the last operation of a step of one rank of each ends; NaN where unknown."""
+    chosen = [np.flatnonzero(run.spread_ranks(other, 1)).item() for other in run.programs if other != team]
+    wanted = np.isin(np.arange(len(run.rank_numbers)), chosen)
+    ends = np.full((len(keys), len(chosen)), np.nan)
+    for at, key in enumerate(keys):
+        step = run.step_times(key, wanted)
+        for column, rank in enumerate(chosen):
+            if (row := int(step.row[rank])) >= 0:
+                operations = run.operation_counts[int(step.team[rank])]
+                ends[at, column] = np.fmax.reduce(step.end[row : row + operations])
+    return ends

@@ -173,8 +173,8 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     counted = diagnosis.counted_steps
     saved_ns = culprit.loss_ns if culprit.is_hidden else culprit.gain_ns
     verb = "might" if culprit.confidence == "low" else "would"
-    if culprit.has_unknown_gain:
-        return f"{remedy} {verb} help by an unknown time: some exchanges name no partners"
+    if culprit.unpriced_because:
+        return f"{remedy} {verb} help by an unknown time: {culprit.unpriced_because}"
     if culprit.gain_range_ns is not None:
         return f"{remedy} {verb} save {format_time_range(culprit.gain_range_ns)}"
     if saved_ns <= 0 or not counted:

@@ -308,7 +308,7 @@ def test_the_slow_rank_is_a_lead_of_unknown_cost(lake: "jitter.Lake"):
     found = lake.diagnose()
     assert lake.results().unpaired > 0
     (one,) = found.culprits
-    assert (one.ranks, one.cause, one.confidence, one.has_unknown_gain) == ((3,), "gpu_compute", "low", True)
+    assert (one.ranks, one.cause, one.confidence, one.unpriced_because) == ((3,), "gpu_compute", "low", PARTNERS)
     assert one.gain_ns < 0.01 * sum(step.step_time_ns or 0 for step in found.steps)
     assert "what fixing it would save is unknown, because some exchanges name no partners." in found.verdict
     assert any(line.startswith("whether that delays other ranks is unknown") for line in one.evidence)

@@ -111,8 +111,8 @@ class Files(NamedTuple):
 class Reader(Protocol):
     """One profiler's format; a class that inherits from this one need not have `files` if its recordings are one file.
 
-    `open` raises `UnreadableTraceError` for a source that cannot be read at all. Memory is bounded: batches are
-    yielded while the source is read, about 10 MB each at most.
+    `open`, or the first batch, raises `UnreadableTraceError` for a source that cannot be read at all. Memory is
+    bounded: batches are yielded while the source is read, about 10 MB each at most.
     """
 
     name: str

@@ -205,7 +205,7 @@ class RunAnalysis:
         """Whether a serving engine may have had no requests before the steps that all recorded ranks start late."""
         return late.part is TimePart.START and all(self.steps.kinds[number] in ON_REQUEST for number in late.steps)
 
-    @property
+    @cached_property
     def _lone_idle_moments(self) -> list[Outlier]:
         """Those of the only recorded rank."""
         outliers = self.outliers.above_noise.of_ranks if len(self.run.team_of) == 1 else []

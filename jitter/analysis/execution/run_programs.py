@@ -30,6 +30,7 @@ class RunPrograms:
         """Take the rows that `reader` reads."""
         self.reader = reader
         self.threads = cpu_count()
+        self._last_ends: dict[StepKey, Floats] = {}
 
     @property
     def ahead(self) -> int:
@@ -174,6 +175,21 @@ class RunPrograms:
         chosen = np.zeros(len(self._teams), np.bool_)
         chosen[team_ranks[spread_positions(len(team_ranks), most)]] = True
         return chosen
+
+    def last_ends(self, key: StepKey) -> Floats:
+        """Return, (teams,) as in `programs`, when the last operation of one rank of each ends in a step; NaN: unknown.
+
+        Each step is read once, as the rules of every team ask for those of the others.
+        """
+        if key not in self._last_ends:
+            ranks = [np.flatnonzero(self.spread_ranks(team, 1)).item() for team in self.programs]
+            step, ends = self.step_times(key, np.isin(np.arange(len(self.rank_numbers)), ranks)), []
+            for team, rank in zip(self.programs, ranks, strict=True):
+                row = int(step.row[rank])
+                own = step.end[row : row + self.operation_counts[team]] if row >= 0 else np.empty(0)
+                ends.append(np.fmax.reduce(own, initial=np.nan))
+            self._last_ends[key] = np.array(ends)
+        return self._last_ends[key]
 
     def beginnings(self, key: StepKey) -> Floats:
         """Return, (ranks of the run,), when each rank's step marker begins, ns from its origin; NaN where unknown."""

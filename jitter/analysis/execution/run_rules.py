@@ -11,7 +11,7 @@ from jitter.analysis.execution.host_waits import find_host_waits, follow_other_t
 from jitter.analysis.execution.run_programs import RunPrograms
 from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, spread_positions
+from jitter.core.numeric.arrays import spread_positions
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -62,7 +62,9 @@ def _with_host_waits(run: RunPrograms, team: int, rules: Dependencies, having: S
     host_waits = find_host_waits(program, known_calls, sample)
     following = frozenset[int]()
     if len(run.programs) > 1:
-        following = follow_other_teams(program, known_calls, sample, _ends_of_others(run, team, keys))
+        of_others = [at for at, other in enumerate(run.programs) if other != team]
+        ends = np.stack([run.last_ends(key) for key in keys])[:, of_others]
+        following = follow_other_teams(program, known_calls, sample, ends)
     return replace(
         rules,
         waits=(*rules.waits, *host_waits.waits),
@@ -72,17 +74,3 @@ def _with_host_waits(run: RunPrograms, team: int, rules: Dependencies, having: S
         unexplained=host_waits.unexplained,
         following_teams=following,
     )
-
-
-def _ends_of_others(run: RunPrograms, team: int, keys: Sequence[StepKey]) -> Floats:
-    """Return, (steps, other teams), when the last operation of a step of one rank of each ends; NaN where unknown."""
-    chosen = [np.flatnonzero(run.spread_ranks(other, 1)).item() for other in run.programs if other != team]
-    wanted = np.isin(np.arange(len(run.rank_numbers)), chosen)
-    ends = np.full((len(keys), len(chosen)), np.nan)
-    for at, key in enumerate(keys):
-        step = run.step_times(key, wanted)
-        for column, rank in enumerate(chosen):
-            if (row := int(step.row[rank])) >= 0:
-                operations = run.operation_counts[int(step.team[rank])]
-                ends[at, column] = np.fmax.reduce(step.end[row : row + operations])
-    return ends

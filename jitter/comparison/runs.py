@@ -35,9 +35,9 @@ def compare(
     A run is a lake's folder, a file of `jitter export --baseline`, an open `Lake` or a `Document`. `steps` restricts
     the new run to the steps of these numbers, `base_steps` the bases (default: as `steps`). `names` are what the runs
     are called, one each (default: the shortest paths that differ). Steps of this `kind` are compared (default: the
-    commonest of each run), and of batches of about one size, where markers state it: of those that all runs have, the
-    commonest. Raises `UsageError` for fewer than two runs, another number of names or steps that a run
-    lacks, and `JitterError` for a run that cannot be read.
+    commonest of each run). Where markers state the size of batches, these are the steps of about one size: the
+    commonest size that all runs have. Raises `UsageError` for fewer than two runs, another number of names or steps
+    that a run lacks, and `JitterError` for a run that cannot be read.
     """
     return compare_documents(*load_runs(runs, steps, base_steps, names, kind))
 

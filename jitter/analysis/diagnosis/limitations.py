@@ -294,7 +294,7 @@ def _describe_following_hosts(run: RunModel) -> str | None:
         return None
     return (
         f"Hosts of {format_ranks(ranks)} go on after ends of other ranks' steps, as if they waited for the last "
-        "stage's tokens: to be late then is no finding, and what a late rank delays so has no price."
+        "stage's tokens: where they are late by that is no finding, and what a late rank costs through it has no price."
     )
 
 

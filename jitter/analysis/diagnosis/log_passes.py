@@ -94,7 +94,7 @@ def add_measurements(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
 
 
 def add_hang(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
-    """Add where the job hangs and who holds it up; else what logs say of a hang, as notes if there are steps."""
+    """Add the stuck operation and who holds it up. Without one add what logs say of a hang, as notes beside steps."""
     if not any(HANG_RELATIONS & set(log.relations) for log in job.lake.logs):
         return diagnosis
     read = job.lake.log_table

@@ -94,7 +94,7 @@ class _Block:
         self._size = len(program.operations)
         self._queue = rules.queue
         self._collective_at, self._met = collective_at, met
-        self._streams, self._kinds = program.streams.tolist(), program.kinds.tolist()
+        self._streams = program.streams.tolist()
         self._by_call, self._by_start = _needed(program, rules, collective_at)
         self._slowed_by = _slowing(program, collective_at) if rules.interference else {}
 
@@ -167,7 +167,7 @@ class _Block:
         return all(collective in self._met for collective in self._slowed_by.get(place, _NOTHING))
 
     def _is_over(self, places: Sequence[int] | None) -> bool:
-        """Return whether operations before `at` are over: those that are held are not, nor are collectives unmet."""
+        """Return whether all these operations are over: not one that is held, nor a collective that has not met."""
         for place in places or ():
             if (collective := self._collective_at.get(place)) is not None and collective not in self._met:
                 return False

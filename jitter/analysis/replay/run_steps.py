@@ -70,7 +70,7 @@ class RecordedStep:
 class EndShift:
     """How much earlier than recorded steps end in another setting: the mean over the ranks that have the step, ns.
 
-    What a step adds is the mean's change over its own ranks: those that leave the run take nothing back.
+    A step adds the change of the mean over its own ranks: a rank that leaves the run keeps what it gained.
     """
 
     def __init__(self, ranks: int) -> None:

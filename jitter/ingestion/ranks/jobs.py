@@ -271,7 +271,7 @@ def time_apart(first: UtcRange | None, second: UtcRange | None) -> int:
 
 
 def _distance(first: UtcRange | None, second: UtcRange | None) -> int:
-    """Return the ns between two ranges of time, negative those that they share; 0 if one is unknown."""
+    """Return the ns between two ranges of time; below 0 by what they share if they overlap; 0 if one is unknown."""
     return 0 if first is None or second is None else max(first[0] - second[1], second[0] - first[1])
 
 

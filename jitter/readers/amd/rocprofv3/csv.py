@@ -139,7 +139,7 @@ READER: Reader = RocprofCsvReader()
 
 
 def _chosen(kind: Kind, columns: Columns, agents: Agents) -> Columns:
-    """Return the columns with the devices of kernels and copies; of markers those that are ranges."""
+    """Return the columns, with the devices of kernels and copies, and without the markers that are no ranges."""
     if kind == "ranges":
         is_range = pc.starts_with(columns["domain"], b"MARKER_CORE")
         return {name: column.filter(is_range) for name, column in columns.items()}

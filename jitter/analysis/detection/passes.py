@@ -132,7 +132,7 @@ def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics
     """Measure each step of a range by itself, several at a time."""
     steps.prepare()
     layers = find_expert_layers(steps.run.programs)
-    return list(map_ahead(partial(_measure, steps, layers), _timed_steps(steps, first, last), steps.ahead))
+    return list(map_ahead(partial(_measure, steps, layers), _timed_steps(steps, first, last), steps.run.ahead))
 
 
 def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[RecordedStep, float]]:
@@ -217,27 +217,33 @@ def replay_steps(
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
 
-    def read() -> Iterator[RecordedStep]:
+    def replay() -> Iterator[RecordedStep]:
         for step in steps.steps(first, ahead=account is None):
             replayed.step(step, steps.baseline(step))
             yield step
             del step  # each `del` here frees a step's memory before the next one is read
 
-    accounts, recorded = [], read()
-    if account is not None:
-        # the next step is read and replayed while the loss of this one is divided
-        for step in map_ahead(lambda _: next(recorded), run.keys, min(steps.ahead, 1)):
-            compared = account.compare(step, steps.baseline(step))
-            del step
-            accounts.append(account.divide(compared))
-            del compared
-    else:
-        for step in recorded:
-            if replayed.is_over(step.number):
-                break
+    replayed_steps = replay()
+    accounts = [] if account is None else _keep_account(account, steps, replayed_steps)
+    for step in replayed_steps:  # without an account
+        if replayed.is_over(step.number):
+            break
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
     return RunReplay(gained, accounts)
+
+
+def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[RecordedStep]) -> list[StepAccount]:
+    """Return the account of all steps.
+
+    While the loss of a step is divided, the next one is compared and the one after that read and replayed.
+    """
+    ahead, accounts = min(steps.ahead, 1), []
+    recorded = map_ahead(lambda _: next(replayed), steps.run.keys, ahead)
+    for compared in map_ahead(lambda step: account.compare(step, steps.baseline(step)), recorded, ahead):
+        accounts.append(account.divide(compared))
+        del compared
+    return accounts
 
 
 def step_ranges(steps: int, ranges: int) -> list[tuple[int, int]]:

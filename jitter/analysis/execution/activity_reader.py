@@ -21,15 +21,15 @@ _ROWS_AT_ONCE: Final = 1 << 18
 class ActivityReader:
     """Reads the activities of a step's ranks."""
 
-    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
-        self._root, self._held, self._times = root, held, TimesReader(root)
+    def __init__(self, root: Path) -> None:
+        self._root, self._times = root, TimesReader(root)
 
-    def of_step(self, key: StepKey) -> list[StepActivities]:
-        """Return a step's ranks, together for ranks with equal sequences of kernels and kinds.
+    def of_step(self, key: StepKey, held: Mapping[int, RankStepRecord]) -> list[StepActivities]:
+        """Return ranks that have a step, together for ranks with equal sequences of kernels and kinds.
 
-        Raises `LakeError` if a rank's file is missing or damaged.
+        `held` is the record that has the step, by rank. Raises `LakeError` if a rank's file is missing or damaged.
         """
-        held = dict(sorted(self._held[key].items()))
+        held = dict(sorted(held.items()))
         times_of_rank = dict(zip(held, self._times.read(list(held.values())), strict=True))
         ranks = [rank for rank, times in times_of_rank.items() if times is None]
         rows_of_ranks = [held[rank].step.rows for rank in ranks]

@@ -10,7 +10,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program, Signature, lay_out
 from jitter.analysis.alignment.teams import teams
 from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.run_survey import RunSurvey, groups_of_ranks
+from jitter.analysis.execution.run_survey import RunSurvey
 from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
@@ -122,7 +122,7 @@ class RunPrograms:
         step = empty_step(self._teams, operations[self._teams], here)
         number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
-        for group in self.reader.rank_groups(key):
+        for group in self.reader.rank_groups(key, None if wanted is None else self.rank_numbers[here].tolist()):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
             for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
                 mine = (numbers >= 0) & (self._teams[numbers] == team)
@@ -139,7 +139,7 @@ class RunPrograms:
 
     def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
         """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""
-        group = groups_of_ranks(self.reader, key)[rank]
+        group = next(group for group in self.reader.rank_groups(key, [rank]) if rank in group.ranks)
         return group.kind, self._places(self.team_of[rank], key, group, rank)
 
     def places_of_collectives(self, key: StepKey) -> dict[int, Ints]:
@@ -158,7 +158,7 @@ class RunPrograms:
         """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
         rows = np.full((self.operation_counts[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
-        for group in self.reader.rank_groups(key):
+        for group in self.reader.rank_groups(key, ranks):
             columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
             if len(columns):
                 places = self._places(team, key, group, ranks[int(columns[0])])

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -132,7 +132,7 @@ class RunReader:
         """Rows of all steps and ranks, and of the largest step."""
         self.is_small = self.rows <= _ROWS_KEPT
         """Whether all steps may stay in memory."""
-        self._activities = ActivityReader(root, held)
+        self._activities = ActivityReader(root)
         self._file = None if self.is_small else TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the reader
         if self._file is not None:
             finalize(self, self._file.close)
@@ -252,20 +252,25 @@ class RunReader:
             self._members[key] = sorted(member for index in self.indices(key) for member in index.members)
         return self._members[key]
 
-    def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
-        """Return a step's ranks in groups that did the same.
+    def rank_groups(self, key: StepKey, wanted: Iterable[int] | None = None) -> list[IdenticalRanks]:
+        """Return a step's ranks, or at least those `wanted`, in groups that did the same.
 
         Raises `LakeError` if a rank's file is missing or damaged.
         """
         if key in self._kept:
             return [group if self._file is None else self._with_times(group, at) for group, at in self._kept[key]]
-        syncs, origins = self._sync_calls.of_step(self._held[key]), self.origins(key)
+        some, held = None if self.is_small else wanted, self._held[key]
+        if some is not None:
+            held = {rank: held[rank] for rank in some if rank in held}
+        syncs, origins = self._sync_calls.of_step(held), self.origins(key)
         groups = [
             group
-            for activities in self._activities.of_step(key)
+            for activities in self._activities.of_step(key, held)
             for on_streams, digest in self._split_by_streams(key, activities)
             for group in group_identical_ranks(on_streams, syncs, origins, digest)
         ]
+        if some is not None:
+            return groups
         if self._file is None:
             self._kept[key] = [(group, 0) for group in groups]
             return groups
@@ -346,7 +351,7 @@ class RunReader:
         columns = ("kernel_name", "stream", "launch_thread", "collective")
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
         names, streams, threads, collectives = (to_list(table[column]) for column in columns)
-        group = next(group for group in self.rank_groups(key) if rank in group.ranks.tolist())
+        group = next(group for group in self.rank_groups(key, [rank]) if rank in group.ranks.tolist())
         record = self._held[key][rank].record
         is_timed = not record.has_launches and bool((group.row >= 0).all())
         appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams

@@ -64,6 +64,28 @@ def test_times_of_a_large_step_leave_memory_and_come_from_a_file(root: Path, mon
         np.testing.assert_equal(again, [times for _, times in read])
 
 
+def test_of_a_large_step_the_wanted_ranks_alone_are_read(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
+    reader = jitter.open(root).analyze().lake
+    key = reader.steps[-1]
+    (wanted, *others) = [member.rank for member in reader.members(key)]
+    assert others
+    read: list[list[int]] = []
+    of_step = ActivityReader.of_step
+
+    def note_read(activities: ActivityReader, key: StepKey, held: Any) -> Any:
+        read.append(list(held))
+        return of_step(activities, key, held)
+
+    monkeypatch.setattr(ActivityReader, "of_step", note_read)
+    (alone,) = reader.rank_groups(key, [wanted])
+    assert read == [[wanted]]
+    assert alone.ranks.tolist() == [wanted]
+    # what was read of some ranks does not stand for the step
+    (group,) = [group for group in reader.rank_groups(key) if wanted in group.ranks]
+    np.testing.assert_array_equal(alone.times[0], group.times[group.ranks.tolist().index(wanted)])
+
+
 def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkeypatch: pytest.MonkeyPatch):
     large = jitter.open(root)
     with monkeypatch.context() as patch:
@@ -74,9 +96,9 @@ def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkey
     followed: list[int] = []
     of_step = ActivityReader.of_step
 
-    def count_read(reader: ActivityReader, key: StepKey) -> Any:
+    def count_read(reader: ActivityReader, key: StepKey, held: Any) -> Any:
         read[key] += 1
-        return of_step(reader, key)
+        return of_step(reader, key, held)
 
     def count_followed(*step: Any) -> Any:
         followed.append(1)

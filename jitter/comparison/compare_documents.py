@@ -22,7 +22,7 @@ from jitter.comparison.log_tables import (
     describe_logs,
 )
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, TeamPair, charge_difference, pair_teams
-from jitter.comparison.significance import MIN_STEPS, StepEffect, measure_effect, median
+from jitter.comparison.significance import MIN_STEPS, StepEffect, find_odd_runs, measure_effect, median
 from jitter.core.errors import UsageError
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.names.kernels import short_name
@@ -128,7 +128,9 @@ class Comparison(msgspec.Struct, frozen=True):
     base: Side
     new: Side
     effect: StepEffect | None
-    """None where the runs cannot be compared."""
+    """On the median step; None where the runs cannot be compared."""
+    mean_effect: StepEffect | None
+    """On the mean step, to which pauses in few steps add."""
     base_loss: float | None
     """Part of the run's time that jitter costs."""
     new_loss: float | None
@@ -173,6 +175,14 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             "interval_ns": [effect.low_ns, effect.high_ns],
             "noise_fraction": effect.noise_fraction,
             "p": effect.p,
+            "mean": (mean := comparison.mean_effect)
+            and {
+                "base_ns": mean.base_ns,
+                "new_ns": mean.new_ns,
+                "difference_ns": mean.difference_ns,
+                "fraction": mean.fraction,
+                "interval_ns": [mean.low_ns, mean.high_ns],
+            },
         },
         "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
         "split": comparison.split,
@@ -221,17 +231,19 @@ _MIN_COST: Final = 0.005
 def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     """Compare a run with one or several bases; raise `UsageError` without any.
 
-    Step times are compared with those of all bases. Kernels, collectives, ranks and culprits are compared with those
-    of the base whose step time is the median.
+    Step times are compared with those of all bases but odd ones. Kernels, collectives, ranks and culprits are compared
+    with those of the base whose step time is the median.
     """
     if not bases:
         raise UsageError("nothing to compare with", "name a base and the new run")
+    bases, odd_notes = _leave_out_odd(bases)
     timed = sorted((base for base in bases if len(step_times(base))), key=lambda base: median(step_times(base)))
     base = timed[(len(timed) - 1) // 2] if timed else bases[-1]
     ordered = [base, *(document for document in bases if document is not base)]
     pairs = pair_teams(base, new)
     reasons = _find_reasons(ordered, new, pairs)
-    effect = None if reasons else measure_effect([step_times(document) for document in bases], step_times(new))
+    times_of_bases = [step_times(document) for document in bases]
+    effect = None if reasons else measure_effect(times_of_bases, step_times(new))
     verdict: Verdict = "incomparable"
     rows: list[Row] = []
     split: tuple[PartChange, ...] = ()
@@ -247,10 +259,11 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     return Comparison(
         verdict=verdict,
         reasons=tuple(reasons),
-        notes=(*_describe_differences(ordered, new, pairs), *_limits(bases, new)),
+        notes=(*odd_notes, *_describe_differences(ordered, new, pairs), *_limits(bases, new)),
         base=_side(bases),
         new=_side([new]),
         effect=effect,
+        mean_effect=effect and measure_effect(times_of_bases, step_times(new), "mean"),
         base_loss=base.loss_fraction,
         new_loss=new.loss_fraction,
         split=split,
@@ -263,6 +276,21 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         throughput=compare_throughputs(base.throughput, new.throughput),
         bandwidths=compare_bandwidths(base.bandwidths, new.bandwidths),
     )
+
+
+def _leave_out_odd(bases: Sequence[Document]) -> tuple[list[Document], list[str]]:
+    """Return the bases whose step times are like those of the others, and a sentence on each other one."""
+    timed = [base for base in bases if len(step_times(base))]
+    medians_ns = [median(step_times(base)) for base in timed]
+    odd = {at: timed[at] for at in find_odd_runs(medians_ns)}
+    left = [base for base in bases if not any(base is run for run in odd.values())]
+    usual_ns = median(np.array([ns for at, ns in enumerate(medians_ns) if at not in odd])) if odd else 0.0
+    sentences = []
+    for at, run in odd.items():
+        change = medians_ns[at] / usual_ns - 1
+        what = f"{format_percent(abs(change))} {'slower' if change > 0 else 'faster'}"
+        sentences.append(f"{run.label} is left out: it is {what} than the {len(left)} other bases, which are alike.")
+    return left, sentences
 
 
 def step_times(document: Document) -> Floats:
@@ -500,7 +528,7 @@ def write_sentence(comparison: Comparison) -> str:
         return f"{by_logs} Step times are not comparable: {reasons}." if by_logs else f"Not comparable: {reasons}."
     interval = f"95% interval {_span_of_effect(effect)}"
     size = f"{format_time(effect.difference_ns, signed=True)} a step, {interval}"
-    beside = "".join(map(" {}".format, _describe_rare(comparison, effect)))
+    beside = "".join(map(" {}".format, (*_describe_mean(comparison, effect), *describe_rare(comparison, effect))))
     unknown = "" if comparison.base.runs > 1 else " The spread between runs is unknown: there is one base."
     if verdict == "same":
         noise = f"noise {format_percent(effect.noise_fraction)}"
@@ -533,7 +561,16 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     return ", ".join(named)
 
 
-def _describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
+def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
+    """Say by how much the mean step differs where the median step differs by something else."""
+    mean = comparison.mean_effect
+    if mean is not None and abs(mean.difference_ns - effect.difference_ns) > effect.noise_fraction * effect.base_ns:
+        what = "slower" if mean.difference_ns > 0 else "faster"
+        size = f"{format_time(abs(mean.difference_ns))} a step, 95% interval {_span_of_effect(mean)}"
+        yield f"The mean step is {format_percent(abs(mean.fraction))} {what} ({size})."
+
+
+def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
     """Say which findings of one run alone cost its mean step more than noise, and its median step nothing."""
     for words, changes in (("new", comparison.culprits.appeared), ("gone", comparison.culprits.went)):
         for change in changes:

@@ -7,9 +7,9 @@ from enum import IntEnum
 from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
-from jitter.comparison.compare_documents import Comparison, describe_costs
+from jitter.comparison.compare_documents import Comparison, describe_costs, describe_rare
 from jitter.comparison.document import Document
-from jitter.comparison.significance import measure_loss
+from jitter.comparison.significance import Statistic, StepEffect, measure_loss
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_percent, format_rank
 
@@ -39,6 +39,8 @@ class Gate:
     result: Result
     text: str
     """The value and the limit in words, without the result."""
+    statistic: Statistic | None = None
+    """Of `max-regression`: whether the median or the mean step decides."""
 
 
 def unknown_gate(gate: GateName, limit: float | None, why: str) -> Gate:
@@ -78,23 +80,43 @@ def check_loss(run: Document, limit: float) -> Gate:
 
 
 def check_regression(comparison: Comparison, limit: float) -> Gate:
-    """Compare the step's regression against a baseline with a limit; the whole interval decides."""
-    effect = comparison.effect
-    if effect is None:
+    """Compare the regression of the median step and of the mean step against a baseline with a limit: the worse counts.
+
+    The whole interval of the median decides. Pauses in few steps leave the median as it is, and make the mean's
+    interval wide: a mean above the limit does not pass, and fails where its whole interval is above.
+    """
+    effect, mean = comparison.effect, comparison.mean_effect
+    if effect is None or mean is None:
         return unknown_gate("max-regression", limit, f"incomparable: {'; '.join(comparison.reasons)}")
     low, high = effect.interval
     change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
-    measured = f"{within}; {_span(effect.interval)}"
+    measured, of_mean = f"{within}; {_span(effect.interval)}", f"mean step {_describe_change(mean)}"
     if low > limit and comparison.verdict == "slower":
         parts = describe_costs(comparison, effect)
         result, text = Result.FAIL, f"slower than baseline by {change} ({within}){f': {parts} a step' if parts else ''}"
     elif high <= limit:
-        what = "slower" if effect.fraction > 0 else "faster"
-        result, text = Result.PASS, f"{format_percent(abs(effect.fraction))} {what} than baseline ({measured})"
+        result, text = Result.PASS, f"median step {_describe_change(effect)} than baseline ({measured}), {of_mean}"
     else:
         why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
         result, text = Result.UNKNOWN, f"step time {change} against baseline ({measured}): {why}"
-    return Gate("max-regression", limit, effect.fraction, effect.interval, result, text)
+    if result < (result_of_mean := _judge_mean(mean, limit)):
+        rare = "; ".join(sentence.rstrip(".") for sentence in describe_rare(comparison, effect))
+        text = (
+            f"{of_mean} than baseline ({within}; {_span(mean.interval)}), median step {_describe_change(effect)}: "
+            f"{rare or 'few steps make the difference'}"
+        )
+        return Gate("max-regression", limit, mean.fraction, mean.interval, result_of_mean, text, "mean")
+    return Gate("max-regression", limit, effect.fraction, effect.interval, result, text, "median")
+
+
+def _judge_mean(mean: StepEffect, limit: float) -> Result:
+    if mean.fraction <= limit:
+        return Result.PASS
+    return Result.FAIL if mean.interval[0] > limit and mean.is_real else Result.UNKNOWN
+
+
+def _describe_change(effect: StepEffect) -> str:
+    return f"{format_percent(abs(effect.fraction))} {'slower' if effect.fraction > 0 else 'faster'}"
 
 
 def check_findings(run: Document, causes: Collection[str]) -> Gate:

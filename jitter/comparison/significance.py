@@ -1,21 +1,22 @@
 """Sizes of effects with what of them is noise: a run's step time against others', and its loss to jitter.
 
-An effect on step time is the difference of medians. Intervals are block bootstraps over steps: steps that follow each
-other are drawn together, since what slows one step often slows the next. With several bases, runs are drawn first, then
-their steps, and the new run gets the difference of a base run from their median: equal runs differ by that much.
+An effect on step time is the difference of medians, or of means. Intervals are block bootstraps over steps: steps that
+follow each other are drawn together, since what slows one step often slows the next. With several bases, runs are drawn
+first, then their steps, and the new run gets the difference of a base run from their median: equal runs differ by that
+much.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_count
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.student_t import student_quantile
+from jitter.core.numeric.student_t import student_quantile, student_tail
 
 MIN_STEPS: Final = 5
 MIN_NOISE: Final = 0.01
@@ -24,6 +25,19 @@ _DRAWS: Final = 4000
 _SEED: Final = 20200324
 """Fixed: two calls give one answer."""
 _COVERAGE: Final = 0.95
+MIN_RUNS: Final = 4
+"""Runs without which the spread of equal runs is unknown."""
+_FALSE_CHANGES: Final = 0.05
+"""Share of histories of `_SERIES` equal runs that may hold a false change."""
+_SERIES: Final = 50
+_CHANCE: Final = _FALSE_CHANGES / _SERIES
+"""Level of each test of `lies_outside` (Bonferroni: a history has fewer tests than runs)."""
+_MIN_SPREAD: Final = 0.002
+"""Of the step time; few equal runs may agree by chance."""
+_ALIKE: Final = 0.4
+"""Part of the farthest run's distance that the nearest of several runs outside has at least."""
+_ODD_RUNS: Final = 8
+"""Runs of which one may be odd; if more are, they are what equal runs differ by."""
 _ENOUGH: Final = 10
 """Values from which on the median's bootstrap interval agrees with that of the sign test, which assumes nothing."""
 
@@ -63,45 +77,87 @@ class StepEffect:
         return (self.low_ns > 0 or self.high_ns < 0) and abs(self.fraction) > self.noise_fraction
 
 
-def measure_effect(bases: Sequence[Floats], new: Floats) -> StepEffect:
-    """Compare the step times of a run with those of others; (steps,) each, at least two, in order."""
+def median(values: Floats) -> float:
+    """Return the lower median of (values,)."""
+    return float(_medians(values))
+
+
+def _medians(values: Floats) -> Floats:
+    """Return the lower medians along the last axis."""
+    middle = (values.shape[-1] - 1) // 2
+    medians: Floats = np.partition(values, middle, axis=-1)[..., middle]
+    return medians
+
+
+def _means(values: Floats) -> Floats:
+    means: Floats = values.mean(axis=-1)
+    return means
+
+
+Statistic = Literal["median", "mean"]
+_STATISTICS: Final[Mapping[Statistic, Callable[[Floats], Floats]]] = {"median": _medians, "mean": _means}
+"""Of step times along the last axis."""
+
+
+def measure_effect(bases: Sequence[Floats], new: Floats, statistic: Statistic = "median") -> StepEffect:
+    """Compare the median or mean step of a run with that of others; (steps,) each, at least two, in order."""
     rng = np.random.default_rng(_SEED)
-    medians = np.array([median(times) for times in bases])
-    base_ns, new_ns = median(medians), median(new)
-    drawn = np.stack([_draw(times, rng) for times in bases])
+    of_steps = _STATISTICS[statistic]
+    of_bases, new_ns = np.array([of_steps(times) for times in bases]), float(of_steps(new))
+    base_ns = median(of_bases)
+    drawn = np.stack([of_steps(times[_draw_steps(len(times), rng)]) for times in bases])
     # between equal runs: a median of k runs hides part of what each of them differs by
-    residuals = (medians - base_ns) * np.sqrt(len(bases) / max(len(bases) - 1, 1))
+    residuals = (of_bases - base_ns) * np.sqrt(len(bases) / max(len(bases) - 1, 1))
     if len(bases) > 1:
         runs = rng.integers(len(bases), size=(len(bases), _DRAWS))
         drawn = np.take_along_axis(drawn, runs, axis=0)
-    of_new = _draw(new, rng) + residuals[rng.integers(len(bases), size=_DRAWS)]
+    of_new = of_steps(new[_draw_steps(len(new), rng)]) + residuals[rng.integers(len(bases), size=_DRAWS)]
     centre = new_ns - base_ns
     fewest = min(len(new), len(bases) if len(bases) > 1 else len(bases[0]))
     wide = centre + _widening(fewest) * (of_new - np.sort(drawn, axis=0)[(len(bases) - 1) // 2] - centre)
     low, high = _interval_of(wide)
     below, above = float((wide <= 0).mean()), float((wide >= 0).mean())
     p = 1.0 if centre == 0 else min(1.0, max(2 * min(below, above), 2 / (_DRAWS + 1)))
-    return StepEffect(base_ns, new_ns, min(low, centre), max(high, centre), _noise(bases, medians, base_ns), p)
+    noise = _noise(bases, of_bases, base_ns, of_steps)
+    return StepEffect(base_ns, new_ns, min(low, centre), max(high, centre), noise, p)
 
 
-def median(values: Floats) -> float:
-    """Return the lower median of (values,)."""
-    return float(np.partition(values, (len(values) - 1) // 2)[(len(values) - 1) // 2])
+def find_odd_runs(step_times_ns: Sequence[float]) -> list[int]:
+    """Return the positions of the few base runs that lie outside the spread of the others, the farthest first.
+
+    Such a run is no measure of what equal runs differ by. At most one run in eight is odd, and one of five.
+    """
+    times = np.array(step_times_ns, np.float64)
+    apart = np.abs(times - median(times)) if len(times) else times
+    farthest = np.argsort(-apart, kind="stable")
+    most = min(max(len(times) // _ODD_RUNS, 1), len(times) - MIN_RUNS)
+    for count in range(most, 0, -1):
+        others = np.delete(times, farthest[:count])
+        if all(lies_outside(others, times[at : at + 1]) for at in farthest[:count].tolist()):
+            odd: list[int] = farthest[:count].tolist()
+            return odd
+    return []
 
 
-def _draw(times: Floats, rng: np.random.Generator) -> Floats:
-    """Return, (draws,), medians of drawn steps."""
-    middle = (len(times) - 1) // 2
-    medians: Floats = np.partition(times[_draw_steps(len(times), rng)], middle, axis=1)[:, middle]
-    return medians
+def lies_outside(others: Floats, runs: Floats) -> bool:
+    """Return whether runs lie outside the spread of other ones, all on one side and about as far; (runs,) ns each."""
+    centre = float(others.mean())
+    apart = runs / centre - 1
+    if apart.min() * apart.max() <= 0 or abs(apart.mean()) <= MIN_NOISE:
+        return False
+    if np.abs(apart).min() < _ALIKE * np.abs(apart).max():
+        return False  # the change begins with the second one
+    spread = max(float(others.std(ddof=1)) / centre, _MIN_SPREAD)
+    t = float(apart.mean()) / (spread * np.sqrt(1 / len(runs) + 1 / len(others)))
+    return 2 * float(student_tail(abs(t), len(others) - 1.0)) < _CHANCE
 
 
-def _noise(bases: Sequence[Floats], medians: Floats, base_ns: float) -> float:
+def _noise(bases: Sequence[Floats], of_bases: Floats, base_ns: float, of_steps: Callable[[Floats], Floats]) -> float:
     """Return what equal stretches differ by: halves of a base and, of several bases, one and another."""
-    halves = [abs(median(times[: len(times) // 2]) - median(times[len(times) // 2 :])) for times in bases]
+    halves = [abs(of_steps(times[: len(times) // 2]) - of_steps(times[len(times) // 2 :])) for times in bases]
     noises = [MIN_NOISE, median(np.array(halves)) / base_ns]
     if len(bases) > 1:
-        apart = np.abs(medians[:, None] - medians[None, :])
+        apart = np.abs(of_bases[:, None] - of_bases[None, :])
         noises.append(float(apart.sum() / (len(bases) * (len(bases) - 1))) / base_ns)
     return max(noises)
 

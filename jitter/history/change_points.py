@@ -11,22 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.comparison.significance import MIN_NOISE
-from jitter.core.numeric.arrays import Floats
-from jitter.core.numeric.student_t import student_tail
+from jitter.comparison.significance import MIN_RUNS, lies_outside
 
-MIN_RUNS: Final = 4
-"""Runs before a change, without which their spread is unknown."""
-_FALSE_CHANGES: Final = 0.05
-"""Share of histories of `_SERIES` equal runs that may hold a false change."""
-_SERIES: Final = 50
-_CHANCE: Final = _FALSE_CHANGES / _SERIES
-"""Level of the test of each pair (Bonferroni: a history has fewer pairs than runs)."""
-_MIN_SPREAD: Final = 0.002
-"""Of the step time; few equal runs may agree by chance."""
 _PAIR: Final = 2
-_ALIKE: Final = 0.4
-"""Part of the farther run's distance that the nearer of the two runs after a change has at least."""
 
 
 class ChangePoint(NamedTuple):
@@ -53,7 +40,7 @@ def find_change_points(step_times_ns: Sequence[float | None]) -> list[ChangePoin
     first = 0
     for at in range(len(times) - 1):
         before, pair = times[first:at], times[at : at + _PAIR]
-        if len(before) >= MIN_RUNS and _differ(before, pair):
+        if len(before) >= MIN_RUNS and lies_outside(before, pair):
             changes.append(ChangePoint(timed_runs[at], float(before.mean()), float(pair.mean())))
             first = at
     return changes
@@ -69,18 +56,6 @@ def find_outside(step_times_ns: Sequence[float | None]) -> ChangePoint | None:
     first = timed_runs.index(changes[-1].run) if changes else 0
     times = np.array([step_times_ns[at] for at in timed_runs], np.float64)
     before, last = times[first:-1], times[-1:]
-    if len(before) < MIN_RUNS or not _differ(before, last):
+    if len(before) < MIN_RUNS or not lies_outside(before, last):
         return None
     return ChangePoint(timed_runs[-1], float(before.mean()), float(last[0]))
-
-
-def _differ(before: Floats, after: Floats) -> bool:
-    centre = float(before.mean())
-    apart = after / centre - 1
-    if apart.min() * apart.max() <= 0 or abs(apart.mean()) <= MIN_NOISE:
-        return False
-    if np.abs(apart).min() < _ALIKE * np.abs(apart).max():
-        return False  # the change begins with the second one
-    spread = max(float(before.std(ddof=1)) / centre, _MIN_SPREAD)
-    t = float(apart.mean()) / (spread * np.sqrt(1 / len(after) + 1 / len(before)))
-    return 2 * float(student_tail(abs(t), len(before) - 1.0)) < _CHANCE

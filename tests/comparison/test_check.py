@@ -4,14 +4,18 @@ import json
 import os
 import shutil
 
+import msgspec
+import numpy as np
 import pytest
 
 import jitter
 from jitter.cli import main
 from jitter.comparison.build_document import build_document
-from jitter.comparison.document import decode_document
-from jitter.comparison.gates import Result, check_findings, parse_causes, parse_limit
+from jitter.comparison.compare_documents import compare_documents
+from jitter.comparison.document import StepEntry, decode_document
+from jitter.comparison.gates import Result, check_findings, check_regression, parse_causes, parse_limit
 from jitter.core.errors import UsageError
+from jitter.core.formatting import format_percent
 from jitter.simulate import Fault, Job, simulate
 from tests.support.forked_command import run_forked
 from tests.support.simulated import ingest_run
@@ -74,6 +78,80 @@ def test_an_interval_that_holds_the_limit_is_unknown(lakes, capsys):
     code, line = check(capsys, *regression(lakes, "slow", limit, "--accept-unknown"))
     assert code == 0
     assert line.startswith("UNKNOWN ")
+
+
+def with_times(document, number, times_ns):
+    """Return the document of another run whose steps take these times."""
+    entries = (StepEntry(None, at, time and round(time), None) for at, time in enumerate([None, *times_ns]))
+    return msgspec.structs.replace(document, digest=f"digest{number}", label=f"run{number}", steps=tuple(entries))
+
+
+def steps_of(rng, count=12, paused=()):
+    """Return times of steps around 10 ms, ns; those at `paused` take a third longer."""
+    times = 1e7 * rng.normal(1, 0.002, count)
+    times[list(paused)] *= 4 / 3
+    return times.tolist()
+
+
+@pytest.mark.parametrize(
+    ("count", "paused", "result", "statistic"),
+    [
+        (12, (), Result.PASS, "median"),
+        (12, (3, 7, 10), Result.UNKNOWN, "mean"),  # other twelve steps may hold no pause
+        (40, range(2, 40, 4), Result.FAIL, "mean"),
+        (12, (5,), Result.PASS, "median"),  # 2.8% on average
+    ],
+)
+def test_pauses_in_few_steps_do_not_pass(lakes, count, paused, result, statistic):
+    document = decode_document((lakes / "base.json").read_bytes(), "base")
+    rng = np.random.default_rng(1)
+    base, new = (with_times(document, number, steps_of(rng, count, at)) for number, at in enumerate([(), paused]))
+    comparison = compare_documents([base], new)
+    assert comparison.verdict == "same"
+    gate = check_regression(comparison, 0.03)
+    assert (gate.result, gate.statistic) == (result, statistic)
+    if statistic == "mean":
+        assert gate.value == pytest.approx(len(paused) / count / 3, abs=0.003)
+        assert gate.text.startswith(
+            f"mean step {format_percent(gate.value)} slower than baseline (limit 3%; 95% interval "
+        )
+        assert f" The mean step is {format_percent(gate.value)} slower (" in comparison.sentence
+    else:
+        assert gate.text.startswith("median step ")
+        assert ", mean step " in gate.text
+
+
+@pytest.mark.parametrize("bad", [1.12, 0.9])
+@pytest.mark.parametrize(("factor", "result"), [(1.0, Result.PASS), (1.06, Result.FAIL)])
+def test_one_bad_run_of_many_does_not_blind_the_check(lakes, bad, factor, result):
+    """The other runs of the baseline are equal: they tell what equal runs differ by."""
+    document = decode_document((lakes / "base.json").read_bytes(), "base")
+    rng = np.random.default_rng(2)
+    factors = [*([1.0] * 8), bad]
+    bases = [with_times(document, at, [one * time for time in steps_of(rng)]) for at, one in enumerate(factors)]
+    comparison = compare_documents(bases, with_times(document, 9, [factor * time for time in steps_of(rng)]))
+    assert check_regression(comparison, 0.03).result == result
+    assert comparison.base.runs == 8
+    what = "slower" if bad > 1 else "faster"
+    assert comparison.notes[0].startswith("run8 is left out: it is 1")
+    assert f"% {what} than the 8 other bases" in comparison.notes[0]
+
+
+NOISY = {
+    "a third of the runs are slower": [1.0, 1.12, 1.0, 1.0, 1.12, 1.0, 1.12, 1.0, 1.0],
+    "all differ": [0.97, 1.05, 1.0, 1.08, 0.94, 1.02, 0.98, 1.04, 0.91],
+    "one of three is slower": [1.0, 1.0, 1.12],
+}
+
+
+@pytest.mark.parametrize("factors", NOISY.values(), ids=NOISY)
+def test_a_noisy_history_stays_unknown(lakes, factors):
+    document = decode_document((lakes / "base.json").read_bytes(), "base")
+    rng = np.random.default_rng(3)
+    bases = [with_times(document, at, [one * time for time in steps_of(rng)]) for at, one in enumerate(factors)]
+    comparison = compare_documents(bases, with_times(document, 9, [1.05 * time for time in steps_of(rng)]))
+    assert comparison.base.runs == len(factors)
+    assert check_regression(comparison, 0.03).result == Result.UNKNOWN
 
 
 def test_loss(lakes, capsys):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from jitter.core.numeric.student_t import student_tail
 FindingKind = Literal[
     "late_rank",
     "slow_transfers",
-    "launch_bound",
+    "in_turn",
     "slow_steps",
     "random_pauses",
     "two_clusters",
@@ -35,10 +35,10 @@ FindingKind = Literal[
     "unequal_stages",
     "slow_stage",
 ]
-"""`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on. `launch_bound`:
-launches are late on all ranks, at different places. `slow_steps`: all ranks are slow in some steps. `random_pauses`:
-single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a fast group.
-`late_together`: many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work than the
+"""`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on. `in_turn`: one
+rank after another holds up the others. `slow_steps`: all ranks are slow in some steps. `random_pauses`: single ranks
+pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a fast group. `late_together`:
+many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work than the
 others. `slow_stage`: it runs the same kernels more slowly.
 """
 
@@ -73,6 +73,8 @@ class Finding:
     """Those of them that the rank attends which they keep longest."""
     is_incomplete: bool = False
     """Whether slow transfers are of groups with members that were not recorded."""
+    evened_pace: float | None = None
+    """Of work that is uneven: the baseline's GPU time ÷ the mean over ranks, which each has once work is even."""
 
     @property
     def repair(self) -> Scenario:
@@ -81,10 +83,10 @@ class Finding:
         if self.meetings:
             return Scenario(transfers=dict.fromkeys(self.meetings, frozenset(self.steps)))
         paces = {member.rank: member.pace for member in self.members if member.pace is not None}
-        return Scenario(
-            {(rank, self.part): steps for rank, steps in steps_of.items() if rank not in paces},
-            paces={rank: (pace, steps_of[rank]) for rank, pace in paces.items()},
-        )
+        own = {(rank, int(self.part)): steps for rank, steps in steps_of.items() if rank not in paces}
+        if self.evened_pace is not None:
+            paces = dict.fromkeys(steps_of, self.evened_pace)
+        return Scenario(own, paces={rank: (pace, steps_of[rank]) for rank, pace in paces.items()})
 
     @property
     def worst(self) -> Outlier:
@@ -221,7 +223,8 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
         f"{format_count(count, 'event')} on {format_count(len(single), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return others, [join_outliers("random_pauses", single, sentence)]
+    in_turn = [replace(outlier, is_in_turn=True) for outlier in single]
+    return others, [join_outliers("random_pauses", in_turn, sentence)]
 
 
 class Clusters(NamedTuple):

@@ -48,6 +48,8 @@ class Outlier:
     """Steps among these whose excess is unknown: the first recorded one of a late start."""
     is_of_all_ranks: bool = False
     """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
+    is_in_turn: bool = False
+    """Whether other ranks stand out as well, one after another."""
     pace: float | None = None
     """Ratio of its kernels' time to the time expected from their launch sizes, or from the other pipeline stages; None:
     it stands out by plain time.

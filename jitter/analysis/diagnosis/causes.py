@@ -244,7 +244,8 @@ def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
             advice = rule.advice.format(**match.values)
-            return Judgement(rule.cause, rule.certainty, sentences, advice, rule.job_advice, rule.remedy)
+            job_advice = rule.job_advice if any(member.is_in_turn for member in finding.members) else ""
+            return Judgement(rule.cause, rule.certainty, sentences, advice, job_advice, rule.remedy)
     return Judgement("none", "unknown")
 
 
@@ -410,6 +411,14 @@ _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
 )
 _SAME_WORK: Final = "{same} of {operations} have the same launch shape as {where}"
+_EVEN_WORK: Final = (
+    "have more work than the others in turn, so none is to blame: give all ranks about as many tokens in each step "
+    "(pack sequences to equal sums, or sort them by length into buckets)"
+)
+_CHECK_WORK: Final = (
+    "take longer for their kernels in turn, so none is to blame: check how evenly each step's work is divided (tokens, "
+    "sequence lengths), then the GPUs' clocks"
+)
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
 
 # fmt: off
@@ -435,8 +444,8 @@ RULES: Final = (
     Rule("workload_imbalance", _GPU, "certain", _other_kernel, _OTHER_WORK,
          f"{_RUNS.removeprefix('it ')}: check what chose the kernel (autotuning and its cache, library versions), then "
          "the sizes of its inputs"),
-    Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK),
-    Rule("workload_imbalance", _GPU, "certain", _stated_work),
+    Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK, job_advice=_EVEN_WORK),
+    Rule("workload_imbalance", _GPU, "certain", _stated_work, job_advice=_EVEN_WORK),
     Rule("slow_copies", _GPU, "likely", _slow_copies,
          "{share} of the excess GPU time is in copies between host and GPU"),
     Rule("workload_imbalance", _GPU, "likely", _more_tokens,
@@ -448,13 +457,15 @@ RULES: Final = (
          "capacity, placement), as the busiest expert changes"),
     Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
          "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
-         "work in launches of a fixed size, or a cause that slows some kernels only"),
+         "work in launches of a fixed size, or a cause that slows some kernels only", job_advice=_CHECK_WORK),
     Rule("gpu_compute", _GPU, "likely",
          lambda _, late: None if late.pace is None else Match({"longer": format_percent(late.pace - 1)}),
          "its kernels take {longer} longer than the other ranks' for the same work, which varies over ranks and steps "
          "(by launch sizes, or by kernels whose work does not vary)"),
     Rule("gpu_time", _GPU, "unknown", _whole_stage,
          "the whole pipeline stage is slower ({ranks}): more work in launches of a fixed size, or slow GPUs"),
+    Rule("gpu_time", _GPU, "unknown", lambda evidence, late: _same_work(evidence, late) if late.is_in_turn else None,
+         f"{_SAME_WORK}: more work in launches of a fixed size, or clocks that vary", job_advice=_CHECK_WORK),
     Rule("gpu_compute", _GPU, "likely", _same_work, _SAME_WORK),
     Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
     Rule("slow_network", _TRANSFER, "likely",

@@ -102,7 +102,7 @@ def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
         return Recurrence("no") if is_random(events) else Recurrence("unknown", recorded)
     if recorded < THRESHOLDS.min_steps:
         return Recurrence("unknown", THRESHOLDS.min_steps - recorded)
-    if job.kind == "launch_bound":
+    if job.kind == "in_turn":
         return Recurrence("no")
     return Recurrence("yes" if job.chance < THRESHOLDS.medium_chance else "unknown")
 

@@ -43,7 +43,8 @@ def test_expected_times():
 
 def test_a_slow_gpu_among_varying_lengths(tmp_path: Path):
     lake, saved = ingest_job(replace(JOB, faults=(SLOW,)), tmp_path)
-    (culprit,) = lake.diagnose().culprits
+    uneven, culprit = lake.diagnose().culprits
+    assert (uneven.scope, uneven.cause, uneven.recurs) == ("job", "workload_imbalance", "no")
     assert (culprit.ranks, culprit.cause) == ((5,), "gpu_compute")
     assert culprit.confidence in ("medium", "high")
     assert any("longer than the other ranks' for the same work" in one for one in culprit.evidence)

@@ -1,13 +1,14 @@
 """Groups findings that have one cause and one place: each group is one thing to fix."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, of_one_rank
+from jitter.analysis.detection.deviations import compare_with_one_rank
+from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, join_outliers, of_one_rank
 from jitter.analysis.detection.recurrence import chance_of_repetition
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
@@ -18,6 +19,8 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
+from jitter.core.numeric.stats import known_medians, lower_median
+from jitter.core.numeric.student_t import student_tail
 from jitter.lake.rank_places import assign_nodes
 
 STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
@@ -250,7 +253,7 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     pauses = [group for group in groups if all(one.kind == "random_pauses" for one in group.candidates)]
     others = [group for group in groups if group not in pauses]
     named = {(one.rank, one.part) for group in others for one in group.outliers}
-    lead = _every_rank(evidence, named, timed, time_ns) if is_above_noise else None
+    lead = _every_rank(evidence, named, timed, time_ns, is_above_noise)
     if lead is None:
         return [*groups]
     return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
@@ -334,28 +337,73 @@ def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
 
 
 def _every_rank(
-    evidence: Evidence, named: Collection[tuple[int, TimePart]], steps: Sequence[int], time_ns: float
+    evidence: Evidence,
+    named: Collection[tuple[int, TimePart]],
+    steps: Sequence[int],
+    time_ns: float,
+    is_above_noise: bool,
 ) -> FindingGroup | None:
-    """Return late launches on all ranks but those `named`, if they are most of the loss, and no rank has most."""
-    run, charges = evidence.analysis.run, evidence.analysis.account.charges
+    """Return what holds up the job on all ranks but those `named` in turn, if it is most of the loss.
+
+    Late launches, where the loss is above noise, or GPU time that varies by rank and step, as that of uneven batches.
+    """
+    analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
     totals = charges.totals_ns()
     for rank, named_part in named:
         totals[charges.column(rank), named_part] = 0.0
-    part = max(_HOST_PARTS, key=lambda host_part: float(totals[:, host_part].sum()))
+    part = max(OWN_PARTS, key=lambda own_part: float(totals[:, own_part].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
     if whole <= 0 or whole < THRESHOLDS.main_share * charges.all_ns():
-        return None
-    others = [rank for rank in charges.ranks if (rank, part) not in named]
-    candidate = Finding("launch_bound", part, dict.fromkeys(others, tuple(steps)), whole, sigmas=0.0)
-    (gain,) = evidence.analysis.gains([candidate.repair])
-    if gain < THRESHOLDS.min_clear_share * time_ns:
         return None
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
     if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
         return None
+    sigmas, in_turn_ns, evened_pace = 0.0, 0.0, None
+    if part is TimePart.GPU:
+        # operations that vary by themselves lose time between any two collectives, GPUs that differ for ever in no turn
+        sigmas, in_turn_ns = _longest_in_turn(evidence, steps)
+        is_above_noise = sigmas >= THRESHOLDS.outlier_sigmas and in_turn_ns >= THRESHOLDS.main_share * whole
+        evened_pace = _evened_pace(evidence)
+    if not is_above_noise:
+        return None
+    chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks)
+    members = [
+        Outlier(run.team_of[rank], rank, part, tuple(steps), lost_ns, sigmas, min(chance, 1.0), is_in_turn=True)
+        for rank, lost_ns in zip(charges.ranks, of_ranks.tolist(), strict=True)
+        if (rank, part) not in named
+    ]
+    candidate = replace(join_outliers("in_turn", members), evened_pace=evened_pace)
+    (gain,) = analysis.gains([candidate.repair])
+    if gain < THRESHOLDS.min_clear_share * time_ns:
+        return None
     involved = int((of_ranks > 0).sum())
     most = ", ".join(f"{charges.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
     why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
-    cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
-    group = RankGroup("job", tuple(others))
-    return FindingGroup((candidate,), group, Judgement(cause, "likely", (why,)), is_lead=True)
+    group = RankGroup("job", candidate.ranks)
+    return FindingGroup((candidate,), group, find_cause(evidence, candidate).after(why), is_lead=True)
+
+
+def _longest_in_turn(evidence: Evidence, steps: Sequence[int]) -> tuple[float, float]:
+    """Return by how much GPU time the longest rank of a step stands out, each compared with its own usual step.
+
+    In standard deviations of operations that vary independently, in the usual step, and in ns over these steps; of
+    several teams the one where it is most.
+    """
+    longest = []
+    for team in evidence.analysis.measured.deviations:
+        total = team.total_ns[TimePart.GPU, steps]
+        varied_ns = np.nan_to_num(total - known_medians(total)).max(axis=1)
+        sigmas = float(np.median(varied_ns / np.maximum(team.noise_ns[TimePart.GPU, steps, 0], 1.0)))
+        longest.append((float(varied_ns.sum()), sigmas))
+    in_turn_ns, sigmas = max(longest)
+    return sigmas, in_turn_ns
+
+
+def _evened_pace(evidence: Evidence) -> float:
+    """Return the GPU time of the baseline, the lower median of the ranks, ÷ their mean, over all steps."""
+    median_ns = more_ns = 0.0
+    for team in evidence.analysis.measured.deviations:
+        apart = compare_with_one_rank(team.total_ns[TimePart.GPU])
+        median_ns += float(np.nansum(team.usual_ns[TimePart.GPU])) * len(team.ranks)
+        more_ns += float(np.nansum(apart - lower_median(apart)))
+    return median_ns / (median_ns + more_ns)

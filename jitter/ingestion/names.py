@@ -135,8 +135,7 @@ _BESIDE_TRAINING = re.compile(
     r"|sanity)(?![a-z])"
 )
 _UNNUMBERED = re.compile(
-    r"(?:gpu_model_runner: ?)?execute_model"
-    r"|\[pl\]\[profile\]run_training_batch|run_training_batch"  # Lightning
+    r"\[pl\]\[profile\]run_training_batch|run_training_batch"  # Lightning
     r"|(?:DeepSpeed|Pipeline)Engine\.train_batch"
     r"|(?i:(?:train(?:ing)?|run)[ _-]?(?:one[ _-]?)?(?:step|iter(?:ation)?|batch))"
 )
@@ -240,6 +239,7 @@ _KIND_OF_MODE: Final = {
 _WORKER_CALLS: Final = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
+        (r"(?:gpu_model_runner: ?)?execute_model", "serve"),  # vLLM, where it states nothing of the batch
         # verl
         (r"generate_sequences|rollout_generate", "rollout"),
         (r"update_(?:actor|critic|policy|teacher)|(?:actor|critic)_update", "update"),
@@ -250,7 +250,7 @@ _WORKER_CALLS: Final = tuple(
         (r"\w{0,64}_worker\w{0,64}/get_\w{0,64}logprobs\w{0,64}", "score"),
     )
 )
-"""Ranges around the calls of an RL job's workers, and what they are."""
+"""Ranges around the calls of a serving engine's or an RL job's workers, and what they are."""
 _SIZES: Final = r"(?:[\s_:#=,\-\[(]{1,3}[a-z]{0,12}[=:_ ]?\d{1,18}[\])]?){0,4}"
 """Numbers and what they count: `decode_bs32`, `prefill 3`, `prefill[bs=1, tokens=512]`."""
 _PLAIN_KINDS: Final = tuple(
@@ -279,7 +279,9 @@ class StepKind(NamedTuple):
     """The kind of a step, and how much it works on; None where the marker does not say."""
 
     kind: str = TRAIN
-    """`train`, `prefill`, `decode`, `mixed` (both in one batch), `verify`, `draft`, `idle`, `rollout`, `update`, …"""
+    """`train`, `prefill`, `decode`, `mixed` (both in one batch), `serve` (which of them is not stated), `verify`,
+    `draft`, `idle`, `rollout`, `update`, …
+    """
     requests: int | None = None
     """Requests in the batch."""
     tokens: int | None = None

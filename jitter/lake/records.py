@@ -38,7 +38,7 @@ _FIRST_SEALED_VERSION: Final = 2
 
 TRAIN: Final = "train"
 """The kind of a step whose marker names none."""
-ON_REQUEST: Final = frozenset(("prefill", "decode", "mixed", "verify", "draft", "idle"))
+ON_REQUEST: Final = frozenset(("serve", "prefill", "decode", "mixed", "verify", "draft", "idle"))
 """Kinds of steps that a serving engine runs when it has requests."""
 RANK_ASSUMED: Final = "assumption"
 """In `rank_told_by`: nothing states the rank of the lake's only recording, which counts as rank 0."""

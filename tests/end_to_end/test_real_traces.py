@@ -123,15 +123,16 @@ def test_waiting_of_a_single_rank_is_no_slow_gpu(tmp_path: Path):
     assert found.verdict.startswith("Only one rank was recorded, so jitter between ranks cannot be measured")
 
 
-def test_steps_with_more_work_are_no_late_launches(tmp_path: Path):
-    """Steps 0 and 1 of an inference server read prompts: 154 ms on the GPU, 5.3 ms in the others."""
+def test_the_prompts_of_an_inference_server_are_no_jitter(tmp_path: Path):
+    """Steps 0 and 1 read prompts: 154 ms on the GPU, 5.3 ms in the others, which decode."""
     lake = _lake(TRACES / "rocprof/rpd/mytrace.rpd", tmp_path / "lake")
     assert lake is not None
+    assert set(lake.kinds.values()) == {"serve"}
     found = lake.diagnose()
-    first = found.culprits[0]
-    assert (first.cause, [key.step for key in first.steps]) == ("workload_imbalance", [0, 1])
-    assert (first.confidence, first.recurs) == ("high", "unknown")  # of one rank, none is unusual
-    assert first.gain_ns > 0.8 * (found.loss.ns or 0)
+    assert found.culprits == ()
+    assert found.loss.ns is not None
+    assert found.loss.ns < 6_000_000
+    assert any("Steps 0-1 run another program (429 kernels" in note for note in found.notes)
 
 
 def test_a_recording_without_a_complete_step_clears_nobody(tmp_path: Path):

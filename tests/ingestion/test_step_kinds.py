@@ -93,7 +93,7 @@ def turned(folder: Path, turn: list[str], around: str | None = None) -> list[str
         (["prefill_bs1_tok512", "decode_bs32", "decode_bs32"], None, ["prefill", "decode", "decode"]),
         (["prefill", "decode"], "generate", ["prefill", "decode"]),
         (["execute_new_2_cached_0", "execute_new_0_cached_2"], "generate", ["prefill", "decode"]),
-        (["execute_model"], "decode", ["train"]),
+        (["execute_model"], "decode", ["serve"]),
     ],
 )
 def test_words_for_kinds_are_steps_beside_ranges_of_other_kinds(tmp_path, turn, around, kinds):

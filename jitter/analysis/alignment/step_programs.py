@@ -10,7 +10,7 @@ from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import known_median
 
 
-def number_programs(kernels: Floats, sequences: Floats) -> Ints:
+def number_programs(kernels: Floats, sequences: Floats, *, on_request: bool = False) -> Ints:
     """Return, (steps,), the number of each step's program; 0 is the commonest one.
 
     How many kernels each rank runs tells a program, as their names and order may vary with what autotuning and threads
@@ -22,11 +22,13 @@ def number_programs(kernels: Floats, sequences: Floats) -> Ints:
     Args:
         kernels: (steps, ranks) each rank's kernels, NaN where it lacks the step.
         sequences: (steps, ranks) a number for each sequence of kernels, NaN where the rank lacks the step.
+        on_request: whether the steps are those of a serving engine, which runs what is asked for: a program may come
+            once, and differ by few kernels.
 
     """
-    numbers = _number_alike(kernels, kernels)
+    numbers = _number_alike(kernels, kernels, on_request)
     for at in [np.flatnonzero(numbers == program) for program in np.unique(numbers)]:
-        numbers[at] = numbers[at] * len(kernels) + _number_alike(sequences[at], kernels[at])
+        numbers[at] = numbers[at] * len(kernels) + _number_alike(sequences[at], kernels[at], on_request)
     return _by_size(numbers)
 
 
@@ -52,7 +54,7 @@ def split_by_size(numbers: Ints, sizes: Floats, share: float = THRESHOLDS.tolera
     return [np.array(sorted(part)) for part in parts]
 
 
-def _number_alike(identity: Floats, kernels: Floats) -> Ints:
+def _number_alike(identity: Floats, kernels: Floats, on_request: bool) -> Ints:
     """Return, (steps,), the program of each step by this (steps, ranks) `identity` of the ranks' work."""
     first: dict[bytes, int] = {}
     counts = Counter(row.tobytes() for row in identity)
@@ -61,12 +63,16 @@ def _number_alike(identity: Floats, kernels: Floats) -> Ints:
     usual = list[int]()
     for content, times in counts.most_common():
         row = identity[first[content]]
-        if times > 1 and all(_common_share(row, identity[other]) < THRESHOLDS.main_share for other in usual):
+        if (times > 1 or on_request) and all(
+            _common_share(row, identity[other]) < THRESHOLDS.main_share for other in usual
+        ):
             usual.append(first[content])
     if len(usual) < 2 or len(usual) * THRESHOLDS.min_repeats > len(identity):
         return np.zeros(len(identity), np.int64)
     shares = np.array([_common_share(identity, identity[at]) for at in usual])
     numbers = np.where(shares.max(axis=0) >= THRESHOLDS.main_share, shares.argmax(axis=0), 0)
+    if on_request:
+        return numbers
     begins = numbers[np.append(True, np.diff(numbers) != 0)]
     stretches = np.bincount(begins, minlength=len(usual))
     sizes = np.array([known_median(kernels[at]) for at in usual])

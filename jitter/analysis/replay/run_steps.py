@@ -24,6 +24,7 @@ from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.stats import lower_median, qn_sigma
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
+from jitter.lake.records import ON_REQUEST
 
 
 class Transfers(NamedTuple):
@@ -206,7 +207,8 @@ class RunSteps:
         sequences = self.lake.kernel_sequences(sorted(self.run.team_of))
         for kind in sorted(set(self.kinds)):
             alike = np.flatnonzero(np.array(self.kinds) == kind)
-            numbers[alike] = number_programs(self.kernel_counts[alike], sequences[alike])
+            counts = self.kernel_counts[alike]
+            numbers[alike] = number_programs(counts, sequences[alike], on_request=kind in ON_REQUEST)
         return numbers
 
     @cached_property

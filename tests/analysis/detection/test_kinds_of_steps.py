@@ -259,6 +259,21 @@ def test_programs_with_as_many_kernels_are_sequences_that_come_back(sequences: l
     assert number_programs(np.full_like(of_ranks, 7.0), of_ranks).tolist() == programs
 
 
+@pytest.mark.parametrize(
+    ("kernels", "sequences", "programs"),
+    [
+        ([429, 429, 399, 399, 399, 399], [0] * 6, [1, 1, 0, 0, 0, 0]),  # vLLM: prompts, then decoding
+        ([399, 399, 429, 399, 399, 399], [0] * 6, [0, 0, 1, 0, 0, 0]),
+        ([7] * 6, [1, 1, 1, 2, 1, 1], [0, 0, 0, 1, 0, 0]),
+        ([7] * 6, [1, 2, 3, 4, 5, 6], [0] * 6),  # the order that threads give
+    ],
+)
+def test_a_serving_engine_may_run_a_program_once(kernels: list[int], sequences: list[int], programs: list[int]):
+    of_ranks = [np.array(values, np.float64)[:, None] + 1000 * np.arange(4) for values in (kernels, sequences)]
+    assert number_programs(*of_ranks, on_request=True).tolist() == programs
+    assert not number_programs(*of_ranks).any()
+
+
 def test_a_rank_that_differs_alone_or_lacks_a_step_makes_no_program():
     kernels = np.full((12, 4), 5.0)
     kernels[3::4] = 9.0

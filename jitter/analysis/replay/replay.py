@@ -22,7 +22,7 @@ So times stay on each rank's own clock: what couples ranks is how much later tha
 import math
 from dataclasses import replace
 from math import isnan
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,11 +39,13 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
+
+if TYPE_CHECKING:
+    from jitter.analysis.replay.run_steps import RecordedStep
 
 
 class NodeTimes(NamedTuple):
@@ -119,7 +121,7 @@ class StepReplay(NamedTuple):
 def replay_step(
     job: JobArrays,
     instructions: Ints,
-    step: RecordedStep,
+    step: "RecordedStep",
     baseline: SelfTimes,
     change: Change,
     state: CarriedState,
@@ -352,7 +354,7 @@ def absent_moved(replay: StepReplay, group: int) -> float:
     return latest
 
 
-def accumulate_excess(run: RunModel, step: RecordedStep, baseline: SelfTimes, usual_transfers: Floats) -> Floats:
+def accumulate_excess(run: RunModel, step: "RecordedStep", baseline: SelfTimes, usual_transfers: Floats) -> Floats:
     """Return, (cells,), how much later than with the medians each operation ends, ns; transfers take their usual time.
 
     `baseline` (operations of all teams,) holds the step's medians, `usual_transfers` (groups of all collectives,) the

@@ -8,7 +8,7 @@ alone has, are few names. A replay in which the stage is shorter by that says wh
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
 from jitter.core.numeric.student_t import student_tail
 
+_MIN_SLOWER: Final = THRESHOLDS.outlier_sigmas * THRESHOLDS.gpu_spread_share
+
 
 class _Stage(NamedTuple):
     team: int
@@ -35,21 +37,19 @@ class _Stage(NamedTuple):
     kernels: Mapping[str, Sequence[float]]
     """By name the GPU times, ns, of its compute kernels in the usual step."""
 
-    def excess_ns(self, others: Sequence["_Stage"]) -> tuple[float, float]:
-        """Return by what part most of its GPU time is above the other stages', and the sum of what is above theirs."""
-        named = {
-            name: (
-                sum(times),
-                float(np.median([sum(stage.kernels[name]) for stage in others if name in stage.kernels])),
-            )
-            for name, times in self.kernels.items()
-            if any(name in stage.kernels for stage in others)
-        }
-        ratio = _weighted_median(
-            [(own_ns / others_ns, others_ns) for own_ns, others_ns in named.values() if others_ns > 0]
-        )
-        longer = [own_ns - others_ns for own_ns, others_ns in named.values() if own_ns >= others_ns * (1 + ratio) / 2]
-        return ratio - 1, max(sum(longer), 0.0)
+    def share(self, others: Sequence["_Stage"]) -> float:
+        """Return by what part most of its GPU time is above the other stages'."""
+        return _weighted_median([(own / usual, usual) for own, usual in self._shared(others) if usual > 0]) - 1
+
+    def excess_ns(self, others: Sequence["_Stage"], least_share: float) -> float:
+        """Return by how much kernels of the same names take longer than on the other stages, by at least this part."""
+        longer = [own - usual for own, usual in self._shared(others) if own >= usual * (1 + least_share)]
+        return max(sum(longer), 0.0)
+
+    def _shared(self, others: Sequence["_Stage"]) -> list[tuple[float, float]]:
+        """Return the sum of the GPU times of each kernel name that other stages have too, and their median sum."""
+        sums = {name: [sum(stage.kernels[name]) for stage in others if name in stage.kernels] for name in self.kernels}
+        return [(sum(self.kernels[name]), float(np.median(of_others))) for name, of_others in sums.items() if of_others]
 
     def pace(self, others: Sequence["_Stage"]) -> float:
         """Return by what factor most of its kernels take longer than kernels of the same names of other stages."""
@@ -108,16 +108,17 @@ def find_unequal_stages(
     findings = []
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
-        share, excess = stage.excess_ns(others)
+        share, pace = stage.share(others), stage.pace(others)
+        is_slow = pace - 1 >= max(_MIN_SLOWER, THRESHOLDS.main_share * share)
+        # a slow GPU slows all kernels, those bound by memory less
+        excess = stage.excess_ns(others, -1.0 if is_slow else share / 2)
         usual = float(np.nanmedian(stage.usual_ns))
-        if share < THRESHOLDS.tolerance_share or excess >= usual:
+        if (share < THRESHOLDS.tolerance_share and not is_slow) or excess >= usual:
             continue
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
         scatter = MAD_TO_SIGMA * float(np.median(np.abs(stage.usual_ns[list(every)] - usual)))
         sigmas = excess / max(scatter, THRESHOLDS.gpu_spread_share * usual)
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
-        pace = stage.pace(others)
-        is_slow = pace - 1 >= THRESHOLDS.main_share * share
         longer = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess * len(every), sigmas, chance)
         members = [replace(longer, rank=rank, pace=usual / (usual - excess)) for rank in stage.ranks]
         balanced = join_outliers("unequal_stages", members).repair

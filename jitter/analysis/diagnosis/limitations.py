@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.recorded_work import describe_side_work
@@ -227,6 +228,7 @@ def list_limits(
     """Yield the limits of the diagnosis."""
     analysis, run = evidence.analysis, evidence.analysis.run
     first_starts, peerless = doubt_first_starts(analysis), find_peerless(run)
+    is_compared = not run.misses_partners and len(find_exchanging_teams(run)) > 1
     has_waits = culprits or analysis.is_unexplained
     doubts = [
         NO_COMMON_STEP if lacks_common_step(evidence) else None,
@@ -237,7 +239,7 @@ def list_limits(
         *(() if has_waits else _describe_possible_waits(evidence, loss)),
         _NO_PARTNERS if run.matching.unpaired else None,
         _UNCOUPLED if run.schedule.uncoupled else None,
-        explain_no_peers(peerless) if peerless else None,
+        explain_no_peers(peerless, are_stages=is_compared) if peerless else None,
         _describe_following_hosts(run),
         *_describe_fast_ranks(evidence, culprits),
     ]
@@ -365,14 +367,17 @@ def explain_unverified_network(share: float) -> str:
     )
 
 
-def explain_no_peers(ranks: Sequence[int]) -> str:
-    """Say what cannot be seen of ranks without peers."""
+def explain_no_peers(ranks: Sequence[int], *, are_stages: bool = False) -> str:
+    """Say what cannot be seen of ranks without peers, whose kernels may be compared with those of other stages."""
     if len(ranks) == 1:
-        return f"Rank {ranks[0]} runs a program of its own: a fault that slows it in every step cannot be seen."
-    return (
-        f"Ranks {format_numbers(ranks)} each run a program of their own: a fault that slows one of them in every step "
-        "cannot be seen."
-    )
+        subject, one = f"Rank {ranks[0]} runs a program of its own", "it"
+    else:
+        subject, one = f"Ranks {format_numbers(ranks)} each run a program of their own", "one of them"
+    if are_stages:
+        return (
+            f"{subject}: what slows {one} in every step is seen only where its kernels take longer than other stages'."
+        )
+    return f"{subject}: a fault that slows {one} in every step cannot be seen."
 
 
 def conclude(

@@ -9,6 +9,8 @@ import pytest
 
 import jitter
 from jitter.simulate import simulate, write
+from tests.accuracy.irregular.job import Fault, IrregularJob
+from tests.accuracy.irregular.scoring import ingest_job as ingest_irregular
 from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 from tests.support.recorded_events import Event, list_events, remove_events
@@ -63,6 +65,24 @@ def test_a_slow_gpu_that_is_a_stage_by_itself_may_have_more_work(tmp_path):
     (found,) = ingest_job(job, tmp_path).diagnose().culprits
     assert (found.scope, found.ranks, found.cause, found.confidence) == ("rank", (2,), "gpu_time", "high")
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+
+
+@pytest.mark.parametrize(("stages", "slow"), [(2, (0, 1.08)), (2, (1, 1.25)), (4, (1, 1.3))])
+def test_the_slower_of_stages_of_one_rank_is_named_and_priced(tmp_path, stages: int, slow: tuple[int, float]):
+    """A clock that is 8% slower was below a limit; kernels that memory bounds, which it slows less, were not priced."""
+    named = IrregularJob(7, "pipeline", stages, 8, 24, "plain", naming="direction", stages=stages, microbatches=4)
+    lake, saved_ns = ingest_irregular(replace(named, faults=(Fault("slow_gpu", slow[:1], slow[1]),)), tmp_path)
+    diagnosis = lake.diagnose()
+    (found,) = diagnosis.culprits
+    assert (found.rank, found.cause, found.cause_certainty) == (slow[0], "gpu_time", "unknown")
+    assert found.gain_ns == pytest.approx(saved_ns, rel=0.06)
+    assert "takes longer for the same kernels than the other pipeline stages" in diagnosis.verdict
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_stages_of_one_rank_that_differ_as_gpus_do_have_no_finding(tmp_path, stages: int):
+    job = IrregularJob(8, "pipeline", stages, 8, 24, "plain", stages=stages, microbatches=4, spread=0.01)
+    assert not ingest_irregular(job, tmp_path)[0].diagnose().culprits
 
 
 def test_a_stage_that_a_loss_makes_longer_is_a_limit_of_the_program_and_no_fault(tmp_path):

@@ -46,7 +46,7 @@ def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
     found = ingest_run(run, tmp_path).diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.cause, culprit.is_beyond_loss) == ((2,), "gpu_time", True)
-    said = "Ranks 0-3 each run a program of their own: a fault that slows one of them in every step cannot be seen"
+    said = "Ranks 0-3 each run a program of their own: what slows one of them in every step is seen only where"
     assert [note for note in found.notes if note.startswith(said)]
 
 

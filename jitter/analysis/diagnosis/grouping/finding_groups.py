@@ -25,7 +25,12 @@ from jitter.lake.rank_places import assign_nodes
 
 STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
     "unequal_stages": Judgement("unequal_stages", "likely"),
-    "slow_stage": Judgement("gpu_time", "unknown"),
+    "slow_stage": Judgement(
+        "gpu_time",
+        "unknown",
+        advice="takes longer for the same kernels than the other pipeline stages, and every micro-batch waits for it: "
+        "check the GPU, then the share of the work, as no rank with the same work tells these apart",
+    ),
 }
 """The causes of findings that compare pipeline stages."""
 

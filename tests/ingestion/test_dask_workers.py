@@ -131,7 +131,7 @@ def test_workers_of_another_version_are_refused_by_name(traces: Path, dask_clust
     dask_cluster(1, forgiven=1, fresh={"PYTHONPATH": str(other.parent)})
     done = _ingest(traces, tmp_path)
     assert done.returncode == 3
-    what, cure = done.stderr.splitlines()
+    *_, what, cure = done.stderr.splitlines()  # after a line about waiting, where workers start slowly
     versions = rf"has jitter 0\.0\.1, and this process has jitter {__version__}"
     assert re.fullmatch(rf"jitter: the Dask worker tcp://127\.0\.0\.1:\d+ {versions}", what)
     assert cure.endswith(f"pip install 'gpu-jitter[cluster]=={__version__}'")

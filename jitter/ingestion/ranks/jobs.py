@@ -30,6 +30,10 @@ RERUN_NS: Final = 600 * 10**9
 """ns between recordings of one step by two ranks, above which they are of two runs; clocks of hosts differ by less."""
 RESTART_NS: Final = 10**9
 """ns between two recordings of one step by one rank, above which they are of two runs: a restart takes longer."""
+PACE_LEAST: Final = 1.25
+"""Ratio of the times of the same steps on two ranks from which on they do not wait for each other."""
+PACED_STEPS: Final = 8
+"""Steps of the same numbers that tell it: a pipeline holds fewer."""
 _DAY_NS: Final = 86_400 * 10**9
 _LAST_DATE_NS: Final = 253_402_300_799 * 10**9
 """The end of the year 9999 in ns since 1970, the last that a date states."""
@@ -80,6 +84,16 @@ class RecordedRank:
             if group["kind"] != KINDS[MEMORY]:
                 counts[group["kernel_name"]] += group["count_all"]
         return counts
+
+    @cached_property
+    def groups(self) -> frozenset[frozenset[int]]:
+        """The members of the groups of its first step's collectives, as far as the recording names them."""
+        try:
+            path = self._path_of(self.record.steps[0].key)
+            members = pq.read_table(path, columns=["group_ranks"], partitioning=None)["group_ranks"]
+        except (OSError, ValueError):
+            return frozenset()
+        return frozenset(frozenset(ranks) for ranks in members.to_pylist() if ranks)
 
     @cached_property
     def utc_range(self) -> UtcRange | None:
@@ -231,6 +245,7 @@ class RecordedJob:
             model, new_model = job_rank.record.gpu_model, new.record.gpu_model
             if model and new_model and model != new_model:
                 yield f"rank {new.rank} ran on {new_model}, and on {model} {place}"
+        yield from self._of_another_engine(new, place)
         shares = [share for job_rank in same_rank if (share := new.shared_kernels(job_rank)) is not None]
         if shares and max(shares) < SHARED_LEAST:
             yield f"rank {new.rank} shares {max(shares):.0%} of its kernels with rank {new.rank} {place}"
@@ -245,6 +260,17 @@ class RecordedJob:
             # the last step of a recording may end in the next recording
             if -_distance(new.utc_range, job_rank.utc_range) > max(_longest_step(new), _longest_step(job_rank)):
                 yield f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(job_rank)} {place}"
+
+    def _of_another_engine(self, new: RecordedRank, place: str) -> Iterator[str]:
+        """Yield that the rank's steps have nothing to do with those of their numbers, as of an engine that prefills."""
+        for job_rank in (self.programs or self.ranks)[:1]:
+            pace = _pace(new, job_rank)
+            share = None if 1 / PACE_LEAST < pace < PACE_LEAST else new.shared_kernels(job_rank)
+            if share is not None and share < SHARED_LEAST and not _share_group(new, job_rank):
+                yield (
+                    f"rank {new.rank} runs another program than rank {job_rank.rank} {place}, and its steps take "
+                    f"{pace:.2g} times as long: they wait for each other in no step"
+                )
 
     def _of_another_run(self, new: RecordedRank, same_rank: Sequence[RecordedRank], place: str) -> Iterator[str]:
         steps = self._steps_of(new)
@@ -281,6 +307,26 @@ def _longest_step(rank: RecordedRank) -> int:
     periods = [after.start_ns - before.start_ns for before, after in pairwise(steps)]
     lengths = [step.end_ns - step.start_ns for step in steps if step.end_ns is not None]
     return max([*periods, *lengths], default=0)
+
+
+def _pace(rank: RecordedRank, other: RecordedRank) -> float:
+    """Return how many times as long one rank takes for the same marked steps, in the half where less; 1: unknown.
+
+    Ranks of a pipeline that fills, or whose hosts run ahead, differ for a few steps only.
+    """
+    starts, others = ({step.key: step.start_ns for step in one.record.steps} for one in (rank, other))
+    common = sorted(starts.keys() & others.keys(), key=lambda key: key.order)
+    is_marked = rank.record.steps_from == other.record.steps_from == "marker"
+    if not is_marked or len(common) < PACED_STEPS:
+        return 1.0
+    borders = (common[0], common[len(common) // 2], common[-1])
+    paces = [(starts[last] - starts[first]) / max(others[last] - others[first], 1) for first, last in pairwise(borders)]
+    return min(paces) if min(paces) > 1 else max(paces) if max(paces) < 1 else 1.0
+
+
+def _share_group(rank: RecordedRank, other: RecordedRank) -> bool:
+    """Return whether a group that the recordings name has both ranks."""
+    return any({rank.rank, other.rank} <= members for members in (*rank.groups, *other.groups))
 
 
 def _some(rank: RecordedRank) -> str:

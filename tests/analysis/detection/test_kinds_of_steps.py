@@ -215,18 +215,27 @@ def test_steps_of_sizes_a_tenth_apart_should_take_as_long(sizes: list[float], pa
     assert [(part - 10).tolist() for part in found] == parts
 
 
-def test_a_slow_rank_of_an_engine_that_stops_before_another_one(tmp_path: Path):
-    """Ranks 0 to 3 prefill in 8 steps, ranks 4 to 7 decode in 24: a step takes the mean over its ranks."""
+def test_engines_whose_steps_wait_for_each_other_in_none_are_two_jobs(tmp_path: Path):
+    """Ranks 0 to 3 prefill in 8 steps, ranks 4 to 7 decode in 24: as one job, a step takes the mean over its ranks."""
     slow = ServingJob(("prefill",) * 8, engine="profiler", slow_kind="prefill", factor=1.2)
-    write_serving(tmp_path / "traces", slow)
-    decodes = write_serving(tmp_path / "decode", ServingJob(("decode",) * 24, engine="profiler", slow_rank=None))
+    prefills = write_serving(tmp_path / "traces" / "prefill", slow)
+    decoding = ServingJob(("decode",) * 24, engine="profiler", slow_rank=None)
+    decodes = write_serving(tmp_path / "traces" / "decode", decoding)
     for rank in range(4):
         trace = json.loads((decodes / f"rank{rank}.json").read_text())
         trace["distributedInfo"]["rank"] = rank + 4
-        (tmp_path / "traces" / f"rank{rank + 4}.json").write_text(json.dumps(trace))
-    (culprit,) = ingest_traces(tmp_path, tmp_path / "traces").diagnose().culprits
-    assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", 8)
-    assert culprit.gain_ns == pytest.approx(1e3 * slow.excess_us * 7 / 2, rel=0.05)
+        (decodes / f"rank{rank + 4}.json").write_text(json.dumps(trace))
+        (decodes / f"rank{rank}.json").unlink()
+    said = jitter.ingest(tmp_path / "traces", tmp_path / "lake").refused
+    assert len(said) == 4
+    assert all(str(prefills) in str(error) and "they wait for each other in no step" in str(error) for error in said)
+    gains = {"alone": 7 * slow.excess_us, "same_job": 7 * slow.excess_us / 2}
+    for name, gain_us in gains.items():
+        given = prefills if name == "alone" else tmp_path / "traces"
+        jitter.ingest(given, tmp_path / name, same_job=name == "same_job")
+        (culprit,) = jitter.open(tmp_path / name).diagnose().culprits
+        assert (culprit.rank, culprit.cause, len(culprit.steps)) == (3, "gpu_compute", 8)
+        assert culprit.gain_ns == pytest.approx(1e3 * gain_us, rel=0.05)
 
 
 @pytest.mark.parametrize(

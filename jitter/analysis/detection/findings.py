@@ -1,6 +1,5 @@
-"""What stands out, one type for all of it; and findings about many ranks: at random, in clusters, in slow steps."""
+"""What stands out, one type for all of it; and findings about many ranks: at random, and in clusters."""
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -10,18 +9,17 @@ import numpy as np
 from jitter.analysis.detection.deviations import (
     TeamDeviations,
     compare_with_one_rank,
-    spread_within_steps,
 )
 from jitter.analysis.detection.recurrence import chance_of_repetition, is_random
-from jitter.analysis.detection.significance import binomial_tail, differ_steadily, quiet_level
+from jitter.analysis.detection.significance import differ_steadily
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
-from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_median, lower_median, qn_sigma
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
 
 FindingKind = Literal[
@@ -303,95 +301,6 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
             gain = excess_ns * timed
         findings.append(join_outliers("two_clusters", members, sentence, are_late_together=True, gain_ns=gain))
     return findings
-
-
-def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats, numbers: Ints) -> Finding | None:
-    """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
-
-    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
-
-    Args:
-        teams: the deviations of each team; the usual times of the one with most ranks say in which part.
-        step_ns: (steps,) each step's time, NaN where unknown.
-        loss_ns: (steps,) each step's loss.
-        numbers: (steps,) their positions in the run.
-
-    """
-    largest = max(teams, key=lambda team: len(team.ranks), default=None)
-    if largest is None or len(largest.ranks) < 2:
-        return None  # a single rank cannot be told from all of them
-    # a short step after a long one has a negative loss, which does not make it a slow one
-    base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
-    is_known = ~np.isnan(base[:, 0])
-    count = int(is_known.sum())
-    if count < THRESHOLDS.min_repeats:
-        return None
-    sigma = qn_sigma(base)
-    level = float(quiet_level(base, sigma)[0])
-    least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
-    noise = np.maximum(least, _sigma_of_medians(largest))
-    excess = np.where(is_known, base[:, 0] - level, 0.0)
-    tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
-    slow = is_known & (excess >= THRESHOLDS.host_spread_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
-    if not slow.any() or 2 * slow.sum() > count:
-        return None
-    chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
-    if chance > THRESHOLDS.max_chance:
-        return None
-    usual = largest.usual_ns[:, :, 0]
-    excess_of_part = np.nan_to_num(usual[:, slow] - lower_median(usual[:, is_known & ~slow])).sum(axis=1)
-    gain = float(excess[slow].sum())
-    part = TimePart(int(np.argmax(excess_of_part)))
-    if excess_of_part[part] < THRESHOLDS.main_share * gain:
-        return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
-    steps = tuple(numbers[slow].tolist())
-    sigmas = float((excess / noise)[slow].max())
-    share = float(np.median(_slower_shares(largest, part, slow, is_known)))
-    members = [
-        Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
-        for team in teams
-        for rank, slower_share in zip(
-            team.ranks.tolist(), _slower_shares(team, part, slow, is_known).tolist(), strict=True
-        )
-        if slower_share >= THRESHOLDS.main_share * share
-    ]
-    ranks = tuple(sorted(member.rank for member in members))
-    subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
-    sentence = (
-        f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
-        "other steps: the loss, which compares ranks within a step, does not contain it"
-    )
-    return join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
-
-
-def _sigma_of_medians(team: TeamDeviations) -> Floats:
-    """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
-
-    That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
-    their variation over steps. 0 of few ranks.
-    """
-    if len(team.ranks) < THRESHOLDS.min_samples:
-        return np.zeros(team.total_ns.shape[1])
-    in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
-    within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
-    spreads = [
-        np.maximum(here, np.median(qn_sigma(part_ns))) for here, part_ns in zip(within, team.total_ns, strict=True)
-    ]
-    sigma: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
-    return sigma
-
-
-def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: Bools) -> Floats:
-    """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
-    apart = compare_with_one_rank(team.total_ns[part])
-    time_ns = team.usual_ns[part] + apart - lower_median(apart)
-    shares = np.zeros(len(team.ranks))
-    for column in range(len(shares)):
-        here = is_known & ~np.isnan(time_ns[:, column])
-        if (here & slow).any() and (here & ~slow).any():
-            level = float(np.median(time_ns[here & ~slow, column]))
-            shares[column] = (float(time_ns[here & slow, column].mean()) - level) / max(level, 1.0)
-    return shares
 
 
 def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> Clusters | None:

@@ -90,7 +90,7 @@ class Pricing:
         `delays_ns` is what each may delay other ranks by as `unpriced_because` says, `waits_ns` what the steps may have
         waited for unrecorded ranks after the recorded ones.
         """
-        bounds, is_unexplained = self._analysis.bound_gains(scenarios), self._analysis.is_unexplained
+        bounds, is_unexplained = self._analysis.bound_gains(scenarios), self._analysis.run.is_unexplained
         ranges: list[GainRange | None] = []
         for gain_ns, other_ns, delay_ns, wait_ns in zip(alone_ns, bounds, delays_ns, waits_ns, strict=True):
             low, high = sorted((gain_ns, other_ns))

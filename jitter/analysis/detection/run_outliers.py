@@ -8,6 +8,8 @@ from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launche
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.replay.run_steps import RunSteps
+from jitter.lake.records import ON_REQUEST
 
 
 class OutliersAboveNoise(NamedTuple):
@@ -80,6 +82,12 @@ class RunOutliers:
         return outliers
 
     @cached_property
+    def idle_moments(self) -> list[Outlier]:
+        """Those of the only recorded rank that may be moments without requests."""
+        is_alone = len(self._steps.run.team_of) == 1
+        return [late for late in self.above_noise.of_ranks if may_be_idle(self._steps, late)] if is_alone else []
+
+    @cached_property
     def clusters(self) -> list[Finding]:
         """Slow clusters of each team's ranks; those of known saving are no part of the loss."""
         findings: list[Finding] = []
@@ -94,3 +102,8 @@ class RunOutliers:
         usual_step_ns = self._measured.usual_step_ns
         fast_by_team = (find_fast_ranks(team, usual_step_ns) for team in self._measured.deviations)
         return [team_ranks for team_ranks in fast_by_team if team_ranks is not None]
+
+
+def may_be_idle(steps: RunSteps, late: Finding | Outlier) -> bool:
+    """Return whether a serving engine may have had no requests before the steps that all recorded ranks start late."""
+    return late.part is TimePart.START and all(steps.kinds[number] in ON_REQUEST for number in late.steps)

@@ -27,16 +27,16 @@ class RunTransfers:
 
     def __init__(self, measured: MeasuredRun, benchmark: Baseline | None) -> None:
         """`benchmark` are bandwidths that the job's network reaches, if they were measured."""
-        self._measured, self._benchmark = measured, benchmark
-        self._lake, self._run = measured.steps.lake, measured.steps.run
+        self.measured, self._benchmark = measured, benchmark
+        self._lake, self.run = measured.steps.lake, measured.steps.run
         self.took: list[Floats] = [step.transfers.took for step in measured.of_steps]
         """Those recorded."""
 
-    def of_sizes(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
+    def of_like_steps(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
         """Return for each step what `compute` gives for the numbers of all steps that should take as long."""
         value_of_step = {
             int(number): value
-            for numbers in self._measured.steps.of_sizes
+            for numbers in self.measured.steps.of_sizes
             for value in [compute(numbers)]
             for number in numbers
         }
@@ -45,8 +45,8 @@ class RunTransfers:
     @cached_property
     def _alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
-        keys = self._run.keys
-        return number_alike(self._lake, self._run, keys[len(keys) // 2], self.took)
+        keys = self.run.keys
+        return number_alike(self._lake, self.run, keys[len(keys) // 2], self.took)
 
     @cached_property
     def _medians(self) -> list[Floats]:
@@ -55,7 +55,7 @@ class RunTransfers:
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
         """
-        of_steps, alike = [step.transfers for step in self._measured.of_steps], self._alike.numbers
+        of_steps, alike = [step.transfers for step in self.measured.of_steps], self._alike.numbers
         mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
         whole = [np.where(transfers.complete, transfers.took, np.nan) for transfers in of_steps]
 
@@ -65,16 +65,16 @@ class RunTransfers:
             complete, most = (baseline_transfers(alike, [of[number] for number in numbers]) for of in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
 
-        return self.of_sizes(usual)
+        return self.of_like_steps(usual)
 
     @cached_property
     def expected(self) -> list[Floats]:
         """The time that a benchmark's bandwidth gives; NaN: unknown."""
-        usual, keys = self._medians, self._run.keys
-        if not self._benchmark and not self._run.collective_arrays.incomplete.any():
-            return self.of_sizes(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
-        of_run = self._lake, self._run, self._benchmark
-        return self.of_sizes(
+        usual, keys = self._medians, self.run.keys
+        if not self._benchmark and not self.run.collective_arrays.incomplete.any():
+            return self.of_like_steps(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
+        of_run = self._lake, self.run, self._benchmark
+        return self.of_like_steps(
             lambda numbers: transfers_by_benchmark(*of_run, usual[numbers[0]], keys[numbers[len(numbers) // 2]])
         )
 
@@ -85,11 +85,11 @@ class RunTransfers:
         Of groups with unrecorded members that are slow in every one of them, the time of the fastest alike; of
         collectives that ranks of the lake lack in every one, the median of what the other ranks recorded.
         """
-        return self.of_sizes(self._baseline)
+        return self.of_like_steps(self._baseline)
 
     def _baseline(self, numbers: Ints) -> Floats:
         seen, expected = ([of[number] for number in numbers] for of in (self.took, self.expected))
-        slow = slow_in_every_step(seen, expected) & self._run.collective_arrays.incomplete
+        slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._medians[numbers[0]])
         recorded = baseline_transfers(self._alike.numbers, seen)
         return np.where(np.isnan(usual), recorded, usual)
@@ -101,12 +101,12 @@ class RunTransfers:
     def find_slow(self) -> list[Finding]:
         """Return the collectives that are slow at times, or in some groups."""
         return find_slow_collectives(
-            self._run.matching,
+            self.run.matching,
             self.took,
             self._medians,
-            [step.transfers.complete for step in self._measured.of_steps],
-            self._measured.assumed_step_ns,
-            self._measured.steps.of_kinds,
+            [step.transfers.complete for step in self.measured.of_steps],
+            self.measured.assumed_step_ns,
+            self.measured.steps.of_kinds,
         )
 
     def find_always_slow(self, *, incomplete: bool) -> Finding | None:
@@ -114,13 +114,13 @@ class RunTransfers:
 
         Those with unrecorded members if `incomplete`, else the other ones.
         """
-        chosen = self._slow_in_every_step & (self._run.collective_arrays.incomplete == incomplete)
-        slow = slow_communication(self._run, self.took, self.expected, chosen)
+        chosen = self._slow_in_every_step & (self.run.collective_arrays.incomplete == incomplete)
+        slow = slow_communication(self.run, self.took, self.expected, chosen)
         return slow and self.of_slowest_rank(slow, self.expected)
 
     def of_slowest_rank(self, slow: Finding, usual: Sequence[Floats]) -> Finding:
         """Return slow collectives with their excess above the `usual` times on the rank that they keep longest."""
-        arrays, groups = self._run.collective_arrays, self._groups(slow.meetings)
+        arrays, groups = self.run.collective_arrays, self._groups(slow.meetings)
         excess_ns = np.zeros(int(arrays.first_group[-1]))
         excess_ns[groups] = np.nansum([(self.took[at] - usual[at])[groups] for at in slow.steps], axis=0)
         slowest = int(np.bincount(arrays.rank, excess_ns[arrays.group]).argmax())
@@ -132,7 +132,7 @@ class RunTransfers:
     @property
     def at_best(self) -> list[Floats]:
         """The baseline, and what a benchmark gives for collectives that reach less in every step."""
-        slow = self._slow_in_every_step & ~self._run.collective_arrays.incomplete
+        slow = self._slow_in_every_step & ~self.run.collective_arrays.incomplete
         return [np.where(slow, expected, usual) for expected, usual in zip(self.expected, self.baseline, strict=True)]
 
     def excess_ns(self, slow: Finding, number: int) -> float:
@@ -151,7 +151,7 @@ class RunTransfers:
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
         groups, lacking, whole = self._groups(slow.meetings), 0.0, 0.0
-        partial = [self._measured.of_steps[number].transfers.partial for number in slow.steps]
+        partial = [self.measured.of_steps[number].transfers.partial for number in slow.steps]
         if not any(of_step.any() for of_step in partial):
             return False
         for number, of_step in zip(slow.steps, partial, strict=True):
@@ -159,20 +159,7 @@ class RunTransfers:
             lacking, whole = lacking + float(excess_ns[of_step[groups]].sum()), whole + float(excess_ns.sum())
         return lacking > 0 and lacking >= THRESHOLDS.main_share * whole
 
-    def unverified_ns(self, number: int, groups: Ints, passed: Floats) -> float:
-        """Return the time of a step that its end owes to transfers that no benchmark gives, ns.
-
-        Args:
-            number: of the step in the run.
-            groups: numbers of the groups that the end owes its time to.
-            passed: (groups,) how much later the step ends for each ns of one.
-
-        """
-        # the time of incomplete ones is that of unrecorded ranks, too
-        unverified = np.isnan(self.expected[number][groups]) & ~self._run.collective_arrays.incomplete[groups]
-        return float(np.nansum(self.took[number][groups[unverified]] * passed[unverified]))
-
     def _groups(self, meetings: Sequence[tuple[int, int]]) -> Ints:
         """Return the numbers of these, of all groups of all collectives."""
-        first = self._run.collective_arrays.first_group
+        first = self.run.collective_arrays.first_group
         return np.array([first[collective] + group for collective, group in meetings], np.int64)

@@ -379,7 +379,7 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
         "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),
     }
-    is_one = len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow)
+    is_one = len(slow.ranks) == 1 and not evidence.coverage.may_delay(slow)
     sentences = ("all slow groups contain this rank, and no other group is slow",) if is_one else ()
     return Match(
         values, (*sentences, *((_ASSUMED_SIZES,) if evidence.analysis.transfers.has_assumed_sizes(slow) else ()))
@@ -387,9 +387,9 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:
-    if not evidence.waits_for_unrecorded(slow):
+    if not evidence.coverage.may_delay(slow):
         return None
-    (values, sentences), missing = _slow_transfers(evidence, slow), evidence.unrecorded_members(slow)
+    (values, sentences), missing = _slow_transfers(evidence, slow), evidence.coverage.unrecorded_members(slow)
     sentence = (
         "all recorded ranks of these collectives wait for members without a recording of these steps"
         f"{f' ({format_ranks(missing)})' if missing else ''}, or for the network"

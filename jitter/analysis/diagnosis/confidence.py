@@ -33,7 +33,7 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
     return (
         group.group.scope == "unrecorded"
         or evidence.analysis.account.contradicts_recording
-        or evidence.analysis.is_unexplained
+        or evidence.analysis.run.is_unexplained
         or (not group.is_of_stages and _hinges_on_unrecorded(group, evidence))
         or _exceeds_clocks(group, evidence)
         or _hinges_on_waits(group, evidence)
@@ -45,9 +45,9 @@ def _hinges_on_unrecorded(group: FindingGroup, evidence: Evidence) -> bool:
     matching = evidence.analysis.run.matching
     if not group.parts:
         # of exchanges without partners, waiting cannot be told from transfers
-        return evidence.has_unrecorded_ranks or matching.unpaired > 0
+        return evidence.coverage.has_unrecorded_ranks or matching.unpaired > 0
     # what a rank without peers waits for is known from the groups of its collectives alone
-    return evidence.peers(group.group.ranks) < 1 and (evidence.has_unrecorded_ranks or matching.lacks_groups)
+    return evidence.peers(group.group.ranks) < 1 and (evidence.coverage.has_unrecorded_ranks or matching.lacks_groups)
 
 
 def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:

@@ -59,7 +59,7 @@ def make_culprit(
     ranks = group.group.ranks
     recorded = rank if rank in ranks else ranks[0]
     if group.group.scope == "unrecorded":
-        ranks = evidence.unrecorded_members(group.candidates[0]) or ranks
+        ranks = evidence.coverage.unrecorded_members(group.candidates[0]) or ranks
     else:
         steps = tuple(at for at in steps if any(rank in evidence.records[analysis.keys[at]] for rank in ranks))
     pricing = evidence.pricing

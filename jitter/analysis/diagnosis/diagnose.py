@@ -55,7 +55,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     culprits = _name_suspects([make_culprit(one, loss, time_ns, steps, evidence) for one in priced])
     run = analysis.run
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
-    split = split_loss(map(evidence.losses, counted), loss.ns, time_ns or None)
+    split = split_loss(map(evidence.after_launches.losses, counted), loss.ns, time_ns or None)
     conclusion, limits = conclude(evidence, loss, steps, culprits)
     what_if = WhatIf(_price_together(evidence, groups, beside, all_gain, loss), loss.ns)
     return Diagnosis(
@@ -132,7 +132,7 @@ def _gain_ranges(
         # the loss lacks what hosts hand on
         most_ns = math.inf if run.following_hosts else max(loss.ns or 0, 0)
         delays = [min(sum(map(pricing.unpriced_ns, group.candidates)), most_ns) for group in groups]
-    waits = [evidence.analysis.waits_for_unrecorded_ns(group.steps) if group.parts else 0.0 for group in groups]
+    waits = [evidence.coverage.waits_ns(group.steps) if group.parts else 0.0 for group in groups]
     return pricing.ranges([group.scenario for group in groups], gains, delays, waits)
 
 

@@ -22,15 +22,14 @@ from jitter.lake.records import TRAIN
 
 def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
     """Return the unrecorded ranks with the bound of their cost; None if all ranks of the job were recorded."""
-    if not evidence.has_unrecorded_ranks:
+    if not evidence.coverage.has_unrecorded_ranks:
         return None
-    analysis, ranks = evidence.analysis, evidence.missing_ranks
-    incomplete = tuple(sorted(evidence.incomplete_ranks))
-    groups = analysis.groups_with_unrecorded
+    analysis, ranks = evidence.analysis, evidence.coverage.missing_ranks
+    incomplete = tuple(sorted(evidence.coverage.incomplete_ranks))
     whole = float(np.nansum(analysis.measured.step_ns))
-    if not groups.any() or not whole > 0:
+    if not evidence.coverage.incomplete_groups.any() or not whole > 0:
         return UnrecordedRanks(ranks, None, None, incomplete)
-    at_most_ns = analysis.gain_without_transfers(groups)
+    at_most_ns = evidence.coverage.bound_ns()
     if at_most_ns <= 0:  # these collectives take time: the replay does not tell what waits for them
         return UnrecordedRanks(ranks, None, None, incomplete)
     return UnrecordedRanks(ranks, round(at_most_ns), at_most_ns / whole, incomplete)
@@ -118,7 +117,7 @@ def doubt_first_starts(analysis: RunAnalysis) -> str | None:
 
 def describe_warm_up(analysis: RunAnalysis) -> str | None:
     """Return a sentence on first steps that are slow for all ranks; None if they are not."""
-    warm_up = analysis.warm_up
+    warm_up = analysis.slow_steps.warm_up
     if warm_up is None:
         return None
     last, after, end = (analysis.keys[at] for at in (warm_up.steps[-1], warm_up.steps[-1] + 1, -1))
@@ -169,7 +168,7 @@ def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
 
 
 def _describe_idle_moments(analysis: RunAnalysis) -> str | None:
-    if not (numbers := analysis.steps_after_idle):
+    if not (numbers := analysis.slow_steps.after_idle):
         return None
     steps = format_numbers(analysis.keys[number].step for number in numbers)
     return f"All recorded ranks start steps {steps} late: the engine may have had no requests, so this is no finding."
@@ -190,6 +189,7 @@ ONE_STEP: Final = (
     "Only one step was recorded, which cannot tell whether anything recurs: record at least "
     f"{THRESHOLDS.min_steps} consecutive steps."
 )
+_ASSUMED_RANK: Final = "Nothing states the rank of the only recording: it is taken as rank 0."
 _ASSUMED_GROUPS: Final = "The groups of some collectives were not recorded: they are assumed to span all ranks."
 _INFERRED_GROUPS: Final = (
     "The groups of some collectives were not recorded: they were inferred from which ranks leave them together."
@@ -229,7 +229,7 @@ def list_limits(
     analysis, run = evidence.analysis, evidence.analysis.run
     first_starts, peerless = doubt_first_starts(analysis), find_peerless(run)
     is_compared = not run.misses_partners and len(find_exchanging_teams(run)) > 1
-    has_waits = culprits or analysis.is_unexplained
+    has_waits = culprits or run.is_unexplained
     doubts = [
         NO_COMMON_STEP if lacks_common_step(evidence) else None,
         None if unrecorded is None else explain_unrecorded(unrecorded),
@@ -244,7 +244,7 @@ def list_limits(
         *_describe_fast_ranks(evidence, culprits),
     ]
     yield from (Limit(sentence, is_doubt=True) for sentence in doubts if sentence is not None)
-    yield from (Limit(sentence, analysis.is_unexplained) for sentence in _describe_host_waits(evidence))
+    yield from (Limit(sentence, analysis.run.is_unexplained) for sentence in _describe_host_waits(evidence))
     unverified = unverified_transfers(evidence)
     interference = max((rules.interference for rules in run.dependencies.values()), default=0.0)
     others = [
@@ -254,13 +254,15 @@ def list_limits(
         describe_lone_sizes(analysis),
         _describe_idle_moments(analysis),
         None if all(evidence.has_launches(team) for team in run.programs) else NO_LAUNCHES,
-        _GUESSED_STEPS if evidence.has_guessed_steps else None,
+        _GUESSED_STEPS if evidence.coverage.has_guessed_steps else None,
         _INFERRED_GROUPS if run.matching.inferred else None,
         (_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS) if run.matching.unrecorded else None,
         _INTERFERENCE.format(format_percent(interference)) if interference > 0 else None,
         None if unverified is None else explain_unverified_network(unverified),
         "Only one rank was recorded: it cannot be compared with other ranks." if len(run.team_of) < 2 else None,
-        "Nothing states the rank of the only recording: it is taken as rank 0." if evidence.has_assumed_rank else None,
+        "Nothing states the rank of the only recording: it is taken as rank 0."
+        if evidence.coverage.has_assumed_rank
+        else None,
         ONE_STEP if len(run.keys) < 2 else None,
         *describe_side_work(evidence.side_work_times),
     ]
@@ -282,7 +284,7 @@ def _describe_host_waits(evidence: Evidence) -> Iterator[str]:
             "waits are inferred from how launches follow the ends of GPU activities."
         )
     if run.unexplained_fraction >= THRESHOLDS.min_cost_share:
-        doubt = ": every saving is a range, and confidence is low" if evidence.analysis.is_unexplained else ""
+        doubt = ": every saving is a range, and confidence is low" if evidence.analysis.run.is_unexplained else ""
         yield (
             f"{format_percent(run.unexplained_fraction)} of the step time is in host gaps that vary and may be waits "
             f"for the GPU without a recorded call{doubt}."
@@ -354,7 +356,15 @@ def unverified_transfers(evidence: Evidence) -> float | None:
 
     A network that is slow for all ranks in every step is the baseline of its own run.
     """
-    share = evidence.analysis.unverified_transfer_share
+    transfers, unverified_ns = evidence.analysis.transfers, 0.0
+    incomplete = evidence.analysis.run.collective_arrays.incomplete
+    for number, account in enumerate(evidence.analysis.account.of_steps):
+        # the time of incomplete ones is that of unrecorded ranks, too
+        is_unverified = np.isnan(transfers.expected[number][account.groups]) & ~incomplete[account.groups]
+        took_ns = transfers.took[number][account.groups[is_unverified]]
+        unverified_ns += float(np.nansum(took_ns * account.passed[is_unverified]))
+    whole_ns = float(evidence.analysis.measured.assumed_step_ns.sum())
+    share = unverified_ns / whole_ns if whole_ns > 0 else 0.0
     return share if share >= THRESHOLDS.min_clear_share else None
 
 

@@ -42,7 +42,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
     elif lacks_common_step(evidence):
         has_loss = False
-    losses, measured = evidence.losses(number), analysis.measured.of_steps[number]
+    losses, measured = evidence.after_launches.losses(number), analysis.measured.of_steps[number]
     waited = measured.arrivals.waited_ns
     longest_ns = max(waited.values(), default=0.0)
     min_rank = min((rank for rank, ns in waited.items() if 0 < ns == longest_ns), default=None)
@@ -98,7 +98,7 @@ def _divergence(number: int, group: FindingGroup | None, evidence: Evidence) -> 
 
 def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
     """Return (rank, team, place) of the first collective with at least half of the largest share of a collective."""
-    transfers = evidence.losses(number).of([LossClass.TRANSFER])
+    transfers = evidence.after_launches.losses(number).of([LossClass.TRANSFER])
     slow = transfers.where((transfers.origin == number) & (transfers.loss_ns > 0))
     if not len(slow):
         return None

@@ -89,6 +89,15 @@ class RunModel(RunPrograms):
                 following[team, part] = frozenset(rank for rank, of in self.team_of.items() if of == team)
         return following
 
+    def follows(self, team: int, part: TimePart) -> bool:
+        """Return whether a team's hosts then wait for other ranks: it may be these that are late."""
+        return (team, part) in self.following_hosts
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
+        return self.unexplained_fraction > THRESHOLDS.tolerance_share
+
     @property
     def misses_partners(self) -> bool:
         """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""

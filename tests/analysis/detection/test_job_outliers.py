@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.findings import Finding, find_clusters, find_fast_ranks, find_slow_steps
+from jitter.analysis.detection.findings import Finding, find_clusters, find_fast_ranks
+from jitter.analysis.detection.slow_steps import find_in_like_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, simulate
@@ -30,7 +31,7 @@ def team(gpu_ns: np.ndarray, usual_ns: np.ndarray | None = None) -> TeamDeviatio
 
 def slow_steps(teams: list[TeamDeviations], step_ns: np.ndarray, loss_ns: np.ndarray | None = None) -> Finding | None:
     loss_ns = np.full(len(step_ns), 1e4) if loss_ns is None else loss_ns
-    return find_slow_steps(teams, step_ns, loss_ns, np.arange(len(step_ns)))
+    return find_in_like_steps(teams, step_ns, loss_ns, np.arange(len(step_ns)))
 
 
 def gpus(seed: int, ranks: int, spread: float) -> np.ndarray:

@@ -13,6 +13,7 @@ from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
+from jitter.analysis.diagnosis.evidence.coverage import Coverage
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, stages_of_ranks
 from jitter.analysis.diagnosis.evidence.recorded_work import (
     SideWorkTimes,
@@ -29,9 +30,8 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
-from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.rank_places import RankPlace
-from jitter.lake.records import RankStepRecord, SourceRecord
+from jitter.lake.records import RankStepRecord
 
 
 class DataLoadingTimes(NamedTuple):
@@ -53,7 +53,7 @@ class Evidence:
     ) -> None:
         """`unread_ranks` are ranks whose recordings could not be ingested or read."""
         self.analysis, self.records = analysis, records
-        self._unread_ranks = unread_ranks
+        self.coverage = Coverage(analysis, records, unread_ranks)
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
@@ -72,10 +72,6 @@ class Evidence:
         """The late starts that lie before the end of the step before."""
         return TimeAfterLaunches(self.analysis, self.records)
 
-    def losses(self, number: int) -> Losses:
-        """Return the shares of the loss of the run's `number`th step."""
-        return self.after_launches.losses(number)
-
     def locate_transfers(self, transfers: Losses, rank: int | None = None) -> Losses:
         """Return shares of transfers with the rank, team and place of the first member, or of `rank` if it is one."""
         run = self.analysis.run
@@ -89,39 +85,6 @@ class Evidence:
             located.append((ranks[at], run.team_of[ranks[at]], int(collectives.place[members[at]])))
         ranks, teams, places = np.array(located, np.int64).reshape(-1, 3).T
         return replace(transfers, rank=ranks, team=teams, place=places)
-
-    @cached_property
-    def _sources(self) -> list[SourceRecord]:
-        records = [step_record.record for of_step in self.records.values() for step_record in of_step.values()]
-        return list({record.digest: record for record in records}.values())
-
-    @cached_property
-    def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks of the job without a recording: by world size, holes in the ranks, or unreadable recordings."""
-        coverage = rank_coverage(self._sources)
-        unread = self._unread_ranks.difference(coverage.ranks)
-        return tuple(sorted(unread.union(coverage.missing, self.incomplete_ranks)))
-
-    @cached_property
-    def incomplete_ranks(self) -> frozenset[int]:
-        """Ranks of which no step counts: each one is cut before its last collective."""
-        recorded = {rank for key in self.analysis.keys for rank in self.records[key]}
-        return frozenset(recorded.difference(self.analysis.run.team_of))
-
-    @property
-    def has_unrecorded_ranks(self) -> bool:
-        """Whether the job has ranks that the lake lacks."""
-        return bool(self.missing_ranks) or self.analysis.has_unrecorded_ranks
-
-    @cached_property
-    def has_guessed_steps(self) -> bool:
-        """Whether the steps of some recording were found without markers."""
-        return any(source.has_guessed_steps for source in self._sources)
-
-    @cached_property
-    def has_assumed_rank(self) -> bool:
-        """Whether nothing states the rank of the lake's only recording."""
-        return any(source.has_assumed_rank for source in self._sources)
 
     def has_launches(self, team: int) -> bool:
         """Return whether launches of a team's ranks were recorded."""
@@ -224,38 +187,3 @@ class Evidence:
             return 0.0
         loading = self.analysis.lake.host(key, rank).loading(key)
         return float((loading.end_ns - loading.start_ns).sum())
-
-    def waits_for_unrecorded(self, slow: Finding) -> bool:
-        """Return whether slow collectives have members without a recording, which their ranks may wait for.
-
-        Members lack the job's recordings, those of the steps with half of the excess, or the collective's events.
-        """
-        if self._absent_members(slow) or self.is_single_rank:
-            return True
-        matching = self.analysis.run.matching
-        # a collective whose group was not recorded may span all ranks of the job
-        if self.has_unrecorded_ranks and matching.lacks_groups:
-            return True
-        # groups were inferred for a part of the collectives: ranks that lost events may be of these groups too
-        if matching.inferred and matching.unrecorded and len(slow.ranks) < len(self.analysis.run.team_of):
-            return True
-        return self.analysis.transfers.lacks_ranks(slow)
-
-    def _absent_members(self, slow: Finding) -> set[int]:
-        """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
-        collectives = self.analysis.run.matching.collectives
-        of_meetings = ((collectives[number], group) for number, group in slow.meetings)
-        return {
-            rank
-            for collective, group in of_meetings
-            if collective.is_incomplete(group)
-            for rank in collective.absent[group]
-        }
-
-    def unrecorded_members(self, slow: Finding) -> tuple[int, ...]:
-        """Return the ranks that the job lacks, and members of slow collectives without these or a step of them."""
-        lacking = set(self.missing_ranks) | self._absent_members(slow)
-        for number in slow.steps:
-            records = self.records[self.analysis.keys[number]]
-            lacking |= {rank for rank in slow.ranks if rank not in records or records[rank].step.cut}
-        return tuple(sorted(lacking))

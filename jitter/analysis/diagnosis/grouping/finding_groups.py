@@ -211,7 +211,7 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
     """Return slow communication in groups: the links of single ranks that are slow in the same steps by their place."""
     groups, links = [], list[FindingGroup]()
     for slow in (candidate for candidate in candidates if candidate.part is TimePart.TRANSFER):
-        if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
+        if len(slow.ranks) == 1 and not evidence.coverage.may_delay(slow):
             links.append(_of_rank(evidence, slow))
         else:
             groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), find_cause(evidence, slow)))
@@ -220,7 +220,7 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
 
 def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:
     """Return what the ranks of slow collectives share."""
-    if evidence.waits_for_unrecorded(slow):
+    if evidence.coverage.may_delay(slow):
         return RankGroup("unrecorded", slow.ranks)
     if len(slow.ranks) == len(evidence.locations):
         return RankGroup("job", slow.ranks)

@@ -55,7 +55,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     `network` is not judged; where waits of hosts are not recorded, or contradict the recording, no rung is.
     """
     has_steps = first < last and any(analysis.run.sizes.values())
-    if not has_steps or analysis.is_unexplained or analysis.account.contradicts_recording:
+    if not has_steps or analysis.run.is_unexplained or analysis.account.contradicts_recording:
         return NO_RUNGS
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.of_sizes) > 1:  # a few steps of several kinds or sizes are not the run's mixture

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -307,16 +307,17 @@ class Lake(LakeContents):
         rows = {key: {rank: rank_record.step.rows for rank, rank_record in self._by_step[key].items()} for key in keys}
         reasons, groups = Counter[str](), self.inferred_groups(keys)
 
-        def complete(of_steps: "Iterable[tuple[StepKey, StepColumns]]") -> "Iterator[tuple[StepKey, StepColumns]]":
-            return self.recorded_sizes.fill(groups.fill(of_steps, reasons), reasons)
+        def complete(step: "tuple[StepKey, StepColumns]") -> "tuple[StepKey, StepColumns]":
+            key, read = step
+            return key, self.recorded_sizes.filled(key, groups.filled(key, read, reasons), reasons)
 
         if 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS:
             read = map_ahead(lambda key: (key, self.step_columns(key, COLUMNS)), keys, 1)
-            communication = measure_communication(complete(read), self.hosts, group)
+            communication = measure_communication(map(complete, read), self.hosts, group)
         else:
             calls = ((key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key])) for key in keys)
             activities = partial(self.step_columns, columns=COLUMNS_OF_ALL)
-            communication = measure_communication(complete(calls), self.hosts, group, activities)
+            communication = measure_communication(map(complete, calls), self.hosts, group, activities)
         communication.reasons.update(reasons)
         groups.explain(communication.reasons)
         return communication
@@ -337,10 +338,10 @@ class Lake(LakeContents):
     @cached_property
     def recorded_sizes(self) -> "RecordedSizes":
         """The sizes of collectives that logs recorded; `disagreements` lists those that contradict the traces."""
-        from jitter.analysis.metrics.recorded_sizes import COLUMNS, RECORDED_COLUMNS, RecordedSizes
+        from jitter.analysis.metrics.recorded_sizes import RECORDED_COLUMNS, SIZE_COLUMNS, RecordedSizes
 
         rows = self.log_table("recorded").select(RECORDED_COLUMNS).to_pylist() if self.logs and self.step_keys else []
-        return RecordedSizes(rows, lambda: ((key, self.step_columns(key, COLUMNS)) for key in self.step_keys))
+        return RecordedSizes(rows, lambda: ((key, self.step_columns(key, SIZE_COLUMNS)) for key in self.step_keys))
 
     def sql(
         self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, arrow: bool = False

@@ -15,8 +15,8 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import step_kind
 from jitter.ingestion.ranks.decide_ranks import RankDecision, ReadOptions
-from jitter.ingestion.transform.collective_calls import Communication
-from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
+from jitter.ingestion.transform.collective_calls import CommunicationFinder
+from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, RankStepRows
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, RankRepetition
@@ -65,7 +65,7 @@ class Stager:
     options: ReadOptions
     recording: Recording
     joined: JoinedCapture
-    communication: Communication
+    communication: CommunicationFinder
     steps: dict[int, ProcessSteps]
     scopes: LaunchScopes
 
@@ -105,7 +105,7 @@ class Stager:
             self._remark(staged, gpu)
         return list(ranks.values())
 
-    def _stage_step(self, staged: StagedRank, gpu: Gpu, step: StepKernels) -> None:
+    def _stage_step(self, staged: StagedRank, gpu: Gpu, step: RankStepRows) -> None:
         marked = self._ranges[gpu.process][step.row]
         path = Path(f"{step.row}.parquet")
         written = write_kernels(staged.folder / path, step.rows)

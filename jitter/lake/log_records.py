@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +27,9 @@ _SCHEMA_VERSION: Final = 2
 
 
 _NUMBER_IN_NAME: Final = re.compile(r"\d")
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+"""Of a relation."""
 Relation = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 """Name of a relation, which is the name of a folder."""
 

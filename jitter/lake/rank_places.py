@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
+from jitter.lake.log_records import Rows
 from jitter.lake.records import SourceRecord
 
 _WORD: Final = "(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
@@ -18,8 +19,6 @@ PLACE_RELATIONS: Final = {"communicators": "NCCL", "ras": "NCCL RAS", "bindings"
 _ADDRESS: Final = re.compile(r"[\d.]+|[\da-fA-F:]*:[\da-fA-F:.]*")
 """An IP address, which is no name of a host: `ncclras` prints these."""
 _RECORDING: Final = "recording"
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 class RankPlace(NamedTuple):

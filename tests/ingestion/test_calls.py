@@ -8,7 +8,7 @@ import pytest
 from jitter.core.errors import UsageError
 from jitter.ingestion.ingest import ingest
 from jitter.ingestion.names import compile_collective_pattern
-from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
+from jitter.ingestion.transform.collective_calls import CollectiveCall, CommunicationFinder, parse_collective_call
 from jitter.ingestion.transform.launch_join import flag_names
 from jitter.lake.parquet import read_kernels
 from jitter.simulate import Job, simulate, write
@@ -61,7 +61,7 @@ NEITHER = [
 
 @pytest.mark.parametrize("name", [*LAUNCHES, *WAITS, *NEITHER])
 def test_what_it_does(name: str):
-    flags = flag_names([name], Communication(None, []))
+    flags = flag_names([name], CommunicationFinder(None, []))
     assert flags["is_launch"] == [name in LAUNCHES]
     assert flags["is_synchronising"] == [name in WAITS]
     assert flags["is_operation"] == [name in NEITHER]
@@ -69,7 +69,7 @@ def test_what_it_does(name: str):
 
 def test_capture_of_graphs():
     names = ["cudaStreamBeginCapture_v10000", "hipStreamEndCapture", "cudaStreamIsCapturing_v10000"]
-    assert flag_names(names, Communication(None, []))["is_capture_edge"] == [True, True, False]
+    assert flag_names(names, CommunicationFinder(None, []))["is_capture_edge"] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_outermost_call_takes_the_only_operation_inside():
         CollectiveCall(0, 1, 330, 340, "all_gather", True),
         CollectiveCall(0, 2, 310, 320, "broadcast", True),
     ]
-    assert [(c.start_ns, c.operation) for c in Communication(None, calls).calls] == [
+    assert [(c.start_ns, c.operation) for c in CommunicationFinder(None, calls).calls] == [
         (100, "all_to_all"),
         (300, None),
         (310, "broadcast"),
@@ -113,7 +113,7 @@ def test_the_outermost_call_takes_the_only_operation_inside():
 
 
 def test_declared_kernels_and_their_operations():
-    communication = Communication(re.compile("my_ring|exchange"), [])
+    communication = CommunicationFinder(re.compile("my_ring|exchange"), [])
     names = ["void my_ring_all_reduce<float>(float*)", "exchange_halo", "gemm", "ncclDevKernel_AllGather_RING_LL"]
     assert communication.of_names(names) == [True, True, False, True]
     assert communication.operations(names) == ["all_reduce", None, None, "all_gather"]

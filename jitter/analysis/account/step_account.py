@@ -92,7 +92,7 @@ class ComparedStep:
     room: "_Room"
 
 
-class StepShares(NamedTuple):
+class GraphShares(NamedTuple):
     """Shares of a step's loss that lie in it, or in one step before it."""
 
     number: int
@@ -266,7 +266,7 @@ class Account:
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
         return slot, holder
 
-    def _share(self, now: ComparedStep, stretches: Stretches) -> list[StepShares]:
+    def _share(self, now: ComparedStep, stretches: Stretches) -> list[GraphShares]:
         """Return the shares that lie in the step, and those that lie in each step before it, the latest first.
 
         The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
@@ -278,7 +278,7 @@ class Account:
         cells = now.graph.step.row[now.ends] + now.last[now.ends]
         for weight in (stretches.reached, stretches.entered):
             np.add.at(weight, now.graph.heads.end[cells] + 1, 1 / len(now.ends))
-        shared: list[StepShares] = []
+        shared: list[GraphShares] = []
         of, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
         for earlier in (*reversed(self._past), None):
             passed = stretches if of is now else stretches.cleared()
@@ -292,7 +292,7 @@ class Account:
             carried = _carried(of.graph, ended, back)
             least_ns = 0.0 if of is now else self._own_row_ns
             if earlier is None or not np.abs(carried).max() > least_ns:
-                shared.append(StepShares(of.number, of.graph, last_listed, touched, shares, carried))
+                shared.append(GraphShares(of.number, of.graph, last_listed, touched, shares, carried))
                 break
             there, upper, lower = earlier.graph.step.row >= 0, of.graph.upper.before, of.graph.lower.before
             handed = [
@@ -300,7 +300,7 @@ class Account:
                 for whole, known in ((ended, upper.stream_end - lower.stream_end), (back, upper.back - lower.back))
             ]
             carried -= _carried(of.graph, *handed)
-            shared.append(StepShares(of.number, of.graph, last_listed, touched, shares, carried))
+            shared.append(GraphShares(of.number, of.graph, last_listed, touched, shares, carried))
             every = np.full(len(last_listed), np.iinfo(np.int64).max - 1)
             last_listed = np.where(earlier.last >= 0, earlier.last, every) if of is now else every
             of = earlier
@@ -326,7 +326,7 @@ class Account:
                     multiplier.end[times.row[here] + job.carried_place[at]] += whole
                 multiplier.touched[here] |= whole != 0
 
-    def _list_losses(self, shared: list[StepShares]) -> Losses:
+    def _list_losses(self, shared: list[GraphShares]) -> Losses:
         """Return the rows of a step; afterwards `_rows` has what is lost to each rank."""
         ranks = len(self._run.rank_numbers)
         while True:
@@ -339,7 +339,7 @@ class Account:
                 return _losses(self._rows, count)
             self._rows = _loss_rows(2 * count, ranks)
 
-    def _of_largest(self, shared: list[StepShares]) -> Losses:
+    def _of_largest(self, shared: list[GraphShares]) -> Losses:
         """Return all shares of own time of the rank to which most is lost, in the order of its program."""
         of_rank, ranks, count = self._rows.of_rank, self._run.rank_numbers, 0
         most = of_rank[~np.isnan(of_rank)].max(initial=0.0)
@@ -407,7 +407,7 @@ def _carried(graph: StepGraph, ends: Floats, back: Floats) -> Floats:
 
 
 @compiled
-def list_losses(of_step: StepShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows) -> int:
+def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows) -> int:
     """List the shares that lie in a step; return how many rows there are with `count` before.
 
     Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `sums` and
@@ -442,7 +442,7 @@ def list_losses(of_step: StepShares, least_ns: float, sums: Floats, excess: Floa
 
 @compiled
 def list_large_shares(
-    of_step: StepShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
+    of_step: GraphShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
 ) -> int:
     """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`."""
     job, step, structure, number = of_step.graph.job, of_step.graph.step, of_step.graph.structure, of_step.number
@@ -490,7 +490,7 @@ def list_large_shares(
 
 
 @compiled
-def list_sums(of_step: StepShares, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
+def list_sums(of_step: GraphShares, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
     """List what is lost to each rank without a place, (ranks,); see `list_losses`."""
     team, ranks = of_step.graph.step.team, of_step.graph.structure.rank
     for rank in range(len(losses)):
@@ -530,7 +530,7 @@ def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
 
 
 @compiled
-def list_shares_of_rank(of_step: StepShares, rank: int, count: int, rows: LossRows) -> int:
+def list_shares_of_rank(of_step: GraphShares, rank: int, count: int, rows: LossRows) -> int:
     """List all shares of a rank's own time in a step, in the order of its program; return the number of rows."""
     job, step, shares, number = of_step.graph.job, of_step.graph.step, of_step.shares, of_step.number
     self_times, baseline, structure = of_step.graph.self_times, of_step.graph.baseline, of_step.graph.structure

@@ -32,7 +32,7 @@ ALONE: Final = -1
 """Label of a rank that leaves a collective together with no other one."""
 
 
-class InferredGroups(NamedTuple):
+class GroupLabels(NamedTuple):
     """The groups of some ranks' collectives, and the clocks of these ranks."""
 
     labels: dict[int, Ints]
@@ -41,7 +41,7 @@ class InferredGroups(NamedTuple):
     """Of these ranks."""
 
 
-def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -> InferredGroups:
+def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -> GroupLabels:
     """Infer the groups of collectives that ranks have in the same order.
 
     Args:
@@ -71,7 +71,7 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
     labels_of = _without_contradictions(labels_of, channel_of, end, took)
     clocks = _Clocks(end, labels_of)
     labels_of = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in labels_of.items()}
-    return InferredGroups(labels_of, clocks.joint)
+    return GroupLabels(labels_of, clocks.joint)
 
 
 def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[int, Ints]]:
@@ -559,7 +559,7 @@ def infer_attended(
 
     `steps` are some steps, by team. Groups stay None where their ends do not tell them.
     """
-    peerless = find_peerless(programs, team_of, attended)
+    peerless = find_unnamed_peers(programs, team_of, attended)
     attended = {
         rank: [(place, None if (rank, place) in peerless else group) for place, group in attendances]
         for rank, attendances in attended.items()
@@ -615,7 +615,7 @@ def infer_attended(
     return resolved, frozenset(alone | (peerless.keys() - group_at.keys()))
 
 
-def find_peerless(
+def find_unnamed_peers(
     programs: Mapping[int, Program], team_of: Mapping[int, int], attended: Attended
 ) -> dict[tuple[int, int], frozenset[int]]:
     """Return, by (rank, place), the ranks among which an exchange has its peer: it states a group, and no peer.

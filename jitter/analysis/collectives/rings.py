@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, regular_groups
+from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_peers, regular_groups
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
@@ -32,7 +32,7 @@ def tell_rings(
 
     `steps` are some steps, by team.
     """
-    peerless = find_peerless(programs, team_of, attended)
+    peerless = find_unnamed_peers(programs, team_of, attended)
     exchanges: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, attendances in attended.items():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.significance import scatter_over_steps
-from jitter.analysis.detection.standouts import Sample, Standouts, find_in_samples
+from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
@@ -140,13 +140,13 @@ def _test_family(
     """Return when the groups of a family are slow; `late_ns` (steps, collectives, groups) is above the baseline."""
     total = np.nansum(late_ns, axis=1)
 
-    def sample(numbers: Ints) -> Sample:
+    def sample(numbers: Ints) -> TestedTimes:
         known = numbers[is_whole[numbers]]
         quiet = known if len(known) >= THRESHOLDS.min_repeats else numbers
         noise = np.full(total[numbers].shape, _noise(late_ns[quiet], total[quiet]))
         groups = np.zeros(total.shape[1])
         # the baseline is that of all groups and steps: what is above it in every step is late in each
-        return Sample(total[numbers], groups, noise, groups + np.inf, np.ones((1, 1)))
+        return TestedTimes(total[numbers], groups, noise, groups + np.inf, np.ones((1, 1)))
 
     return find_in_samples(-1, TimePart.TRANSFER, np.arange(total.shape[1]), total, sample, step_ns, of_kinds, families)
 

@@ -147,7 +147,7 @@ def find_standouts(
     if total.shape[1] == 1:  # without peers a rank is compared with its other steps
         of_all = [numbers for numbers in of_all if len(numbers) >= THRESHOLDS.min_steps]
 
-    def sample(numbers: Ints) -> Sample:
+    def sample(numbers: Ints) -> TestedTimes:
         return _sample(deviations.of_steps(numbers), part)
 
     return find_in_samples(deviations.team, part, deviations.ranks, total, sample, step_ns, of_all, tests)
@@ -158,7 +158,7 @@ def find_in_samples(
     part: TimePart,
     ranks: Ints,
     total: Floats,
-    sample: Callable[[Ints], "Sample"],
+    sample: Callable[[Ints], "TestedTimes"],
     step_ns: Floats,
     of_kinds: Sequence[Ints],
     tests: int,
@@ -186,7 +186,7 @@ def find_in_samples(
     return standouts
 
 
-class Sample(NamedTuple):
+class TestedTimes(NamedTuple):
     """One part of one team's deviations in steps of one kind, with what they are compared with."""
 
     total: Floats
@@ -201,7 +201,7 @@ class Sample(NamedTuple):
     """(steps, 1) the work of each step, 1 for the usual one."""
 
 
-def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
+def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     work = _relative_work(deviations.usual_ns[part]) if part is TimePart.GPU else np.ones((1, 1))
     total, is_split = settle_halves(deviations.total_ns[part] / work)
     steps, ranks = total.shape
@@ -230,7 +230,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     if is_many and (few := _count_known(total) < THRESHOLDS.min_repeats).any():
         # these are compared with the other ranks, which differ for ever
         noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor, prior_degrees)[1][few])
-    return Sample(total, level, noise, floor, work)
+    return TestedTimes(total, level, noise, floor, work)
 
 
 def _relative_work(usual_ns: Floats) -> Floats:
@@ -251,7 +251,7 @@ def _count_known(total: Floats) -> Ints:
     return known
 
 
-def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_ns: float, tests: int) -> None:
+def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_step_ns: float, tests: int) -> None:
     """Fill in what stands out in the steps `numbers`, which are of one kind."""
     total, is_known = sample.total, ~np.isnan(sample.total)
     known_ns = np.nan_to_num(total)
@@ -297,7 +297,7 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_n
     standouts.is_event[numbers] = events
 
 
-def _chances_of_usual(sample: Sample) -> Floats:
+def _chances_of_usual(sample: TestedTimes) -> Floats:
     """Return (ranks,) the probability that one rank of like ranks has a usual value so far above the others'."""
     ranks = len(sample.level)
     if ranks < 2:

@@ -227,7 +227,7 @@ def list_limits(
 ) -> Iterator[Limit]:
     """Yield the limits of the diagnosis."""
     analysis, run = evidence.analysis, evidence.analysis.run
-    first_starts, peerless = doubt_first_starts(analysis), find_peerless(run)
+    first_starts, peerless = doubt_first_starts(analysis), find_lone_ranks(run)
     is_compared = not run.misses_partners and len(find_exchanging_teams(run)) > 1
     has_waits = culprits or run.is_unexplained
     doubts = [
@@ -333,7 +333,7 @@ def lacks_common_step(evidence: Evidence) -> bool:
     return len(analysis.run.team_of) > 1 and all(len(evidence.records[key]) < 2 for key in analysis.keys)
 
 
-def find_peerless(run: RunModel) -> list[int]:
+def find_lone_ranks(run: RunModel) -> list[int]:
     """Return ranks that cannot be compared with any other rank, although there are others."""
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
 

@@ -8,7 +8,7 @@ from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bounds_in_tables
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence, select_facts_of_hang
-from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs, Rows
+from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import (
     MAX_MEASUREMENTS,
     MEASURED_RELATIONS,
@@ -23,6 +23,7 @@ from jitter.analysis.diagnosis.model import Culprit, ProfileLocation
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, below_in_every_step
 from jitter.core.formatting import capitalize, format_count
 from jitter.core.step_key import StepKey
+from jitter.lake.log_records import Rows
 from jitter.lake.records import step_times_utc
 from jitter.logs import VERSION
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, infer_attended
+from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_peers, infer_attended
 from jitter.analysis.collectives.matching import (
     Attended,
     CollectiveMatching,
@@ -24,11 +24,11 @@ from jitter.core.parallel.prefetch import map_ahead
 def match_collectives(run: RunPrograms) -> CollectiveMatching:
     """Return the members of each collective of a run."""
     attended = list_attended(run)
-    if find_peerless(run.programs, run.team_of, attended):
+    if find_unnamed_peers(run.programs, run.team_of, attended):
         attended = tell_rings(run.programs, run.team_of, attended, _compared_steps(run))
-    if all(group is not None for attendances in attended.values() for _, group in attendances) and not find_peerless(
-        run.programs, run.team_of, attended
-    ):
+    if all(
+        group is not None for attendances in attended.values() for _, group in attendances
+    ) and not find_unnamed_peers(run.programs, run.team_of, attended):
         return match(run.programs, run.team_of, attended)
     inferred, alone = infer_attended(run.programs, run.team_of, attended, _compared_steps(run))
     inferred = tell_unstated_rings(run.programs, attended, inferred, run.team_of, _compared_steps(run))

@@ -1,7 +1,7 @@
 """Groups of collectives whose trace states none, as the run's model inferred them: one definition for all tables."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,8 +19,6 @@ from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 
 INFERRED_GROUP: Final = "{} collectives state no group: it was inferred from which ranks leave them together"
-
-Steps = Iterable[tuple[StepKey, StepColumns]]
 
 
 class _Attendances(NamedTuple):
@@ -46,17 +44,8 @@ class InferredGroups:
         self._is_without_parts = False
         """Whether the model was asked, and inferred no group of some of the ranks."""
 
-    def fill(self, steps: Steps, reasons: Counter[str]) -> Iterator[tuple[StepKey, StepColumns]]:
-        """Return the steps, given with `kind` and `GROUP_COLUMNS`, with groups; count in `reasons` the collectives."""
-
-        def fill_one(step: tuple[StepKey, StepColumns]) -> tuple[StepKey, StepColumns]:
-            return step[0], self.filled(*step, reasons)
-
-        # a generator would hold each step while the next one is read
-        return map(fill_one, steps)
-
     def filled(self, key: StepKey, read: StepColumns, reasons: Counter[str] | None = None) -> StepColumns:
-        """Return a step, given with `kind` and `GROUP_COLUMNS`, with groups."""
+        """Return a step, given with `kind` and `GROUP_COLUMNS`, with groups; count in `reasons` the collectives."""
         if self._is_without_parts:
             return read
         is_collective = read.equals("kind", "collective")

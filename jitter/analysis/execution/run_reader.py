@@ -20,8 +20,7 @@ from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
 from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
-from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
-from jitter.analysis.metrics.recorded_sizes import RecordedSizes
+from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, joined, unknown_value
 from jitter.core.step_key import StepKey

@@ -21,10 +21,10 @@ from jitter.core.names.kernels import SEND_RECV
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 
-COLUMNS: Final = ("kind", "collective", "size_bytes", "group_name", "sequence")
+SIZE_COLUMNS: Final = ("kind", "collective", "size_bytes", "group_name", "sequence")
 RECORDED_COLUMNS: Final = ("rank", "group_name", "sequence", "collective", "size_bytes", "start_ns", "source")
 """Of the relation `recorded`."""
-DISAGREEING: Final = "{} collectives have another size in a log than in the trace, which is kept"
+DISAGREEING_SIZES: Final = "{} collectives have another size in a log than in the trace, which is kept"
 UNORDERED: Final = (
     "{} collectives have no size: a log recorded other collectives of their rank and group, or another number of them"
 )
@@ -73,7 +73,7 @@ class RecordedSizes:
     def __init__(self, recorded: Iterable[Mapping[str, Any]], survey: Callable[[], Steps] = tuple) -> None:
         """Take the relation's rows; those without rank are left out.
 
-        `survey` reads all steps of the lake in order, with `COLUMNS`; it is called if the order is needed.
+        `survey` reads all steps of the lake in order, with `SIZE_COLUMNS`; it is called if the order is needed.
         """
         self._survey = survey
         self._entries: dict[_Member, list[_Entry]] = {}
@@ -96,17 +96,10 @@ class RecordedSizes:
         """Return whether the logs recorded any collective."""
         return bool(self._entries)
 
-    def fill(self, steps: Steps, reasons: Counter[str]) -> Iterator[tuple[StepKey, StepColumns]]:
-        """Return the steps, given with `COLUMNS`, with unknown sizes filled in; count in `reasons` what is doubtful."""
-
-        def fill_one(step: tuple[StepKey, StepColumns]) -> tuple[StepKey, StepColumns]:
-            return step[0], self.filled(*step, reasons)
-
-        # a generator would hold each step while the next one is read
-        return map(fill_one, steps) if self else iter(steps)
-
     def filled(self, key: StepKey, read: StepColumns, reasons: Counter[str] | None = None) -> StepColumns:
-        """Return a step, given with `COLUMNS`, with unknown sizes filled in."""
+        """Return a step, given with `SIZE_COLUMNS`, with unknown sizes filled in; count doubts in `reasons`."""
+        if not self:
+            return read
         sizes = read.table["size_bytes"].to_pylist()
         reasons = Counter() if reasons is None else reasons
         for collective, entry in self._match(key, read):
@@ -115,7 +108,7 @@ class RecordedSizes:
             elif collective.size_bytes is None:
                 sizes[collective.row] = entry.size_bytes
             elif entry.size_bytes not in (None, collective.size_bytes):
-                reasons[DISAGREEING] += 1
+                reasons[DISAGREEING_SIZES] += 1
         at = read.table.schema.get_field_index("size_bytes")
         table = read.table.set_column(at, "size_bytes", pa.chunked_array([pa.array(sizes, pa.int64())]))
         return replace(read, table=table)

@@ -32,7 +32,7 @@ BySize = Sequence[SelfTimes]
 """By size of step, in the order of `RunSteps.of_sizes`: (operations of all teams,)."""
 
 
-class Program(NamedTuple):
+class UniformJob(NamedTuple):
     """A job as it would run on all ranks alike."""
 
     job: JobArrays
@@ -66,7 +66,7 @@ def mask_operations(run: RunModel) -> OperationMasks:
 
 def list_rungs(
     steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
-) -> dict[str, Program]:
+) -> dict[str, UniformJob]:
     """Return the program below each loss that all ranks bear alike; each changes one thing more than the one before.
 
     `slow_steps`: every self time at the median over ranks and like steps, every transfer at its baseline.
@@ -87,7 +87,7 @@ def list_rungs(
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
-        blocked, short = (Program(job, variant, best) for variant in (self_times, unblocked))
+        blocked, short = (UniformJob(job, variant, best) for variant in (self_times, unblocked))
         before, after = replay_programs(steps, [blocked, short], step_ns, first, last)
         if before - after <= THRESHOLDS.efficiency.min_share * before:
             self_times = unblocked
@@ -120,19 +120,19 @@ def list_rungs(
         for medians in uncopied
     ]
     return {
-        "slow_steps": Program(job, self_times, usual),
-        "slow_network": Program(job, self_times, at_best),
-        "sync_calls": Program(unsynced, self_times, at_best),
-        "blocking_copies": Program(unwaiting, self_times, at_best),
-        "launch_bound": Program(unwaiting, unhosted, at_best),
-        "exposed_communication": Program(unwaiting, unhosted, hidden),
-        "serial_copies": Program(unwaiting, uncopied, hidden),
-        "unequal_stages": Program(unwaiting, balanced, hidden),
+        "slow_steps": UniformJob(job, self_times, usual),
+        "slow_network": UniformJob(job, self_times, at_best),
+        "sync_calls": UniformJob(unsynced, self_times, at_best),
+        "blocking_copies": UniformJob(unwaiting, self_times, at_best),
+        "launch_bound": UniformJob(unwaiting, unhosted, at_best),
+        "exposed_communication": UniformJob(unwaiting, unhosted, hidden),
+        "serial_copies": UniformJob(unwaiting, uncopied, hidden),
+        "unequal_stages": UniformJob(unwaiting, balanced, hidden),
     }
 
 
 def replay_programs(
-    steps: RunSteps, programs: Sequence[Program], step_ns: Floats, first: int, last: int
+    steps: RunSteps, programs: Sequence[UniformJob], step_ns: Floats, first: int, last: int
 ) -> list[float]:
     """Return the mean step time of each program, ns; NaN if none is known.
 

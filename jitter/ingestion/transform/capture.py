@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.ingestion.names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step, names_kind
-from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
+from jitter.ingestion.transform.collective_calls import CollectiveCall, CommunicationFinder, parse_collective_call
 from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, correlation_keys
 from jitter.ingestion.transform.launch_scopes import NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.range_texts import DETAILS
@@ -77,9 +77,9 @@ class Capture:
         return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._scratch, whose)
 
     @cached_property
-    def communication(self) -> Communication:
+    def communication(self) -> CommunicationFinder:
         """Facts on the recording's communication besides its kernels; read it after the last `add`."""
-        return Communication(self._declared, self._collective_calls)
+        return CommunicationFinder(self._declared, self._collective_calls)
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         texts = rows["text"]

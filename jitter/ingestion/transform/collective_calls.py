@@ -37,7 +37,7 @@ class CollectiveCall(NamedTuple):
     """False for a framework's range, which encloses other kernels as well."""
 
 
-class Communication:
+class CommunicationFinder:
     """Decides which kernels of one recording are communication, and their operations."""
 
     def __init__(self, declared: re.Pattern[str] | None, calls: Sequence[CollectiveCall]) -> None:

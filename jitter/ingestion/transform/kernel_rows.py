@@ -13,7 +13,7 @@ from jitter.core.arrow import column_or_nulls
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
 from jitter.core.numeric.arrays import Bools
 from jitter.core.schema import KERNELS
-from jitter.ingestion.transform.collective_calls import Communication
+from jitter.ingestion.transform.collective_calls import CommunicationFinder
 from jitter.ingestion.transform.launch_scopes import SCOPE_COLUMNS
 
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
@@ -33,7 +33,7 @@ _MOST_TO_COUNT = 1 << 20
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
 
-class StepKernels(NamedTuple):
+class RankStepRows(NamedTuple):
     """One step of one rank: its rows (`schema.KERNELS`), sequence digest and number of kernels."""
 
     row: int
@@ -47,7 +47,9 @@ class StepKernels(NamedTuple):
 class KernelRowBuilder:
     """Builds rows for one rank; `names` are the names of the recording, `main_stream` is the rank's main stream."""
 
-    def __init__(self, names: Sequence[str], rank: int, main_stream: int | None, communication: Communication) -> None:
+    def __init__(
+        self, names: Sequence[str], rank: int, main_stream: int | None, communication: CommunicationFinder
+    ) -> None:
         self._names = pa.array(names, pa.string())
         self._kinds = pa.array(KINDS, pa.string())
         self._operations = pa.array(communication.operations(names), pa.string())
@@ -62,7 +64,7 @@ class KernelRowBuilder:
         self._rank = rank
         self._main_stream = main_stream
 
-    def build(self, activities: pa.Table) -> Iterator[StepKernels]:
+    def build(self, activities: pa.Table) -> Iterator[RankStepRows]:
         """Yield the rows of complete steps, given in order (column `step_row`) and in launch order."""
         activities = activities.combine_chunks()
         size = activities.num_rows
@@ -108,7 +110,7 @@ class KernelRowBuilder:
             step_activities = rows.slice(first, last - first)
             digest = hashlib.blake2b(hashes[first:last][is_kernel].tobytes(), digest_size=16)
             digest.update(concurrent[first:last][is_kernel].tobytes())
-            yield StepKernels(
+            yield RankStepRows(
                 int(step_rows[first]),
                 _with_names_that_occur(step_activities, [name for name, lacking in partly.items() if lacking[number]]),
                 digest.hexdigest(),

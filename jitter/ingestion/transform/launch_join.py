@@ -19,7 +19,7 @@ from jitter.core.arrow import coded, column_or_nulls, table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
 from jitter.ingestion.names import HostRangeKind
-from jitter.ingestion.transform.collective_calls import Communication
+from jitter.ingestion.transform.collective_calls import CommunicationFinder
 from jitter.ingestion.transform.sorted_rows import GROUP, KEY, SortedRows, windows
 from jitter.ingestion.transform.steps.step_markers import StepRange
 
@@ -118,7 +118,7 @@ class JoinedCapture:
         calls: SortedRows,
         host_ranges: Sequence[HostRange],
         names: Sequence[str],
-        communication: Communication,
+        communication: CommunicationFinder,
         scratch: Path,
         launched_by: Sequence[int] = (),
     ) -> None:
@@ -511,7 +511,7 @@ _BESIDE = pa.schema(
 _LOST = pa.schema([*(CALLS.field(name) for name in ("process", "thread", "start_ns")), ("is_outer", pa.bool_())])
 
 
-def flag_names(names: Sequence[str], communication: Communication) -> dict[str, Sequence[bool]]:
+def flag_names(names: Sequence[str], communication: CommunicationFinder) -> dict[str, Sequence[bool]]:
     """Return what each name says of its kernels or calls, by flag."""
     return {
         "is_collective": communication.of_names(names),

@@ -16,7 +16,7 @@ _CROSS_PARTITION: Final = ("all-to-all", "ragged-all-to-all")
 """Operations whose groups list partitions where others list replicas."""
 
 
-class Group(NamedTuple):
+class ReplicaGroup(NamedTuple):
     """The group of a collective, for every process that takes part in the program."""
 
     size: int
@@ -28,11 +28,11 @@ class ReplicaGroups:
     """Groups by program and by the name of the HLO operation."""
 
     def __init__(self) -> None:
-        self._of_program: dict[tuple[int, str], Group] = {}
-        self._of_operation: dict[str, Group | None] = {}
+        self._of_program: dict[tuple[int, str], ReplicaGroup] = {}
+        self._of_operation: dict[str, ReplicaGroup | None] = {}
         """None: programs differ."""
 
-    def of(self, program: int | None, operation: str) -> Group | None:
+    def of(self, program: int | None, operation: str) -> ReplicaGroup | None:
         """Return the group of an operation; None if it is unknown."""
         stated = None if program is None else self._of_program.get((program, operation))
         return stated or self._of_operation.get(operation)
@@ -68,7 +68,7 @@ def _statistic(data: memoryview, entry: Span, stats: dict[int, str]) -> tuple[st
     return name, integer, span
 
 
-def _groups_of_module(data: memoryview, hlo: Span) -> Iterator[tuple[str, Group]]:
+def _groups_of_module(data: memoryview, hlo: Span) -> Iterator[tuple[str, ReplicaGroup]]:
     """Yield the collectives of a module and their groups."""
     # for each partition the devices of its replicas
     devices = [_integers(data, partition) for partition in spans(data, hlo, 1, 15, 3)]
@@ -78,7 +78,7 @@ def _groups_of_module(data: memoryview, hlo: Span) -> Iterator[tuple[str, Group]
         if (found := _collective(data, instruction, len(devices))) is not None:
             name, size = found
             if 1 < size <= len(members):
-                yield name, Group(size, members if is_numbered and size == len(members) else None)
+                yield name, ReplicaGroup(size, members if is_numbered and size == len(members) else None)
 
 
 def _collective(data: memoryview, instruction: Span, partitions: int) -> tuple[str, int] | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.core.formatting import parse_numbers
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, parse_operation
+from jitter.lake.log_records import Row
 
 _PEERS: Final = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 _MEMBERS: Final = re.compile(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
@@ -27,13 +28,12 @@ BARRIER: Final = "monitored_barrier"
 _UNNAMED: Final = "?"
 """Begins the names of groups that watchdog lines leave unnamed."""
 
-Row = Mapping[str, Any]
 Doubt = Literal["cut", "older", "overwritten"]
 """Why a dump does not tell what its rank did last, or waits in: it is cut off, other ranks' dumps are of a later time,
 or its buffer overwrote the calls in question."""
 
 
-class Group(NamedTuple):
+class DumpGroup(NamedTuple):
     """A process group: two groups may share a name and differ in their members."""
 
     name: str | None
@@ -43,7 +43,7 @@ class Group(NamedTuple):
 class Place(NamedTuple):
     """Where ranks wait: a group's collectives, or the exchanges of a pair of global ranks in it."""
 
-    group: Group
+    group: DumpGroup
     pair: tuple[int, int] | None = None
     """Source and target."""
 
@@ -95,7 +95,7 @@ class HangFacts:
     """Calls of which PyTorch states that they differ: one a rank."""
     stuck_watchdogs: dict[int, int] = field(default_factory=dict)
     """Ranks whose watchdog made no progress, and for how long (ns)."""
-    members: dict[Group, tuple[int, ...]] = field(default_factory=dict)
+    members: dict[DumpGroup, tuple[int, ...]] = field(default_factory=dict)
     descriptions: dict[str | None, str] = field(default_factory=dict)
     whole: set[int] = field(default_factory=set)
     """Ranks whose dump goes back to their first operation."""
@@ -103,19 +103,19 @@ class HangFacts:
     """Ranks with a dump or a line."""
     doubts: dict[int, Doubt] = field(default_factory=dict)
     """Ranks whose dump does not tell what they did last."""
-    progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
+    progress: dict[DumpGroup, dict[int, Progress]] = field(default_factory=dict)
     pending: dict[int, list[OpenCall]] = field(default_factory=dict)
     """Of each rank its calls that did not complete, one a place, in their order."""
-    _group_of: dict[tuple[int, str | None], Group] = field(default_factory=dict)
-    _only: dict[str | None, Group] = field(default_factory=dict)
+    _group_of: dict[tuple[int, str | None], DumpGroup] = field(default_factory=dict)
+    _only: dict[str | None, DumpGroup] = field(default_factory=dict)
 
-    def group(self, rank: int, name: str | None) -> Group:
+    def group(self, rank: int, name: str | None) -> DumpGroup:
         """Return the group of this name that the rank is in; a line without a name is of the rank's only group."""
         if name is None:
             groups = {group for (member, _), group in self._group_of.items() if member == rank}
             if len(groups) == 1:
                 return groups.pop()
-        return self._group_of.get((rank, name)) or self._only.get(name) or Group(name, None)
+        return self._group_of.get((rank, name)) or self._only.get(name) or DumpGroup(name, None)
 
     def place(self, row: Row) -> Place | None:
         """Return where a call waits; None for an exchange that names no partner."""
@@ -262,24 +262,24 @@ def _describe_groups(facts: HangFacts) -> None:
         if row["members"]:
             texts[name].add(row["members"])
             names[row["members"]][rank].add(name)
-            facts._group_of[rank, name] = Group(name, row["members"])
+            facts._group_of[rank, name] = DumpGroup(name, row["members"])
     facts.recorded.update(facts.dumped())
     facts.recorded.update(row["rank"] for row in (*facts.timeouts, *facts.barriers, *facts.mismatches))
     for members, of_ranks in names.items():
         if len(set.union(*of_ranks.values())) > 1 and all(len(of_rank) == 1 for of_rank in of_ranks.values()):
-            shared = Group(min(str(next(iter(of_rank))) for of_rank in of_ranks.values()), members)
+            shared = DumpGroup(min(str(next(iter(of_rank))) for of_rank in of_ranks.values()), members)
             for rank, of_rank in of_ranks.items():  # each rank has one group of these members, by a name of its own
                 facts._group_of[rank, next(iter(of_rank))] = shared
                 facts.descriptions.setdefault(shared.name, facts.descriptions.get(next(iter(of_rank)), ""))
     for name, member_texts in texts.items():
         if len(member_texts) == 1:
-            facts._only[name] = Group(name, next(iter(member_texts)))
+            facts._only[name] = DumpGroup(name, next(iter(member_texts)))
         for text in member_texts:
-            facts.members[Group(name, text)] = parse_ranks(text)
+            facts.members[DumpGroup(name, text)] = parse_ranks(text)
 
 
 def _follow(facts: HangFacts) -> None:
-    progress: dict[Group, dict[int, Progress]] = defaultdict(lambda: defaultdict(Progress))
+    progress: dict[DumpGroup, dict[int, Progress]] = defaultdict(lambda: defaultdict(Progress))
 
     def of_row(row: Row) -> Progress:
         return progress[facts.group(row["rank"], row["group_name"])][row["rank"]]
@@ -317,7 +317,7 @@ def _doubt_older(facts: HangFacts) -> None:
     collectives = facts.collectives()
     of_all = pc.is_in(collectives["collective"], pa.array(sorted(ALIGNING_OPERATIONS)))
     ended = collectives.filter(pc.and_(of_all, _is_done(collectives)))
-    ended_in: dict[Group, int] = defaultdict(int)
+    ended_in: dict[DumpGroup, int] = defaultdict(int)
     for row in ended.group_by(["rank", "group_name"]).aggregate([("sequence", "max")]).to_pylist():
         if not any(row["group_name"] == name and row["sequence_max"] >= number for name, number in given_up):
             group = facts.group(row["rank"], row["group_name"])
@@ -423,7 +423,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(parse_numbers(text, "members")) if 0 < size <= MAX_MEMBERS else ()
 
 
-def assumed_members(group: Group, waiting: Iterable[int]) -> set[int]:
+def assumed_members(group: DumpGroup, waiting: Iterable[int]) -> set[int]:
     """Return the least ranks that a default group of which no source names the members has: no rank is left out."""
     last = max(waiting, default=0)
     return set(range(last)) if group.name in (None, WORLD) and 0 < last < MAX_MEMBERS else set()

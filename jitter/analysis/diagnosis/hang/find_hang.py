@@ -26,11 +26,10 @@ from jitter.analysis.diagnosis.hang.facts import (
     MAX_MEMBERS,
     SYMMETRIC,
     WORLD,
-    Group,
+    DumpGroup,
     HangFacts,
     Place,
     Progress,
-    Row,
     assumed_members,
     call_of_timeout,
     collect_facts,
@@ -45,6 +44,7 @@ from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, escape_control, format_time
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, KINDS, MEMORY, short_name
+from jitter.lake.log_records import Row
 
 _MOST_LAST_CALLS: Final = 16
 _MOST_CALLS: Final = 4_096
@@ -101,7 +101,7 @@ def _with_failures(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[
 
 def _stuck_collectives(facts: HangFacts) -> Iterator[_Stuck]:
     collectives = facts.collectives()
-    stuck: dict[Group, int] = {}
+    stuck: dict[DumpGroup, int] = {}
     for group, progress in facts.progress.items():
         pending = [of_rank.pending for of_rank in progress.values() if of_rank.pending is not None]
         if pending:
@@ -110,11 +110,11 @@ def _stuck_collectives(facts: HangFacts) -> Iterator[_Stuck]:
         return
     mismatches = _find_mismatches(facts, collectives, stuck)
     wanted = pa.array(sorted({*stuck.values(), *mismatches.values()}), pa.int64())
-    rows: dict[tuple[Group, int], list[Row]] = defaultdict(list)
+    rows: dict[tuple[DumpGroup, int], list[Row]] = defaultdict(list)
     for row in collectives.filter(pc.is_in(collectives["sequence"], wanted)).to_pylist():
         rows[facts.group(row["rank"], row["group_name"]), row["sequence"]].append(row)
     stated = {(*key, row["rank"]) for key, group_rows in rows.items() for row in group_rows}
-    timeouts: dict[Group, list[Row]] = defaultdict(list)
+    timeouts: dict[DumpGroup, list[Row]] = defaultdict(list)
     for row in facts.timeouts:
         if is_exchange(row):
             continue
@@ -127,7 +127,7 @@ def _stuck_collectives(facts: HangFacts) -> Iterator[_Stuck]:
         yield _Stuck(Place(group), _stuck_collective(facts, group, (at, last), rows[group, at], timeouts[group]))
 
 
-def _find_mismatches(facts: HangFacts, collectives: pa.Table, stuck: Mapping[Group, int]) -> dict[Group, int]:
+def _find_mismatches(facts: HangFacts, collectives: pa.Table, stuck: Mapping[DumpGroup, int]) -> dict[DumpGroup, int]:
     """Return the first number up to the stuck one under which the ranks of a group called different collectives."""
     names = pa.array(sorted({group.name for group in stuck if group.name is not None}), pa.string())
     table = collectives.filter(pc.is_in(collectives["group_name"], names))
@@ -137,11 +137,11 @@ def _find_mismatches(facts: HangFacts, collectives: pa.Table, stuck: Mapping[Gro
     single = each.filter(pc.equal(each["signature_count"], 1))
     differing = single.group_by(keys).aggregate([("signature_min", "count_distinct")])
     differing = differing.filter(pc.greater(differing["signature_min_count_distinct"], 1))
-    mismatches: dict[Group, int] = {}
+    mismatches: dict[DumpGroup, int] = {}
     if not differing.num_rows:
         return mismatches
     numbers = pc.unique(differing["sequence"])
-    seen: dict[tuple[Group, int], set[str]] = defaultdict(set)
+    seen: dict[tuple[DumpGroup, int], set[str]] = defaultdict(set)
     for row in single.filter(pc.is_in(single["sequence"], numbers)).to_pylist():
         seen[facts.group(row["rank"], row["group_name"]), row["sequence"]].add(row["signature_min"])
     for (group, number), signatures in seen.items():
@@ -160,7 +160,7 @@ def _signatures(table: pa.Table) -> pa.Array:
 
 def _stuck_collective(
     facts: HangFacts,
-    group: Group,
+    group: DumpGroup,
     numbers: tuple[int, int],
     rows: Sequence[Row],
     timeouts: Sequence[Row],
@@ -230,7 +230,7 @@ def _variants(facts: HangFacts, name: str | None, at: int, rows: Iterable[Row]) 
     return tuple(sorted(variants, key=lambda variant: (-len(variant.ranks), variant.ranks)))
 
 
-def _variants_apart(facts: HangFacts, group: Group, at: int, timeouts: Iterable[Row]) -> tuple[Variant, ...]:
+def _variants_apart(facts: HangFacts, group: DumpGroup, at: int, timeouts: Iterable[Row]) -> tuple[Variant, ...]:
     """Return the calls in which watchdogs gave up, where ranks completed calls that come after the one others wait in.
 
     A call that all ranks have to enter does not end on one rank while another one waits in a call before it. Ranks of
@@ -457,7 +457,7 @@ def _odd_ranks(facts: HangFacts) -> tuple[Call, tuple[int, ...]] | None:
 
 
 def _calls_by_step(
-    facts: HangFacts, calls: pa.Table, group: Group, *, is_whole: bool
+    facts: HangFacts, calls: pa.Table, group: DumpGroup, *, is_whole: bool
 ) -> Iterator[tuple[int, frozenset[tuple[Any, int]]]]:
     """Return what a rank called before each of its collectives of a group, by their numbers."""
     made: Counter[Any] = Counter()

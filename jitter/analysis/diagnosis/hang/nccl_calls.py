@@ -16,8 +16,8 @@ from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_ranks
 from jitter.core.names.kernels import parse_operation
+from jitter.lake.log_records import Row
 
-Row = Mapping[str, Any]
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LARGEST: Final = 1 << 20
 _Signature = tuple[str, int, str, int]

@@ -1,7 +1,7 @@
 """What NCCL's health query (RAS) tells of a hang: ranks that do not answer, and counts that do not grow."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,8 +9,8 @@ from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Var
 from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_count, format_ranks
+from jitter.lake.log_records import Rows
 
-Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LOST = ("unresponsive", "dead")
 """States of a process that does not answer; one that leaves a communicator is missing there for a moment."""

@@ -255,7 +255,7 @@ def sized(logged: list[Row], *steps: StepColumns) -> tuple[list[int | None], dic
     """Return the sizes of all rows after the log's were filled in, what is doubtful, and the sizes of the log."""
     keyed = [(StepKey(None, number), one) for number, one in enumerate(steps)]
     sizes, reasons = RecordedSizes(logged, lambda: keyed), Counter[str]()
-    filled = [size for _, read in sizes.fill(keyed, reasons) for size in read.table["size_bytes"].to_pylist()]
+    filled = [size for key, read in keyed for size in sizes.filled(key, read, reasons).table["size_bytes"].to_pylist()]
     return filled, {text: count for text, count in reasons.items() if count}, sizes
 
 
@@ -296,7 +296,7 @@ def test_without_numbers_the_order_in_the_group_matches_sizes():
     assert sized([*log, *others], *steps)[:2] == ([10, 7, 20, 30], {})
     # a choice of steps does not change the order
     keyed = [(StepKey(None, number), one) for number, one in enumerate(steps)]
-    (_, last), *_ = RecordedSizes([*log, *others], lambda: keyed).fill(keyed[1:], Counter())
+    last = RecordedSizes([*log, *others], lambda: keyed).filled(*keyed[1])
     assert last.table["size_bytes"].to_pylist() == [30]
 
 

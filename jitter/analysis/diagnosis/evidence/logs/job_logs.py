@@ -11,11 +11,11 @@ import numpy as np
 from jitter.analysis.metrics.bandwidth_baseline import BaselineRow
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
+from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import RankPlace, assign_nodes, short_host
 
 _LIMITS: Final = THRESHOLDS.evidence
 
-Rows = Sequence[Mapping[str, Any]]
 EVIDENCE_RELATIONS: Final = (
     "communicators",
     "edges",

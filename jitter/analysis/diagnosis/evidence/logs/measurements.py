@@ -20,10 +20,9 @@ from jitter.core.formatting import (
     format_ranks,
     format_time,
 )
+from jitter.lake.log_records import Row, Rows
 from jitter.lake.rank_places import short_host
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LIMITS: Final = THRESHOLDS.evidence
 _SINGLE: Final = _LIMITS.single_value_bytes

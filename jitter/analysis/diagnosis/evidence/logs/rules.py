@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 
-from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
+from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import describe_exits, describe_proxies
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
@@ -22,6 +22,7 @@ from jitter.core.formatting import (
     format_ranks,
     format_time,
 )
+from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import short_host
 
 _LIMITS: Final = THRESHOLDS.evidence

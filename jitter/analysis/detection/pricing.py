@@ -125,10 +125,9 @@ class Pricing:
         In the replay, exchanges that name no partners delay no other rank, nor does a host another one.
         """
         run = self._analysis.run
-        # where hosts follow other ranks, it may be these that are late
-        follows = candidate.part in {part for _, part in run.following_hosts}
-        is_unpriced = candidate.kind == "late_rank" and not follows and (run.matching.unpaired or run.following_hosts)
-        return candidate.excess_ns if is_unpriced else 0.0
+        if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
+            return 0.0
+        return candidate.excess_ns if run.matching.unpaired or run.following_hosts else 0.0
 
     @property
     def unpriced_because(self) -> str:

@@ -18,6 +18,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import is_expert_kernel, short_name
+from jitter.core.numeric.arrays import Floats
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
@@ -280,12 +281,19 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     charges = evidence.analysis.account.charges
-    by_class = charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0)
+    share = share_of_launches(charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0))
+    return None if share is None else Match({"share": format_percent(share)})
+
+
+def share_of_launches(by_class: Floats) -> float | None:
+    """Return which part of what a rank loses, ns by class of time, is late launches.
+
+    None for next to nothing, or what another class of the rank's time makes up for.
+    """
     by_launches_ns = float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER])
     lost_ns = float(by_class[list(OWN_CLASSES)].sum())
-    if not lost_ns > 0 or not THRESHOLDS.min_cost_share * lost_ns <= by_launches_ns <= lost_ns:
-        return None  # next to nothing, or what another class of the rank's time makes up for
-    return Match({"share": format_percent(by_launches_ns / lost_ns)})
+    is_share = lost_ns > 0 and THRESHOLDS.min_cost_share * lost_ns <= by_launches_ns <= lost_ns
+    return by_launches_ns / lost_ns if is_share else None
 
 
 def _has_meeting(evidence: "Evidence", late: "Outlier") -> bool:

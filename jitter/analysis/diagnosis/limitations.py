@@ -260,9 +260,7 @@ def list_limits(
         _INTERFERENCE.format(format_percent(interference)) if interference > 0 else None,
         None if unverified is None else explain_unverified_network(unverified),
         "Only one rank was recorded: it cannot be compared with other ranks." if len(run.team_of) < 2 else None,
-        "Nothing states the rank of the only recording: it is taken as rank 0."
-        if evidence.coverage.has_assumed_rank
-        else None,
+        _ASSUMED_RANK if evidence.coverage.has_assumed_rank else None,
         ONE_STEP if len(run.keys) < 2 else None,
         *describe_side_work(evidence.side_work_times),
     ]

@@ -1,6 +1,5 @@
 """The registry of causes is complete: names, entries, rules and simulated faults."""
 
-from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, _lost_by_launches, find_cause
-from jitter.analysis.diagnosis.evidence.facts import DataLoadingTimes
+from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, find_cause, share_of_launches
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate.faults import FAULT_KINDS
@@ -69,38 +67,13 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
     assert found(of_cpu, rule("gpu_time", None)) == ("none", "unknown", ())
 
 
-LATE_START = of_one_rank(Outlier(0, 0, TimePart.START, (0,), 8.0, 9.0))
-
-
 @pytest.mark.parametrize(
-    ("loading", "advised", "remedy"),
-    [
-        (DataLoadingTimes(9.0, 1.0), "check the data loading", "more loader workers or prefetching"),
-        (DataLoadingTimes(2.0, 1.0), "check the host", ""),
-        (None, "", ""),
-    ],
-)
-def test_the_rule_that_decides_says_what_to_do(loading: DataLoadingTimes | None, advised: str, remedy: str):
-    """Its data loading explains 8 of the 8 ns that the rank starts late, or 1, or was not recorded."""
-    evidence = SimpleNamespace(
-        after_launches=SimpleNamespace(share=lambda *at: 0.0),
-        side_work=lambda late: (),
-        data_loading=lambda late: loading,
-    )
-    found = find_cause(evidence, LATE_START)  # type: ignore[arg-type]
-    assert (found.cause, found.advice.rpartition(": ")[2], found.remedy) == ("late_start", advised, remedy)
-
-
-@pytest.mark.parametrize(
-    ("by_launches_ns", "lost_ns", "words"),
-    [(40.0, 100.0, "40.0%"), (100.0, 100.0, "100.0%"), (0.5, 100.0, None), (120.0, 100.0, None), (-1.0, -2.0, None)],
+    ("by_launches_ns", "lost_ns", "share"),
+    [(40.0, 100.0, 0.4), (100.0, 100.0, 1.0), (0.5, 100.0, None), (120.0, 100.0, None), (-1.0, -2.0, None)],
 )
 def test_launches_that_cost_next_to_nothing_are_not_what_a_rank_loses(
-    by_launches_ns: float, lost_ns: float, words: str | None
+    by_launches_ns: float, lost_ns: float, share: float | None
 ):
-    by_class = np.zeros((1, 1, len(LossClass)))
-    by_class[0, 0, [LossClass.LAUNCH, LossClass.GPU]] = by_launches_ns, lost_ns - by_launches_ns
-    charges = SimpleNamespace(ranks_ns=by_class, column=lambda rank: 0)
-    evidence = SimpleNamespace(analysis=SimpleNamespace(account=SimpleNamespace(charges=charges)))
-    match = _lost_by_launches(evidence, SimpleNamespace(rank=1, steps=(0,)))  # type: ignore[arg-type]
-    assert (None if match is None else match.values["share"]) == words
+    by_class = np.zeros(len(LossClass))
+    by_class[[LossClass.LAUNCH, LossClass.GPU]] = by_launches_ns, lost_ns - by_launches_ns
+    assert share_of_launches(by_class) == share

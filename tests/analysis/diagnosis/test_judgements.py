@@ -138,8 +138,11 @@ def test_ranks_of_a_host_are_late_together(tmp_path: Path):
 def test_a_stalled_loader_is_a_certain_cause_and_a_late_start_without_one_is_not(tmp_path: Path):
     (stalled,) = find(tmp_path / "loading", "late_start:rank=3,ms=5")
     assert (stalled.cause, stalled.cause_certainty, stalled.loss_class) == ("late_start", "certain", "start")
+    assert "check the data loading" in stalled.advice
+    assert stalled.remedy == "more loader workers or prefetching"
     (late,) = find(tmp_path / "other", "late_start:rank=3,ms=5,loading=no")
-    assert (late.cause, late.cause_certainty) == ("late_start", "unknown")
+    assert (late.cause, late.cause_certainty, late.remedy) == ("late_start", "unknown", "")
+    assert "check the host" in late.advice
 
 
 def test_transfers_of_all_ranks_are_slow_together(tmp_path: Path):

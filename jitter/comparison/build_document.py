@@ -287,7 +287,7 @@ def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
                 tuple(program.kinds.tolist()),
                 tuple(program.streams.tolist()),
                 tuple(rules.thread.tolist()),
-                tuple(tuple(map(round, values[first:last].tolist())) for values in usual.step.own),
+                tuple(tuple(map(round, values[first:last].tolist())) for values in usual.step.self_times),
                 tuple(
                     (wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred")
                     for wait in rules.waits
@@ -345,7 +345,9 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
         SelfTimes(
             *(
                 np.where(np.isnan(values[usual.cells]), instead, values[usual.cells])
-                for values, instead in zip(analysis.measured.of_steps[number].baseline, usual.step.own, strict=True)
+                for values, instead in zip(
+                    analysis.measured.of_steps[number].baseline, usual.step.self_times, strict=True
+                )
             )
         )
         for number in numbers

@@ -341,7 +341,7 @@ class _CommonProgram:
             {team: team_rules.launch_ns for team, team_rules in rules.items()},
             {team: team_rules.stream_ns for team, team_rules in rules.items()},
         )
-        self.upper = UsualStep(self._self_times(NEW, new.step.own), upper)
+        self.upper = UsualStep(self._self_times(NEW, new.step.self_times), upper)
         self.lower = UsualStep(self._self_times(BASE, own_of_base), lower)
 
     def list_rows(self, losses: Losses) -> Iterator[Row]:
@@ -365,7 +365,10 @@ class _CommonProgram:
         first = sum(len(self.program.programs[earlier].operations) for earlier in range(team))
         here = slice(first, first + len(self.program.programs[team].operations))
         added = SelfTimes(
-            *(upper[here] - lower[here] for upper, lower in zip(self.upper.own, self.lower.own, strict=True))
+            *(
+                upper[here] - lower[here]
+                for upper, lower in zip(self.upper.self_times, self.lower.self_times, strict=True)
+            )
         )
         start = self.program.programs[team].first_kernel
         for by, of_host in ((added.host + added.call, True), (added.delay + added.gpu, False)):

@@ -190,7 +190,7 @@ def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline
         "operation": places,
         "kernel_name": [operations[place].name for place in places.tolist()],
     }
-    for name, self_times_ns, usual in zip(_TIMES, step.own, baseline, strict=True):
+    for name, self_times_ns, usual in zip(_TIMES, step.self_times, baseline, strict=True):
         columns[f"{name}_ns"] = pa.array(self_times_ns[row + places], from_pandas=True)
         columns[f"usual_{name}_ns"] = pa.array(usual[first + places], from_pandas=True)
     return pa.table(columns, table_schema("self_times"))

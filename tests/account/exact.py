@@ -33,7 +33,7 @@ def exact_shares(analysis: RunAnalysis) -> tuple[dict[int, Floats], Floats]:
     subsets = [frozenset(some) for n in range(len(players) + 1) for some in itertools.combinations(players, n)]
     scenarios = [
         Scenario(
-            own={(rank, part): every for rank in numbers if rank not in some for part in OWN_PARTS},
+            parts={(rank, part): every for rank in numbers if rank not in some for part in OWN_PARTS},
             transfers={} if LINK in some else dict.fromkeys(meetings, every),
         )
         for some in subsets

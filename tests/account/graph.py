@@ -88,7 +88,7 @@ class _StepTape:
     def __init__(self, analysis: RunAnalysis, tape: Tape, state: TapedState, recorded: RecordedStep) -> None:
         self.analysis, self.job = analysis, analysis.run.job
         self.tape, self.state = tape, state
-        self.recorded, self.times, self.own = recorded, recorded.times, recorded.own
+        self.recorded, self.times, self.own = recorded, recorded.times, recorded.self_times
         self.collectives = recorded.collectives
         self.baseline = analysis.steps.baseline(recorded)
         self.transfers = baseline_transfers(analysis, recorded)

@@ -20,8 +20,8 @@ RANK, STEP = 2, 3
 
 
 LATE = frozenset({STEP})
-HOST = Scenario(own={(RANK, int(part)): LATE for part in (TimePart.START, TimePart.CPU)})
-GPU = Scenario(own={(RANK, int(TimePart.GPU)): LATE})
+HOST = Scenario(parts={(RANK, int(part)): LATE for part in (TimePart.START, TimePart.CPU)})
+GPU = Scenario(parts={(RANK, int(TimePart.GPU)): LATE})
 
 
 def analyzed(folder: Path, kernels: int, gpu: float, host: float) -> RunAnalysis:
@@ -91,7 +91,7 @@ def test_one_rank_of_each_block_is_enough(shape: str, tmp_path):
     assert len(usual.program.blocks) < len(analysis.run.team_of)
     assert usual.program.time_ns(usual.step) == pytest.approx(diagnosis.lower_rungs["steps"], rel=1e-6)
 
-    slower = UsualStep(usual.step.own._replace(gpu=1.3 * usual.step.own.gpu), 2 * usual.step.transfers)
+    slower = UsualStep(usual.step.self_times._replace(gpu=1.3 * usual.step.self_times.gpu), 2 * usual.step.transfers)
     found = usual.program.account(slower, usual.step)
     assert found.upper_ns == pytest.approx(usual.program.time_ns(slower))
     assert found.losses.loss_ns.sum() == pytest.approx(found.upper_ns - found.lower_ns, abs=1)
@@ -99,6 +99,6 @@ def test_one_rank_of_each_block_is_enough(shape: str, tmp_path):
     assert by_class[[LossClass.GPU, LossClass.TRANSFER]].sum() == pytest.approx(by_class.sum(), rel=0.01)
     alone = [
         usual.program.account(UsualStep(*one), usual.step).losses.loss_ns.sum()
-        for one in ((slower.own, usual.step.transfers), (usual.step.own, slower.transfers))
+        for one in ((slower.self_times, usual.step.transfers), (usual.step.self_times, slower.transfers))
     ]
     assert np.all(by_class[[LossClass.GPU, LossClass.TRANSFER]] >= 0.9 * np.array(alone))

@@ -232,7 +232,7 @@ class Account:
             self._structure,
             step.collectives,
             times,
-            step.own,
+            step.self_times,
             baseline,
             upper,
             lower,

@@ -40,7 +40,7 @@ Meeting = tuple[tuple[int, int], ...]
 class UsualStep(NamedTuple):
     """Times of a usual step, ns."""
 
-    own: SelfTimes
+    self_times: SelfTimes
     """(operations of all teams,)."""
     transfers: Floats
     """(meetings,) from the last arrival to the end."""
@@ -112,7 +112,7 @@ class UsualProgram:
         noise = [silent] * len(replayed)
         transfers = [lower.transfers] * len(replayed)
         account = Account(self._run, StepEnds(self._run), transfers, noise, own_row_ns=0.0)
-        accounts = [account.step(replayed_step.step, lower.own) for replayed_step in replayed]
+        accounts = [account.step(replayed_step.step, lower.self_times) for replayed_step in replayed]
         return [
             UsualAccount(replayed_step.time_ns, replayed_step.time_ns - charged.loss_ns, charged.losses)
             for replayed_step, charged in zip(replayed, accounts, strict=True)
@@ -126,7 +126,7 @@ class UsualProgram:
         By team, ns.
         """
         job, last = self._run.job, self._replay(usual)[-1]
-        delay = usual.own.delay.copy()
+        delay = usual.self_times.delay.copy()
         for team in self.programs:
             block = self.blocks.index(team)
             row, first, after = int(last.step.times.row[block]), int(job.first[team]), int(job.first[team + 1])
@@ -143,7 +143,8 @@ class UsualProgram:
             ready = [
                 np.fmax(
                     np.fmax(
-                        last.nodes.back[cells] - usual.own.lead[operations] + launch, last.nodes.free[cells] + stream
+                        last.nodes.back[cells] - usual.self_times.lead[operations] + launch,
+                        last.nodes.free[cells] + stream,
                     ),
                     awaited,
                 )
@@ -153,7 +154,7 @@ class UsualProgram:
                 )
             ]
             delay[operations] += np.nan_to_num(ready[0] - ready[1])
-        return usual.own._replace(delay=delay)
+        return usual.self_times._replace(delay=delay)
 
     def _replay(self, usual: UsualStep, extra: Sequence[SelfTimes] = ()) -> list[_Replayed]:
         """Return the steps of a run whose steps are all alike but for some `extra`, as a recording would have them."""
@@ -173,7 +174,7 @@ class UsualProgram:
         state = state_before(job)
         before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
         replayed, unknown = [], np.full(len(team), -1)
-        for number, of_team in enumerate([usual.own] * _STEPS + list(extra)):
+        for number, of_team in enumerate([usual.self_times] * _STEPS + list(extra)):
             fresh, self_times = np.full(len(team), number == 0), SelfTimes(*(values[operation] for values in of_team))
             step = RecordedStep(number, StepKey(None, number), template, self_times, before, fresh, arrays, unknown)
             nodes = NodeTimes(*np.empty((4, len(start))))

@@ -285,9 +285,9 @@ class RingArrivals(NamedTuple):
     """(arrivals of rings,) where each is among all arrivals."""
     owner: Ints
     """(arrivals of rings,) the attendance of the rank that waits."""
-    own: Ints
+    of_owner: Ints
     """(arrivals of rings, collectives) its attendances of collectives that both ranks leave together; -1 for none."""
-    theirs: Ints
+    of_arriving: Ints
     """Likewise those of the rank that arrives."""
 
 

@@ -67,7 +67,7 @@ def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -
     ranks, teams = len(times.row), len(job.launch_ns)
     total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
     few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
-    find_deviations(job, times, step.own, baseline, total, variance, np.empty(max(ranks, few)))
+    find_deviations(job, times, step.self_times, baseline, total, variance, np.empty(max(ranks, few)))
     deviations = []
     for team in range(teams):
         here = np.flatnonzero((times.team == team) & (times.row >= 0))

@@ -106,20 +106,20 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
     # the part of a step's GPU time in kernels whose sizes differ between ranks
     differs = np.fmax.reduce(few.threads[:, 0], axis=1) > np.fmin.reduce(few.threads[:, 0], axis=1)
-    sized_share = float(np.nansum(few.own[differs, 0]) / max(float(np.nansum(few.own[:, 0])), 1.0))
+    sized_share = float(np.nansum(few.gpu_ns[differs, 0]) / max(float(np.nansum(few.gpu_ns[:, 0])), 1.0))
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
     is_sized = sized_share >= _LIMITS.min_sized_share
-    expected = expected_times(read.own, read.threads) if is_sized else times_at_usual_pace(read.own)
+    expected = expected_times(read.gpu_ns, read.threads) if is_sized else times_at_usual_pace(read.gpu_ns)
     if expected is None:
         return None
-    compared = (~np.isnan(read.own)).any(axis=0)
+    compared = (~np.isnan(read.gpu_ns)).any(axis=0)
     excess = np.full(total.shape, np.nan)
-    excess[chosen] = np.where(compared, np.nansum(read.own - expected, axis=0), np.nan)
+    excess[chosen] = np.where(compared, np.nansum(read.gpu_ns - expected, axis=0), np.nan)
     relative = deviations.total_ns.copy()
     relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
     if not is_sized:
         _leave_out_where_paces_differ(relative[TimePart.GPU], total)
-    return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.own, expected, read.name)
+    return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name)
 
 
 def expected_times(times_ns: Floats, threads: Floats) -> Floats:
@@ -183,7 +183,7 @@ def _vary(values: Floats, is_known: Bools) -> Floats:
 class _Read(NamedTuple):
     """GPU times and threads of launches, (operations, steps, ranks) each, and kernels' names, (operations,)."""
 
-    own: Floats
+    gpu_ns: Floats
     threads: Floats
     name: Ints
 
@@ -203,7 +203,7 @@ def _read_steps(
         rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
         for index, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
             column, first = int(np.searchsorted(wanted, rank)), int(step.times.row[run.number_of[rank]])
-            gpu = step.own.gpu[first : first + operations]
+            gpu = step.self_times.gpu[first : first + operations]
             here = (rows[:, index] >= 0) & (gpu > 0)
             times_ns[here, at, column] = gpu[here]
             row, op = rows[here, index], np.flatnonzero(here)

@@ -37,7 +37,7 @@ class RunAccount:
         paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
         loss_ns = sum(
             float(self.charges.own_ns[part, sorted(steps), self.charges.column(rank)].sum())
-            for (rank, part), steps in {**scenario.own, **paces}.items()
+            for (rank, part), steps in {**scenario.parts, **paces}.items()
             if rank in self._measured.steps.run.team_of
         )
         for group, steps in scenario.transfers.items():

@@ -36,7 +36,7 @@ class UniformJob(NamedTuple):
     """A job as it would run on all ranks alike."""
 
     job: JobArrays
-    own: BySize
+    self_times: BySize
     """Every rank's self times in every step of a size."""
     transfers: Sequence[Floats]
     """Of each step (groups of all collectives,)."""
@@ -206,7 +206,7 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
             took = step.transfers.took
             if change.without_transfers:
                 took = np.where(np.isnan(took), took, 0.0)
-            replay.step(replace(step, own=_changed_self_times(steps.run.job, step, change)), baseline, took)
+            replay.step(replace(step, self_times=_changed_self_times(steps.run.job, step, change)), baseline, took)
         if step.number == first < last - 1:
             led_ns = [replay.saved_ns for replay in replays]
         del step  # else it stays in memory while the next one is read
@@ -218,7 +218,7 @@ def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChang
     factor, launch = change.gpu_factor, change.without_launch_time
     is_gpu_changed = bool((factor != 1).any())
     changed = [*(("delay", "gpu") if is_gpu_changed else ()), *(("host", "call", "lead") if launch.any() else ())]
-    self_times = step.own._replace(**{name: getattr(step.own, name).copy() for name in changed})
+    self_times = step.self_times._replace(**{name: getattr(step.self_times, name).copy() for name in changed})
     for operations, cells in slices_of_ranks(job, step.times) if changed else ():
         host, call, lead, delay, on_gpu = (values[cells] for values in self_times)
         if is_gpu_changed:

@@ -155,7 +155,7 @@ def replay_step(
     begins = beginning[collectives.block]
     follow_instructions(
         StepReplay(
-            job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, nodes
+            job, instructions, collectives, step.times, step.self_times, baseline, change, begins, state, scratch, nodes
         )
     )
     return nodes

@@ -49,7 +49,7 @@ class RecordedStep:
     """In the run."""
     key: StepKey
     times: StepTimes
-    own: SelfTimes
+    self_times: SelfTimes
     before: CarriedState
     """State of the ranks before the step."""
     fresh: Bools
@@ -148,7 +148,7 @@ def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveA
     """Return, (arrivals,), how much later than the arriving rank a ring's rank leaves, by what they leave together."""
     end = np.append(times.end, np.nan)[cells_of(times, collectives)]
     end = np.append(end, np.nan)  # for places without another common collective
-    ahead = np.sort(end[rings.own] - end[rings.theirs], axis=1)  # NaN come last
+    ahead = np.sort(end[rings.of_owner] - end[rings.of_arriving], axis=1)  # NaN come last
     known_count = (~np.isnan(ahead)).sum(axis=1)
     clocks = np.take_along_axis(ahead, np.maximum(known_count - 1, 0)[:, None] // 2, axis=1)[:, 0]
     lag_ns = collectives.lag.copy()
@@ -216,7 +216,7 @@ class RunSteps:
     def of_kinds(self) -> list[Ints]:
         """The numbers of the steps in which ranks have like work: those of one kind and one program."""
         kinds = list(zip(self.kinds, self.programs.tolist(), strict=True))
-        return [np.array([at for at, own in enumerate(kinds) if own == kind]) for kind in sorted(set(kinds))]
+        return [np.array([at for at, of_step in enumerate(kinds) if of_step == kind]) for kind in sorted(set(kinds))]
 
     @cached_property
     def of_stated_sizes(self) -> list[Ints]:
@@ -353,7 +353,7 @@ class RunSteps:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
             job = self.run.job
-            step_medians = baselines(job, step.times, step.own)
+            step_medians = baselines(job, step.times, step.self_times)
             of_size = (
                 lone_team for lone_team in self.alone.items() if lone_team[0][1] == self._stated_size_of[step.number]
             )
@@ -376,7 +376,7 @@ class RunSteps:
                 row = int(step.times.row[job.first_rank[team]])
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
-                    self_times = np.stack([values[row : row + size] for values in step.own])
+                    self_times = np.stack([values[row : row + size] for values in step.self_times])
                     seen.setdefault((team, int(self._stated_size_of[step.number])), []).append(self_times)
             del step  # else it stays in memory while the next one is read
         return {team_and_size: _medians_over_steps(times) for team_and_size, times in seen.items()}

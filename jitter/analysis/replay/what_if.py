@@ -24,7 +24,7 @@ from jitter.core.numeric.stats import lower_median
 class Scenario:
     """Self times and transfers at the baseline, each in some steps, given by their positions in the run."""
 
-    own: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    parts: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     """(rank, part) to steps."""
     transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     """(collective, group) to steps."""
@@ -37,7 +37,7 @@ class Scenario:
     @property
     def repairs(self) -> bool:
         """Whether it repairs anything."""
-        return self.everything or any(map(bool, (self.own, self.transfers, self.paces)))
+        return self.everything or any(map(bool, (self.parts, self.transfers, self.paces)))
 
     @property
     def steps(self) -> frozenset[int]:
@@ -46,7 +46,7 @@ class Scenario:
 
     def _ranges(self) -> Iterator[frozenset[int]]:
         """The steps of each repair."""
-        yield from self.own.values()
+        yield from self.parts.values()
         yield from self.transfers.values()
         yield from (steps for _, steps in self.paces.values())
 
@@ -57,15 +57,15 @@ class Scenario:
 
 def together(scenarios: Iterable[Scenario]) -> Scenario:
     """Return the scenario with the repairs of all of them."""
-    own_repairs: dict[tuple[int, int], frozenset[int]] = {}
+    parts: dict[tuple[int, int], frozenset[int]] = {}
     transfers: dict[tuple[int, int], frozenset[int]] = {}
     paces: dict[int, tuple[float, frozenset[int]]] = {}
     for scenario in scenarios:
-        for merged, added in ((own_repairs, scenario.own), (transfers, scenario.transfers)):
+        for merged, added in ((parts, scenario.parts), (transfers, scenario.transfers)):
             for key, steps in added.items():
                 merged[key] = merged.get(key, frozenset()) | steps
         paces.update(scenario.paces)
-    return Scenario(own_repairs, transfers, paces)
+    return Scenario(parts, transfers, paces)
 
 
 class ScenarioReplay:
@@ -134,7 +134,7 @@ class ScenarioReplay:
         }
         if not changed:
             return step
-        delay, gpu = step.own.delay.copy(), step.own.gpu.copy()
+        delay, gpu = step.self_times.delay.copy(), step.self_times.gpu.copy()
         for number, pace in changed.items():
             first, team = int(step.times.row[number]), int(step.times.team[number])
             of_team = slice(int(job.first[team]), int(job.first[team + 1]))
@@ -143,7 +143,7 @@ class ScenarioReplay:
                 delay[cells], gpu[cells] = baseline.delay[of_team], baseline.gpu[of_team]
                 repaired[GPU, number] = False
             gpu[cells] /= pace
-        return replace(step, own=step.own._replace(delay=delay, gpu=gpu))
+        return replace(step, self_times=step.self_times._replace(delay=delay, gpu=gpu))
 
     def _to_compute(self, step: RecordedStep) -> Ints:
         """Find the scenarios that repair something in this step, or have not come back to what was recorded."""
@@ -179,7 +179,7 @@ class ScenarioReplay:
     def _repaired(self, scenario: Scenario, number: int, ranks: int) -> Bools:
         """(START, CPU, GPU; ranks) whose self times are the baseline's in a step."""
         repaired = np.full((len((START, CPU, GPU)), ranks), scenario.everything)
-        for (rank, part), steps in scenario.own.items():
+        for (rank, part), steps in scenario.parts.items():
             if number in steps and rank in self._run.number_of:
                 repaired[part, self._run.number_of[rank]] = True
         return repaired

@@ -108,8 +108,8 @@ def test_of_launches_of_one_size_kernels_of_steady_work_tell_the_pace(
 
 
 def test_scenarios_of_paces():
-    one, other = Scenario(paces={1: (1.2, frozenset({2, 3}))}), Scenario(own={(0, 1): frozenset({5})})
+    one, other = Scenario(paces={1: (1.2, frozenset({2, 3}))}), Scenario(parts={(0, 1): frozenset({5})})
     both = together([one, other])
-    assert (both.paces, both.own, both.steps) == (one.paces, other.own, frozenset({2, 3, 5}))
+    assert (both.paces, both.parts, both.steps) == (one.paces, other.parts, frozenset({2, 3, 5}))
     assert one.repairs
     assert [one.at(step) for step in (1, 2)] == [False, True]

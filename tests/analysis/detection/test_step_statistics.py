@@ -66,7 +66,7 @@ def test_medians_totals_and_noise(steps: RunSteps):
     assert len(measured) == len(recorded) == 4
     for one, step in zip(measured, recorded, strict=True):
         rows = step.times.row.tolist()
-        for values, medians in zip(step.own, one.baseline, strict=True):
+        for values, medians in zip(step.self_times, one.baseline, strict=True):
             usual = [_lower_median([float(values[row + op]) for row in rows]) for op in range(size)]
             np.testing.assert_array_equal(medians, usual)
         (deviations,) = one.deviations
@@ -74,7 +74,7 @@ def test_medians_totals_and_noise(steps: RunSteps):
         for part in (START, CPU, GPU):
             places = {START: range(border), CPU: range(border, size), GPU: range(size)}[part]
             usual = {op: _of_part(part, one.baseline, op) for op in places}
-            more = {op: [_of_part(part, step.own, row + op) - usual[op] for row in rows] for op in places}
+            more = {op: [_of_part(part, step.self_times, row + op) - usual[op] for row in rows] for op in places}
             more = {op: [0.0 if math.isnan(ns) else ns for ns in own] for op, own in more.items()}
             assert deviations.total_ns[part].tolist() == pytest.approx(
                 [sum(own[rank] for own in more.values()) for rank in range(len(rows))], abs=1e-3

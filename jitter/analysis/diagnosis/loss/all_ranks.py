@@ -232,7 +232,9 @@ def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floa
     of_step = np.zeros_like(sums)
     for operations, cells in slices_of_ranks(job, step.times):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
-        host, in_call, gpu = (values[cells] for values in (step.own.host, step.own.call, step.own.gpu))
+        host, in_call, gpu = (
+            values[cells] for values in (step.self_times.host, step.self_times.call, step.self_times.gpu)
+        )
         there = np.where(job.kind[operations] == SYNC, ~np.isnan(call), ~np.isnan(start))
         for total, value in zip(
             of_step, (there, gpu, np.nan_to_num(host) + in_call, np.nan_to_num(back - call)), strict=True

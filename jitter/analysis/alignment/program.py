@@ -238,16 +238,18 @@ def _order_graphs(
     for places, graphs in examples:
         for rows, starts_ns in graphs:
             begin, begun_ns = id(places[rows[0]]), min(starts_ns)
-            own = {id(places[row]): start_ns - begun_ns for row, start_ns in zip(rows, starts_ns, strict=True)}
+            starts = {id(places[row]): start_ns - begun_ns for row, start_ns in zip(rows, starts_ns, strict=True)}
             stream = {id(places[row]): places[row].operation.stream for row in rows}
-            known, first = own.keys() & usual.keys(), at[begin][0]
-            for place in own.keys() - known:
-                beside = sorted((own[there], usual[there]) for there in known if stream[there] == stream[place])
-                own_ns, usual_ns = np.array(beside).reshape(-1, 2).T
-                usual[place] = float(np.interp(own[place], own_ns, usual_ns)) if beside else own[place] + 1.0
+            known, first = starts.keys() & usual.keys(), at[begin][0]
+            for place in starts.keys() - known:
+                beside = sorted((starts[near], usual[near]) for near in known if stream[near] == stream[place])
+                known_starts_ns, usual_ns = np.array(beside).reshape(-1, 2).T
+                usual[place] = (
+                    float(np.interp(starts[place], known_starts_ns, usual_ns)) if beside else starts[place] + 1.0
+                )
             if begin not in known:
                 usual[begin] = 0.0
-            at |= {place: (first, usual[place]) for place in own.keys() - known}
+            at |= {place: (first, usual[place]) for place in starts.keys() - known}
     return sorted(recorded, key=lambda place: at[id(place)])
 
 
@@ -266,10 +268,10 @@ def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:
     rows_of: dict[int, list[int]] = {}
     for row, operation in enumerate(operations):
         rows_of.setdefault(operation.stream, []).append(row)
-    own = {stream: Counter(_word(operations[row]) for row in rows) for stream, rows in rows_of.items()}
+    words_of = {stream: Counter(_word(operations[row]) for row in rows) for stream, rows in rows_of.items()}
     shared = {
-        (stream, number): (-(own[stream] & known[number]).total(), stream != number, stream, number)
-        for stream in own
+        (stream, number): (-(words_of[stream] & known[number]).total(), stream != number, stream, number)
+        for stream in words_of
         for number in known
         if (stream == MAIN) == (number == MAIN)
     }
@@ -277,7 +279,7 @@ def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:
     for stream, number in sorted(shared, key=shared.__getitem__):
         if stream not in number_of and number not in number_of.values() and shared[stream, number][0]:
             number_of[stream] = number
-    for stream in sorted(own.keys() - number_of.keys()):
+    for stream in sorted(words_of.keys() - number_of.keys()):
         is_free = stream not in known and stream not in number_of.values()
         number_of[stream] = stream if is_free else 1 + max((stream, *known, *number_of.values()))
     progress = _progress(np.array(example.starts_ns), np.array(rows_of.get(MAIN, []), np.int64))

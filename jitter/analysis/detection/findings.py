@@ -173,18 +173,18 @@ def divide_by_steps(late: Iterable[_LateT], kind: Callable[[_LateT], object] = l
     At least `main_share` of the steps of both are steps of each (the Jaccard index).
     """
     clusters: list[tuple[object, list[set[int]], list[_LateT]]] = []
-    for one in sorted(late, key=lambda one: (-one.excess_ns, one.rank)):
-        steps = set(one.steps)
+    for item in sorted(late, key=lambda item: (-item.excess_ns, item.rank)):
+        steps = set(item.steps)
         for of_kind, steps_of_members, members in clusters:
-            if kind(one) == of_kind and all(
+            if kind(item) == of_kind and all(
                 len(other & steps) >= THRESHOLDS.main_share * len(other | steps) for other in steps_of_members
             ):
-                members.append(one)
+                members.append(item)
                 if steps not in steps_of_members:
                     steps_of_members.append(steps)
                 break
         else:
-            clusters.append((kind(one), [steps], [one]))
+            clusters.append((kind(item), [steps], [item]))
     return [members for *_, members in clusters]
 
 

@@ -49,10 +49,10 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
     priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
     priced.sort(
-        key=lambda one: (-max(round(one.share_ns), 0), -max(round(one.gain_ns), 0), -round(one.group.excess_ns))
+        key=lambda row: (-max(round(row.share_ns), 0), -max(round(row.gain_ns), 0), -round(row.group.excess_ns))
     )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
-    culprits = _name_suspects([make_culprit(one, loss, time_ns, steps, evidence) for one in priced])
+    culprits = _name_suspects([make_culprit(row, loss, time_ns, steps, evidence) for row in priced])
     run = analysis.run
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
     split = split_loss(map(evidence.after_launches.losses, counted), loss.ns, time_ns or None)
@@ -74,9 +74,9 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
 
 def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
     """Say of missing ranks that hold up the recorded ones which of them are late in most steps where they are not."""
-    ranks = (one for one in culprits if one.scope == "rank" and one.rung == "ranks")
-    late = {one.rank for one in ranks if one.recurs == "yes" or 2 * one.seen.steps >= one.seen.of}
-    return [_with_suspects(one, sorted(late & set(one.ranks))) for one in culprits]
+    ranks = (culprit for culprit in culprits if culprit.scope == "rank" and culprit.rung == "ranks")
+    late = {culprit.rank for culprit in ranks if culprit.recurs == "yes" or 2 * culprit.seen.steps >= culprit.seen.of}
+    return [_with_suspects(culprit, sorted(late & set(culprit.ranks))) for culprit in culprits]
 
 
 def _with_suspects(culprit: Culprit, late: Sequence[int]) -> Culprit:

@@ -191,16 +191,15 @@ def describe_disagreements(disagreements: Iterable[SizeDisagreement]) -> list[tu
     by_log: dict[tuple[str, int], list[SizeDisagreement]] = {}
     for disagreement in disagreements:
         by_log.setdefault((disagreement.source, disagreement.rank), []).append(disagreement)
-    return [
-        (
-            source,
-            rank,
-            f"{format_count(len(own), 'collective')} of rank {rank} {'has' if len(own) == 1 else 'have'} another size "
-            f"than in the trace, which is kept (first in {own[0].key}: {own[0].in_log:,} B, in the trace "
-            f"{own[0].in_trace:,} B)",
+    described = []
+    for (source, rank), differing in by_log.items():
+        count, first = format_count(len(differing), "collective"), differing[0]
+        sentence = (
+            f"{count} of rank {rank} {'has' if len(differing) == 1 else 'have'} another size than in the trace, which "
+            f"is kept (first in {first.key}: {first.in_log:,} B, in the trace {first.in_trace:,} B)"
         )
-        for (source, rank), own in by_log.items()
-    ]
+        described.append((source, rank, sentence))
+    return described
 
 
 def _agree(operations: list[str | None], entries: list[_Entry]) -> bool:

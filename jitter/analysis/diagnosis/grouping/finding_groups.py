@@ -135,7 +135,9 @@ def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
 
 def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
     """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
-    late = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
+    late = {
+        (candidate.ranks[0], candidate.part): candidate for candidate in candidates if candidate.kind == "late_rank"
+    }
     merged = []
     for (rank, part), finding in late.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
@@ -155,7 +157,7 @@ def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
         for group in group_late_ranks(by_rank, evidence.locations, masked):
             chosen = [by_rank[rank] for rank in group.ranks]
             worst = max(chosen, key=lambda late: late.excess_ns)
-            candidates = tuple(one for late in chosen for one in late.candidates)
+            candidates = tuple(candidate for late in chosen for candidate in late.candidates)
             groups.append(FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group))))
     return groups
 
@@ -250,14 +252,14 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
         return [*groups]
     if saved_ns >= THRESHOLDS.main_share * loss_ns:
         return [*groups]
-    named = {(one.rank, one.part) for group in groups for one in group.outliers}
+    named = {(outlier.rank, outlier.part) for group in groups for outlier in group.outliers}
     is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.account.loss_from_noise(timed)
     lead = _one_rank(evidence, named, time_ns, is_above_noise)
     if lead is not None:
         return [*groups, lead]
-    pauses = [group for group in groups if all(one.kind == "random_pauses" for one in group.candidates)]
+    pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]
-    named = {(one.rank, one.part) for group in others for one in group.outliers}
+    named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers}
     lead = _every_rank(evidence, named, timed, time_ns, is_above_noise)
     if lead is None:
         return [*groups]

@@ -84,10 +84,10 @@ def _with_failures(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[
 
     Of an operation that all entered, few ranks that failed are what the others wait for: they called it, and ended.
     """
-    failed = set(failures).difference(facts.pending, *(one.operation.waiting for one in stuck))
+    failed = set(failures).difference(facts.pending, *(stop.operation.waiting for stop in stuck))
     operations = []
-    for one in stuck:
-        stopped = one.operation
+    for stop in stuck:
+        stopped = stop.operation
         lacking = {*stopped.not_entered, *stopped.unrecorded, *stopped.unknown}
         has_members = bool(stopped.members) or stopped.is_stated
         of_operation = tuple(sorted(failed & lacking if has_members else failed))
@@ -95,7 +95,7 @@ def _with_failures(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[
         if kind_of(stopped) == "all_entered" and 2 * len(ended) < len(stopped.waiting):
             of_operation = tuple(sorted(ended))
             stopped = replace(stopped, waiting=tuple(rank for rank in stopped.waiting if rank not in ended))
-        operations.append(one._replace(operation=replace(stopped, failed=of_operation)))
+        operations.append(stop._replace(operation=replace(stopped, failed=of_operation)))
     return operations
 
 
@@ -352,17 +352,17 @@ def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[in
     """Return the hang: the operation that waits behind no other one, and the rest."""
     ordered = sorted(
         stuck,
-        key=lambda one: (
-            one.operation.since_ns is None,
-            one.operation.since_ns or 0,
-            one.operation.is_p2p,
-            one.operation.call.group or "",
+        key=lambda stop: (
+            stop.operation.since_ns is None,
+            stop.operation.since_ns or 0,
+            stop.operation.is_p2p,
+            stop.operation.call.group or "",
         ),
     )
-    operations = [one.operation for one in ordered]
-    at = {one.place: number for number, one in enumerate(ordered) if one.place is not None}
-    free = [tuple(rank for rank in one.blocking if rank not in facts.pending) for one in operations]
-    behind = [set(_places_ahead(facts, one)) & set(at) for one in ordered]
+    operations = [stop.operation for stop in ordered]
+    at = {stop.place: number for number, stop in enumerate(ordered) if stop.place is not None}
+    free = [tuple(rank for rank in stop.blocking if rank not in facts.pending) for stop in operations]
+    behind = [set(_places_ahead(facts, stop)) & set(at) for stop in ordered]
     kinds = [kind_of(operation) for operation in operations]
     is_stopped = [bool(ranks) and kind in ("failed", "not_entered") for ranks, kind in zip(free, kinds, strict=True)]
     in_circle = [number in _reachable(number, behind, at) for number in range(len(ordered))]
@@ -423,7 +423,7 @@ def _places_ahead(facts: HangFacts, stuck: _Stuck) -> Iterator[Place]:
     """Return where ranks wait that did not enter an operation, or that entered another one before and wait in that."""
     for rank in (*stuck.operation.waiting, *stuck.operation.not_entered):
         waits = facts.pending.get(rank, [])
-        first = [one.place for one in waits if one.batch == waits[0].batch]
+        first = [call.place for call in waits if call.batch == waits[0].batch]
         if stuck.place not in first:
             yield from first
 
@@ -498,7 +498,7 @@ def describe_last_kernels(recordings: DiagnosedLake, ranks: Sequence[int], enter
 
 def _describe_last_kernel(recordings: DiagnosedLake, rank: int, entered_ns: int | None) -> Iterator[str]:
     held = [(record, step) for record in recordings.sources if record.rank == rank for step in record.steps]
-    record, step = max(held, key=lambda one: one[1].start_ns + (one[0].utc_offset_ns or 0))
+    record, step = max(held, key=lambda recorded: recorded[1].start_ns + (recorded[0].utc_offset_ns or 0))
     rows = recordings.step_columns(step.key, _KERNEL_COLUMNS, [rank]).of_kinds(KINDS[:MEMORY]).table
     if not rows.num_rows:
         return

@@ -119,7 +119,7 @@ def _measure(
     unverified = diagnosis.conclusion.unverified_transfers
     # a comparison is what that note asks for
     known = None if unverified is None else explain_unverified_network(unverified)
-    kinds = analysis.steps.kinds
+    kinds = analysis.steps.alike.kinds
     compared = step_kind or commonest(kinds)
     if compared not in kinds:
         raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
@@ -191,7 +191,7 @@ def _step_entries(analysis: "RunAnalysis", diagnosis: "Diagnosis", sizes: Sequen
             kind,
             None if np.isnan(size) else size,
         )
-        for key, time, kind, size in zip(analysis.keys, times.tolist(), analysis.steps.kinds, sizes, strict=True)
+        for key, time, kind, size in zip(analysis.keys, times.tolist(), analysis.steps.alike.kinds, sizes, strict=True)
     )[-_MAX_STEPS:]
 
 

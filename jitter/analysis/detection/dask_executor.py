@@ -55,7 +55,7 @@ class RemoteRun(NamedTuple):
 
 def remote_run(root: Path, steps: RunSteps) -> RemoteRun:
     """Describe a run to other processes; `root` is the lake's folder as they see it."""
-    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared, steps.lake.digests)
+    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.prepare(), steps.lake.digests)
 
 
 def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatistics]:

@@ -54,7 +54,7 @@ class MeasuredRun:
     def assumed_step_ns(self) -> Floats:
         """(steps,) each step's time; where unknown the median of the known like ones, else of all, 0 if none."""
         times_ns = self.step_ns.copy()
-        for numbers in self.steps.of_sizes:
+        for numbers in self.steps.alike.by_size:
             if not np.isnan(times_ns[numbers]).all():
                 times_ns[numbers] = np.nan_to_num(times_ns[numbers], nan=known_median(times_ns[numbers]))
         return np.nan_to_num(times_ns, nan=known_median(self.step_ns))
@@ -68,7 +68,7 @@ class MeasuredRun:
     def usual_steps_ns(self) -> Floats:
         """(steps,) the median time of the steps that should take as long as each."""
         usual_ns = np.empty(len(self.assumed_step_ns))
-        for numbers in self.steps.of_sizes:
+        for numbers in self.steps.alike.by_size:
             usual_ns[numbers] = np.median(self.assumed_step_ns[numbers])
         return usual_ns
 
@@ -84,7 +84,7 @@ class MeasuredRun:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
         of_steps = [step_deviations for step in self.of_steps for step_deviations in step.deviations]
-        return collect_deviations(of_steps, self.steps.of_stated_sizes)
+        return collect_deviations(of_steps, self.steps.alike.by_stated_size)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""

@@ -33,7 +33,7 @@ class RunOutliers:
         measured = self._measured
         return {
             (team.team, part): find_standouts(
-                team, part, measured.assumed_step_ns, self._steps.of_kinds, self._tests(team.team)
+                team, part, measured.assumed_step_ns, self._steps.alike.by_program, self._tests(team.team)
             )
             for team in measured.deviations
             for part in OWN_PARTS
@@ -106,4 +106,4 @@ class RunOutliers:
 
 def may_be_idle(steps: RunSteps, late: Finding | Outlier) -> bool:
     """Return whether a serving engine may have had no requests before the steps that all recorded ranks start late."""
-    return late.part is TimePart.START and all(steps.kinds[number] in ON_REQUEST for number in late.steps)
+    return late.part is TimePart.START and all(steps.alike.kinds[number] in ON_REQUEST for number in late.steps)

@@ -36,7 +36,7 @@ class RunTransfers:
         """Return for each step what `compute` gives for the numbers of all steps that should take as long."""
         value_of_step = {
             int(number): value
-            for numbers in self.measured.steps.of_sizes
+            for numbers in self.measured.steps.alike.by_size
             for value in [compute(numbers)]
             for number in numbers
         }
@@ -106,7 +106,7 @@ class RunTransfers:
             self._medians,
             [step.transfers.complete for step in self.measured.of_steps],
             self.measured.assumed_step_ns,
-            self.measured.steps.of_kinds,
+            self.measured.steps.alike.by_program,
         )
 
     def find_always_slow(self, *, incomplete: bool) -> Finding | None:

@@ -36,7 +36,7 @@ def find_slow_steps(measured: MeasuredRun, loss_ns: Floats, outliers: RunOutlier
     steps, run = measured.steps, measured.steps.run
     of_sizes = [
         find_in_like_steps([team.of_steps(numbers) for team in measured.deviations], measured.step_ns, loss_ns, numbers)
-        for numbers in steps.of_sizes
+        for numbers in steps.alike.by_size
     ]
     every = [finding for finding in of_sizes if finding is not None]
     idle = [finding for finding in every if may_be_idle(steps, finding)]

@@ -133,11 +133,13 @@ def describe_warm_up(analysis: RunAnalysis) -> str | None:
 def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
     """Say which steps run another program than most steps of their kind."""
     steps = analysis.steps
-    programs = sorted({of for of in zip(steps.kinds, steps.programs.tolist(), strict=True) if of[1] > 0})
+    programs = sorted({of for of in zip(steps.alike.kinds, steps.alike.programs.tolist(), strict=True) if of[1] > 0})
     for kind, program in programs:
-        is_kind = np.array(steps.kinds) == kind
-        numbers = np.flatnonzero(is_kind & (steps.programs == program))
-        own, usual = (np.nanmedian(steps.kernel_counts[of]) for of in (numbers, is_kind & (steps.programs == 0)))
+        is_kind = np.array(steps.alike.kinds) == kind
+        numbers = np.flatnonzero(is_kind & (steps.alike.programs == program))
+        own, usual = (
+            np.nanmedian(steps.alike.kernel_counts[of]) for of in (numbers, is_kind & (steps.alike.programs == 0))
+        )
         most, example = (
             ("most steps", "the last micro-batch of an optimizer step or an evaluation does")
             if kind == TRAIN
@@ -152,12 +154,12 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
 
 def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     """Return a sentence on steps that cannot be compared with others, as their batches have other sizes."""
-    if len(analysis.steps.of_sizes) > len(analysis.steps.of_stated_sizes):
+    if len(analysis.steps.alike.by_size) > len(analysis.steps.alike.by_stated_size):
         return (
             "The GPU time of all ranks varies from step to step, as with batches of many sizes: a step is compared "
             "with those of about its GPU time, and whether all ranks, or the network, are slow in some cannot be told."
         )
-    lone = [analysis.keys[int(numbers[0])] for numbers in analysis.steps.of_sizes if len(numbers) == 1]
+    lone = [analysis.keys[int(numbers[0])] for numbers in analysis.steps.alike.by_size if len(numbers) == 1]
     stated = sorted(key.step for key in lone if not np.isnan(analysis.lake.batch_size(key)))
     if len(analysis.keys) == 1 or not stated:
         return None

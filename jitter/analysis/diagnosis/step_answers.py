@@ -66,7 +66,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         max_rank_loss_ns=own_ns,
         cause="none" if group is None else group.cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
-        kind=analysis.steps.kinds[number],
+        kind=analysis.steps.alike.kinds[number],
         experts=measured.experts,
     )
 

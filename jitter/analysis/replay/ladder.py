@@ -29,7 +29,7 @@ _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
 
 BySize = Sequence[SelfTimes]
-"""By size of step, in the order of `RunSteps.of_sizes`: (operations of all teams,)."""
+"""By size of step, in the order of `LikeSteps.by_size`: (operations of all teams,)."""
 
 
 class UniformJob(NamedTuple):
@@ -83,7 +83,7 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.of_sizes]
+    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.alike.by_size]
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
@@ -147,7 +147,7 @@ def replay_programs(
         step_times = {}
         for key, (_, own, transfers) in same_as.items():
             at_best = repaired_transfers(step, transfers[step.number])
-            saved_ns = replays[key].step(step, own[steps.size_of[step.number]], at_best)
+            saved_ns = replays[key].step(step, own[steps.alike.size_of[step.number]], at_best)
             step_times[key] = float(step_ns[step.number]) - saved_ns
         times.append([step_times[tuple(map(id, program))] for program in programs])
         del step  # else it stays in memory while the next one is read

@@ -1,7 +1,7 @@
 """The steps of a run one after another, as the replay and the account take them: all of them, or a range."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isnan
@@ -9,23 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.alignment.step_programs import number_programs, split_by_size
 from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines, follow_step
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.like_steps import LikeSteps
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compile_loops, compiled
-from jitter.core.numeric.stats import lower_median, qn_sigma
+from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
-from jitter.lake.records import ON_REQUEST
 
 
 class Transfers(NamedTuple):
@@ -162,7 +161,7 @@ class Shared:
 
     understood: InferredModel
     alone: Mapping[tuple[int, int], Floats]
-    """By team of one rank, which has no peers, and position in `of_stated_sizes`: (self times, operations), medians."""
+    """By team of one rank, which has no peers, and place in `LikeSteps.by_stated_size`: (self times, operations)."""
 
 
 class RunSteps:
@@ -175,6 +174,7 @@ class RunSteps:
         self.run = RunModel(lake, None if shared is None else shared.understood)
         self.baselines: dict[int, SelfTimes] = {}
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
+        self.alike = LikeSteps(lake, self.run, self.baselines)
         self._kept: dict[int, RecordedStep] = {}
         """Of a small run the steps that were gone through."""
         if shared is not None:
@@ -183,82 +183,13 @@ class RunSteps:
     def with_model(self, understood: InferredModel) -> "RunSteps":
         """Return the same steps with other inferences."""
         run_steps = RunSteps(self.lake)
-        run_steps.run = RunModel(self.lake, understood)
+        run_steps.run, run_steps.alike = RunModel(self.lake, understood), self.alike
         return run_steps
 
     @cached_property
     def ends(self) -> StepEnds:
         """Where the steps end; the first use infers what waits for what."""
         return StepEnds(self.run)
-
-    @cached_property
-    def kinds(self) -> list[str]:
-        """The kind of each step: `train`, `prefill`, `decode`, …, as its marker says."""
-        return [self.lake.kind(key) for key in self.run.keys]
-
-    @cached_property
-    def kernel_counts(self) -> Floats:
-        """(steps, ranks) the kernels of each step and rank; NaN where a rank lacks the step."""
-        return self.lake.kernel_counts(sorted(self.run.team_of)).recorded
-
-    @cached_property
-    def programs(self) -> Ints:
-        """(steps,) the number of each step's program among those of its kind, 0 for the commonest one."""
-        numbers = np.zeros(len(self.kinds), np.int64)
-        sequences = self.lake.kernel_sequences(sorted(self.run.team_of))
-        for kind in sorted(set(self.kinds)):
-            alike = np.flatnonzero(np.array(self.kinds) == kind)
-            counts = self.kernel_counts[alike]
-            numbers[alike] = number_programs(counts, sequences[alike], on_request=kind in ON_REQUEST)
-        return numbers
-
-    @cached_property
-    def of_kinds(self) -> list[Ints]:
-        """The numbers of the steps in which ranks have like work: those of one kind and one program."""
-        kinds = list(zip(self.kinds, self.programs.tolist(), strict=True))
-        return [np.array([at for at, of_step in enumerate(kinds) if of_step == kind]) for kind in sorted(set(kinds))]
-
-    @cached_property
-    def of_stated_sizes(self) -> list[Ints]:
-        """The numbers of the steps of one kind and program whose batches are about as large, as markers state it."""
-        sizes = np.array([self.lake.batch_size(key) for key in self.run.keys])
-        return [alike for numbers in self.of_kinds for alike in split_by_size(numbers, sizes[numbers])]
-
-    @cached_property
-    def of_sizes(self) -> list[Ints]:
-        """The numbers of the steps that should take as long: the same, and of about one measured size.
-
-        Where the usual rank's GPU time varies from step to step, it tells how large batches are. Of the whole run all
-        `baselines` must be known.
-        """
-        share = THRESHOLDS.gpu_spread_share  # what differs by more may be a larger batch
-        return [
-            alike
-            for numbers in self.of_stated_sizes
-            for alike in split_by_size(numbers, self._measure_work(numbers), share)
-        ]
-
-    def _measure_work(self, numbers: Ints) -> Floats:
-        """Return, (steps,), the GPU time of the usual rank in like steps, ns; NaN where it hardly varies."""
-        work_ns = np.array([float(np.nansum(self.baselines[number].gpu)) for number in numbers.tolist()])
-        usual_ns, varies_by_ns = float(np.median(work_ns)), float(qn_sigma(work_ns[:, None])[0])
-        is_varied = len(numbers) >= THRESHOLDS.min_steps and varies_by_ns > THRESHOLDS.tolerance_share * usual_ns
-        return work_ns if is_varied else np.full(len(numbers), np.nan)
-
-    @cached_property
-    def size_of(self) -> Ints:
-        """(steps,) the position of each step's size in `of_sizes`."""
-        return _positions(self.of_sizes)
-
-    @cached_property
-    def _stated_size_of(self) -> Ints:
-        """(steps,) the position of each step's size in `of_stated_sizes`."""
-        return _positions(self.of_stated_sizes)
-
-    @property
-    def shared(self) -> Shared:
-        """Description of the run with which a worker computes a range of steps."""
-        return Shared(self.run.understood, self.alone)
 
     def steps(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedStep]:
         """Go through steps from the `first` up to but not including the `last` (all); of a small run each is read once.
@@ -308,41 +239,10 @@ class RunSteps:
             if len(called) and times.call[row + called[0]] >= begin_ns:
                 state.back[rank, job.thread[first + called[0]]] = begin_ns
 
-    def _begin_together(self, step: RecordedStep) -> RecordedStep:
-        """Return the step as if the ranks of a team came to it together, with the last one.
-
-        Why that one comes late lies before the recording: it must neither cost time nor hide ranks that are late
-        themselves. Clocks agree at the last collective that the team leaves together; ranks without step markers begin
-        as recorded.
-        """
-        job, times, later_ns = self.run.job, step.times, np.zeros(len(step.times.row))
-        begun = np.fmin.reduce(step.before.back, axis=1)
-        for team in self.run.programs:
-            here = np.flatnonzero((times.team == team) & (times.row >= 0))
-            ends = times.end[times.row[here] + np.array(self.ends.aligning(team), np.int64)[:, None]]
-            ends = ends[~np.isnan(ends).any(axis=1)]
-            if len(ends) and not np.isnan(begun[here]).any():
-                ahead_ns = ends[np.median(ends, axis=1).argmax()] - begun[here]
-                later_ns[here] = ahead_ns - ahead_ns.min()
-        if not later_ns.any():
-            return step
-        step = replace(step, before=step.before._replace(back=step.before.back + later_ns[:, None]))
-        took, nodes = step.transfers.took, NodeTimes(*np.empty((4, len(times.start))))
-        as_recorded = Change(np.zeros((len(OWN_PARTS), len(later_ns)), np.bool_), took, np.zeros(len(took)), 0.0)
-        no_baseline = SelfTimes(*np.zeros((len(SelfTimes._fields), int(job.first[-1]))))
-        replay_step(job, self.run.schedule.array(), step, no_baseline, as_recorded, state_before(job), nodes)
-        moved = times._replace(
-            start=np.where(np.isnan(times.start), np.nan, nodes.start),
-            end=np.where(np.isnan(times.end), np.nan, nodes.end),
-            call=times.call + nodes.back - times.back,
-            back=times.back + nodes.back - times.back,
-        )
-        return replace(step, times=moved)
-
-    def prepare(self) -> None:
-        """Infer what the whole run tells, so that several threads may go through the steps."""
+    def prepare(self) -> Shared:
+        """Infer what the whole run tells: so several threads, or workers, may go through the steps."""
         self.run.prepare()
-        self.alone  # noqa: B018  # it goes through the steps itself
+        return Shared(self.run.understood, self.alone)
 
     @property
     def ahead(self) -> int:
@@ -355,7 +255,9 @@ class RunSteps:
             job = self.run.job
             step_medians = baselines(job, step.times, step.self_times)
             of_size = (
-                lone_team for lone_team in self.alone.items() if lone_team[0][1] == self._stated_size_of[step.number]
+                lone_team
+                for lone_team in self.alone.items()
+                if lone_team[0][1] == self.alike.stated_size_of[step.number]
             )
             for (team, _), medians in of_size:
                 for values, lone_medians in zip(step_medians, medians, strict=True):
@@ -365,7 +267,7 @@ class RunSteps:
 
     @cached_property
     def alone(self) -> Mapping[tuple[int, int], Floats]:
-        """By team of one rank, without peers, and place in `of_stated_sizes`: (self times, operations), medians."""
+        """By team of one rank, and place in `LikeSteps.by_stated_size`: (self times, operations), medians."""
         alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
@@ -377,17 +279,9 @@ class RunSteps:
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
                     self_times = np.stack([values[row : row + size] for values in step.self_times])
-                    seen.setdefault((team, int(self._stated_size_of[step.number])), []).append(self_times)
+                    seen.setdefault((team, int(self.alike.stated_size_of[step.number])), []).append(self_times)
             del step  # else it stays in memory while the next one is read
         return {team_and_size: _medians_over_steps(times) for team_and_size, times in seen.items()}
-
-
-def _positions(parts: Sequence[Ints]) -> Ints:
-    """Return, (steps,), the position of the part that has each step."""
-    positions = np.empty(sum(map(len, parts)), np.int64)
-    for position, numbers in enumerate(parts):
-        positions[numbers] = position
-    return positions
 
 
 def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:

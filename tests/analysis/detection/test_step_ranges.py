@@ -39,7 +39,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("bounds", [(0, 1, 2, 3, 4, 5, 6, 7), (0, 3, 7), (0, 6, 7)])
 def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     whole = lake.analyze()
-    shared = pickle.loads(pickle.dumps(whole.steps.shared))
+    shared = pickle.loads(pickle.dumps(whole.steps.prepare()))
     seen = []
     for first, last in pairwise(bounds):
         other = RunSteps(jitter.open(lake.root).run_reader(lake.step_keys), shared)

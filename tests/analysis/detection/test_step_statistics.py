@@ -125,5 +125,5 @@ def test_kernels_before_their_launch_are_counted(steps: RunSteps, monkeypatch: p
         return found
 
     monkeypatch.setattr(type(steps.run), "step_times", hurried)
-    again = RunSteps(steps.lake, steps.shared)  # reads the steps anew: those of a small run are kept
+    again = RunSteps(steps.lake, steps.prepare())  # reads the steps anew: those of a small run are kept
     assert {one.quality.negative_latencies for one in measure_steps(again, 0, 4)} == {1}

@@ -58,7 +58,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     if not has_steps or analysis.run.is_unexplained or analysis.account.contradicts_recording:
         return NO_RUNGS
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
-    if len(analysis.steps.of_sizes) > 1:  # a few steps of several kinds or sizes are not the run's mixture
+    if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
     programs = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
     times = dict(zip(programs, replay_programs(analysis.steps, [*programs.values()], *window), strict=True))

@@ -239,6 +239,37 @@ class RunSteps:
             if len(called) and times.call[row + called[0]] >= begin_ns:
                 state.back[rank, job.thread[first + called[0]]] = begin_ns
 
+    def _begin_together(self, step: RecordedStep) -> RecordedStep:
+        """Return the step as if the ranks of a team came to it together, with the last one.
+
+        Why that one comes late lies before the recording: it must neither cost time nor hide ranks that are late
+        themselves. Clocks agree at the last collective that the team leaves together; ranks without step markers begin
+        as recorded.
+        """
+        job, times, later_ns = self.run.job, step.times, np.zeros(len(step.times.row))
+        begun = np.fmin.reduce(step.before.back, axis=1)
+        for team in self.run.programs:
+            here = np.flatnonzero((times.team == team) & (times.row >= 0))
+            ends = times.end[times.row[here] + np.array(self.ends.aligning(team), np.int64)[:, None]]
+            ends = ends[~np.isnan(ends).any(axis=1)]
+            if len(ends) and not np.isnan(begun[here]).any():
+                ahead_ns = ends[np.median(ends, axis=1).argmax()] - begun[here]
+                later_ns[here] = ahead_ns - ahead_ns.min()
+        if not later_ns.any():
+            return step
+        step = replace(step, before=step.before._replace(back=step.before.back + later_ns[:, None]))
+        took, nodes = step.transfers.took, NodeTimes(*np.empty((4, len(times.start))))
+        as_recorded = Change(np.zeros((len(OWN_PARTS), len(later_ns)), np.bool_), took, np.zeros(len(took)), 0.0)
+        no_baseline = SelfTimes(*np.zeros((len(SelfTimes._fields), int(job.first[-1]))))
+        replay_step(job, self.run.schedule.array(), step, no_baseline, as_recorded, state_before(job), nodes)
+        moved = times._replace(
+            start=np.where(np.isnan(times.start), np.nan, nodes.start),
+            end=np.where(np.isnan(times.end), np.nan, nodes.end),
+            call=times.call + nodes.back - times.back,
+            back=times.back + nodes.back - times.back,
+        )
+        return replace(step, times=moved)
+
     def prepare(self) -> Shared:
         """Infer what the whole run tells: so several threads, or workers, may go through the steps."""
         self.run.prepare()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.run_account import RunAccount
-from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
 from jitter.analysis.diagnosis.model import Culprit, Seen
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
@@ -174,7 +174,7 @@ def test_chance_decides_and_more_than_ten_standard_deviations(
     assert judge_confidence(stated, healthy) == confidence
 
 
-@pytest.mark.parametrize(("owner", "doubt"), [(RunAccount, "contradicts_recording"), (RunAnalysis, "is_unexplained")])
+@pytest.mark.parametrize(("owner", "doubt"), [(RunAccount, "contradicts_recording"), (RunModel, "is_unexplained")])
 def test_what_was_not_recorded_leaves_doubt(
     healthy: Evidence, monkeypatch: pytest.MonkeyPatch, owner: type, doubt: str
 ):

@@ -77,6 +77,11 @@ class RunOutliers:
             for part in OWN_PARTS:
                 of_part = [outlier for outlier in of_team if outlier.part is part]
                 alone, shared = split_random_events(of_part, len(team.ranks), len(step_ns))
+                if shared and all(outlier.pace is None for outlier in of_part):
+                    # where any rank may pause, what is as far above its noise is one more of them
+                    further = self.standouts[team.team, part].with_all_events(step_ns).outliers(step_ns)
+                    alone_too, shared_too = split_random_events(further, len(team.ranks), len(step_ns))
+                    alone, shared = (alone_too, shared_too) if shared_too else (alone, shared)
                 outliers.of_ranks.extend(alone)
                 outliers.random.extend(shared)
         return outliers

@@ -7,7 +7,7 @@ it falls on these ranks by chance. The guide's topic `confidence` has the formul
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -95,6 +95,15 @@ class Standouts:
         is_sure = self.is_persistent & (self.chance < THRESHOLDS.medium_chance) & (not is_few)
         is_counted: Bools = self.is_late & (self.is_event | is_sure)
         return is_counted
+
+    def with_all_events(self, step_ns: Floats) -> "Standouts":
+        """Return these with every step in which a rank is as far above its usual time as others' events are.
+
+        `step_ns` (steps,) is each step's time, NaN where unknown.
+        """
+        least_ns = THRESHOLDS.min_excess_share * known_median(step_ns)
+        is_far = (self.sigmas >= THRESHOLDS.outlier_sigmas) & (self.total_ns >= least_ns)
+        return replace(self, is_late=self.is_late | is_far)
 
     def outliers(self, step_ns: Floats) -> list[Outlier]:
         """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""

@@ -13,7 +13,7 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, simulate
 from tests.analysis.detection.test_deviations import find_outliers
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_run, small, true_gain_ns
 
 STEP = 1e6
 
@@ -231,3 +231,16 @@ def test_three_slow_ranks_of_four_are_not_cleared(tmp_path: Path):
     assert found.conclusion.cleared == ()
     assert any(note.startswith("Rank 1 needs") and "than ranks 0,2-3: unless" in note for note in found.notes)
     assert "Rank 1 needs" in found.verdict
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_slow_gpus_in_turn_are_one_finding_with_all_of_them(tmp_path: Path, seed: int):
+    """Each by 25% in one step: of eight, one was within what chance gives of one rank, and its step had no cause."""
+    turns = [Fault.parse(f"slow_gpu:rank={7 * step % 16},step={step},factor=1.25") for step in range(1, 9)]
+    run = simulate(small(ranks=16, steps=9, noise=0.02, seed=seed), turns)
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.recurs) == ("job", "no")
+    assert culprit.ranks == tuple(sorted(7 * step % 16 for step in range(1, 9)))
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.05)
+    assert all(step.cause == culprit.cause for step in found.steps[1:])

@@ -31,18 +31,22 @@ from jitter.comparison.document import (
     UsualMeeting,
     UsualStepEntry,
     is_compared,
+    size_tolerance,
 )
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
+from jitter.comparison.step_sizes import SHAPE_COLUMNS, StepSizes, list_step_sizes
 from jitter.core.errors import UsageError
 from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 from jitter.lake.freshness import made_from
+from jitter.lake.records import records_by_step
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
+    from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 
 _MAX_KERNEL_TIMES: Final = 100_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""
@@ -63,7 +67,6 @@ _MAX_CULPRITS: Final = 50
 _MANY_ROWS: Final = 4_000_000
 """Rows from which on collectives are measured in some steps only."""
 _MEASURED_STEPS: Final = 8
-_SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def build_document(
@@ -72,16 +75,18 @@ def build_document(
     label: str | None = None,
     step_kind: str | None = None,
     step_size: float | None = None,
+    sizes: StepSizes | None = None,
 ) -> Document:
     """Return the document of these steps of the lake (default: all); `label` names the run, by default as its folder.
 
     `step_kind` is the kind of steps that are compared (default: the commonest), `step_size` the least size of their
-    batches (default: any). Raises `LakeError` if a file of the lake is missing or damaged, `UsageError` if no step is
-    of this kind.
+    batches (default: any), `sizes` those of the steps if they are known. Raises `LakeError` if a file of the lake is
+    missing or damaged, `UsageError` if no step is of this kind.
     """
     chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
-    measured = _measure(lake, chosen, names, step_kind, step_size) if chosen else {}
+    sizes = sizes or list_step_sizes(lake, chosen)
+    measured = _measure(lake, chosen, names, step_kind, step_size, sizes) if chosen else {}
     return Document(
         kind=DOCUMENT_KIND,
         schema_version=DOCUMENT_SCHEMA_VERSION,
@@ -100,6 +105,7 @@ def build_document(
         environment=_environment(lake),
         throughput=list_throughputs(lake.log_table("throughput").to_pylist()),
         bandwidths=list_bandwidths(lake.log_table("bandwidth").to_pylist()),
+        sizes_of=sizes.of,
         names=tuple(names.known),
         rank_entries=_rank_entries(lake, measured.get("jitter", ())),
         **measured,
@@ -107,9 +113,15 @@ def build_document(
 
 
 def _measure(
-    lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: str | None, step_size: float | None
+    lake: Lake,
+    chosen: Sequence[StepKey],
+    names: "_Names",
+    step_kind: str | None,
+    step_size: float | None,
+    step_sizes: StepSizes,
 ) -> dict[str, Any]:
     """Return the fields of a document that hold what these steps measure."""
+    from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
     from jitter.analysis.diagnosis.limitations import explain_unverified_network
     from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 
@@ -123,10 +135,13 @@ def _measure(
     compared = step_kind or commonest(kinds)
     if compared not in kinds:
         raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
-    sizes = [lake.batch_sizes[key] for key in analysis.keys]
+    sizes = [step_sizes.sizes[key] for key in analysis.keys]
     of_this_kind = np.flatnonzero(np.array(kinds) == compared)
     # the steps of one kind and size have one usual step
-    alike = np.flatnonzero([is_compared(*step, compared, step_size) for step in zip(kinds, sizes, strict=True)])
+    tolerance = size_tolerance(step_sizes.of)
+    alike = np.flatnonzero(
+        [is_compared(*step, compared, step_size, tolerance) for step in zip(kinds, sizes, strict=True)]
+    )
     times_ns = analysis.measured.step_ns[alike]
     # the programs of the run are those of its commonest steps; of steps that do not follow each other no start is known
     of_kind = (
@@ -140,7 +155,8 @@ def _measure(
     transfers = lower_median(np.stack(of_steps, axis=1))[:, 0]
     usual = find_usual_step(of_kind.run, medians, transfers)
     near = _near_median(of_kind, places, times_ns)
-    jitter = _jitter(of_kind, usual, near)
+    after = TimeAfterLaunches(of_kind, records_by_step(lake.sources))
+    jitter = _jitter(of_kind, after, usual, near)
     return {
         "steps": _step_entries(analysis, diagnosis, sizes),
         "teams": _teams(lake, of_kind, names, places, alike - max(0, len(kinds) - _MAX_STEPS)),
@@ -318,12 +334,14 @@ def _near_median(analysis: "RunAnalysis", alike: Ints, times_ns: Floats) -> list
     return near[: max(_LEAST_STEPS, -(-len(near) // 2))]
 
 
-def _jitter(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -> tuple[LossRow, ...]:
+def _jitter(
+    analysis: "RunAnalysis", after: "TimeAfterLaunches", usual: UsualRun, near: Sequence[int]
+) -> tuple[LossRow, ...]:
     """Return what a usual step loses to jitter: the mean over the steps next to the median one."""
     if not near:
         return ()
     run = analysis.run
-    losses = join_losses([analysis.account.of_steps[number].losses for number in near])
+    losses = join_losses([after.losses(number) for number in near])
     meets = [
         (run.matching.blocks[meeting.members[0].block].team, meeting.members[0].place)
         for meeting in run.matching.collectives
@@ -400,9 +418,9 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
     else:
         return {}
     rows = run.file_rows(key, team, ranks[:1])[:, 0]
-    read = lake.step_columns(key, _SHAPE_COLUMNS, ranks[:1])
-    is_known = np.logical_and.reduce([read.known(column) for column in _SHAPE_COLUMNS])
-    shapes = np.stack([read.values(column) for column in _SHAPE_COLUMNS], axis=1)
+    read = lake.step_columns(key, SHAPE_COLUMNS, ranks[:1])
+    is_known = np.logical_and.reduce([read.known(column) for column in SHAPE_COLUMNS])
+    shapes = np.stack([read.values(column) for column in SHAPE_COLUMNS], axis=1)
     return {
         place: tuple(shapes[row].tolist())
         for place, row in enumerate(rows.tolist())

@@ -12,7 +12,7 @@ import numpy as np
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
+from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment, size_tolerance
 from jitter.comparison.kernel_changes import KernelChange, KernelComparison, compare_kernels
 from jitter.comparison.log_tables import (
     BandwidthChange,
@@ -222,6 +222,8 @@ def _culprit_document(change: CulpritChange) -> dict[str, Any]:
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 _HAS_USUAL_STEP: Final = 3
 """Version of the document."""
+_UNITS: Final = {True: "tokens or requests", False: "launched threads"}
+"""Of a step's size: whether markers state it."""
 _SAME_PERIOD: Final = 1.25
 """Ratio of kernels per step up to which steps found without a common marker are taken for equal periods."""
 _MIN_COST: Final = 0.005
@@ -319,9 +321,10 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     if len(kinds) > 1:
         return [f"most steps are of kind {' in one run, '.join(kinds)} in another: choose one with --kind"]
     sizes = dict.fromkeys(one.step_size for one in (*bases, new) if one.step_size is not None)
-    if sizes and max(sizes) > (1 + THRESHOLDS.tolerance_share) * min(sizes):
+    if sizes and max(sizes) > (1 + size_tolerance(new.sizes_of)) * min(sizes):
         named = " in one run, ".join(f"{size:,.0f}" for size in sizes)
-        return [f"most batches have {named} tokens or requests in another: give the lakes in place of baselines"]
+        unit = _UNITS[new.sizes_of is None]
+        return [f"most batches have {named} {unit} in another: give the lakes in place of baselines"]
     if not any(pair.base == 0 for pair in pairs):
         has_marker = bases[0].has_marker_of(new)
         reasons.append(f"the runs' kernel sequences share {'nothing' if has_marker else 'less than half'}")
@@ -349,7 +352,7 @@ def _describe_differences(bases: Sequence[Document], new: Document, pairs: Seque
             sentences.append(f"The base has {format_count(base_count, what)}, the new run {new_count:,}.")
     if any(len(document.compared_steps) < len(document.steps) for document in (base, new)):
         of_base, of_new = len(base.compared_steps), len(new.compared_steps)
-        of_size = "" if new.step_size is None else f" with about {new.step_size:,.0f} tokens or requests"
+        of_size = "" if new.step_size is None else f" with about {new.step_size:,.0f} {_UNITS[new.sizes_of is None]}"
         sentences.append(
             f"Steps of kind {new.step_kind}{of_size} are compared: {of_base:,} in the base, {of_new:,} in the new run."
         )
@@ -517,6 +520,8 @@ def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
 
 _MIN_SHARE: Final = 0.3
 """Part of the difference that the sentence may leave without a name."""
+_MIN_KERNEL_SHARE: Final = 0.05
+"""Part of the difference; a kernel that adds less is none that the sentence names."""
 
 
 def write_sentence(comparison: Comparison) -> str:
@@ -528,15 +533,19 @@ def write_sentence(comparison: Comparison) -> str:
         return f"{by_logs} Step times are not comparable: {reasons}." if by_logs else f"Not comparable: {reasons}."
     interval = f"95% interval {_span_of_effect(effect)}"
     size = f"{format_time(effect.difference_ns, signed=True)} a step, {interval}"
-    beside = "".join(map(" {}".format, (*_describe_mean(comparison, effect), *describe_rare(comparison, effect))))
+    rare = (f"Beside the median step, {clause}." for clause in describe_rare(comparison, effect))
+    beside = "".join(map(" {}".format, (*_describe_mean(comparison, effect), *rare)))
     unknown = "" if comparison.base.runs > 1 else " The spread between runs is unknown: there is one base."
     if verdict == "same":
         noise = f"noise {format_percent(effect.noise_fraction)}"
         changed = f"; {_describe_kernel(kernels)}" if kernels.changes else ""
         sign = "+" if effect.fraction >= 0.0001 else ""
-        return f"Same step time: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{beside}{unknown}"
+        same = "Same median step" if _beside_median(comparison, effect) else "Same step time"
+        same = same if abs(effect.fraction) <= effect.noise_fraction else "No difference can be told"
+        return f"{same}: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{beside}{unknown}"
     size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
-    what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(kernels))))
+    least_ns = _MIN_KERNEL_SHARE * abs(effect.difference_ns)
+    what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(kernels, least_ns))))
     return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{beside}{unknown}"
 
 
@@ -546,8 +555,11 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     if comparison.base.has_unrecorded_ranks or comparison.new.has_unrecorded_ranks:
         words[LossClass.TRANSFER.label] += " or ranks without a recording"
     sums_ns: dict[tuple[str, int | None], float] = defaultdict(float)
+    calls: dict[tuple[str, int | None], list[Cost]] = defaultdict(list)
     for cost in comparison.costs:
         sums_ns[cost.loss_class, cost.rank] += cost.loss_ns
+        if cost.loss_class == LossClass.LAUNCH.label and (cost.kernel_name is None) != (cost.new_kernel_name is None):
+            calls[cost.loss_class, cost.rank].append(cost)
     for (loss_class, rank), ns in list(sums_ns.items()):
         if rank is not None and abs(ns) < effect.noise_fraction * effect.base_ns:
             sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
@@ -556,15 +568,28 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
         whose = "" if rank is None else f" of rank {rank}"
-        named.append(f"{words[loss_class]}{whose} {format_time(ns, signed=True)}")
+        alone = [
+            f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
+            for call in calls[loss_class, rank][:1]
+            if abs(ns - call.loss_ns) < _MIN_SHARE * abs(ns)
+        ]
+        named.append(f"{words[loss_class]}{whose} {format_time(ns, signed=True)}{''.join(alone)}")
         left_ns -= ns
     return ", ".join(named)
 
 
-def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
-    """Say by how much the mean step differs where the median step differs by something else."""
+def _beside_median(comparison: Comparison, effect: StepEffect) -> float:
+    """Return what the mean step differs by and the median step does not, ns; 0 within noise, or where it is little."""
     mean = comparison.mean_effect
-    if mean is not None and abs(mean.difference_ns - effect.difference_ns) > effect.noise_fraction * effect.base_ns:
+    beside_ns = 0.0 if mean is None else mean.difference_ns - effect.difference_ns
+    least_ns = max(effect.noise_fraction * effect.base_ns, _MIN_SHARE * abs(effect.difference_ns))
+    return beside_ns if abs(beside_ns) > least_ns else 0.0
+
+
+def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
+    """Say by how much the mean step differs where that is something else."""
+    mean = comparison.mean_effect
+    if mean is not None and _beside_median(comparison, effect):
         what = "slower" if mean.difference_ns > 0 else "faster"
         size = f"{format_time(abs(mean.difference_ns))} a step, 95% interval {_span_of_effect(mean)}"
         yield f"The mean step is {format_percent(abs(mean.fraction))} {what} ({size})."
@@ -572,22 +597,23 @@ def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
 
 def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
     """Say which findings of one run alone cost its mean step more than noise, and its median step nothing."""
+    whole_ns = _beside_median(comparison, effect)
     for words, changes in (("new", comparison.culprits.appeared), ("gone", comparison.culprits.went)):
-        for change in changes:
+        for change in changes if (whole_ns > 0) == (words == "new") else ():
             entry = change.entry
             mean_ns = (entry.loss_ns or 0) / max(entry.of_steps or 0, 1)
             beside_ns = mean_ns - abs(change.difference_ns or 0)
-            is_rare = bool(comparison.costs) and entry.rung in ("ranks", "steps")
+            is_rare = entry.rung in ("ranks", "steps") and beside_ns <= THRESHOLDS.much_more * abs(whole_ns)
             if is_rare and beside_ns > effect.noise_fraction * effect.base_ns:
                 whose = "" if entry.scope == "job" else f" of {format_rank(entry.rank, entry.host)}"
                 yield (
-                    f"Beside the median step, {entry.cause.replace('_', ' ')}{whose} in {entry.steps} of "
-                    f"{entry.of_steps} steps is {words}: {format_time(mean_ns)} a step on average."
+                    f"{entry.cause.replace('_', ' ')}{whose} in {entry.steps} of {entry.of_steps} steps is {words}: "
+                    f"{format_time(mean_ns)} a step on average"
                 )
 
 
-def _describe_kernel(kernels: KernelComparison) -> str:
-    if not kernels.changes:
+def _describe_kernel(kernels: KernelComparison, least_ns: float = 0.0) -> str:
+    if not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
         return ""
     others = len(kernels.changes) - 1
     also = f"; {format_count(others, 'more change')} of kernels" if others else ""
@@ -602,7 +628,11 @@ def describe_change(kernel: KernelChange) -> str:
         name = count
     change = f"{format_time(abs(kernel.cost_ns))} {'more' if kernel.cost_ns > 0 else 'less'} a step"
     verb = "are" if name == count else "is"
-    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": f"{verb} replaced, "}
+    is_own = abs(kernel.difference_ns) >= THRESHOLDS.main_share * abs(kernel.cost_ns) or kernel.rank is not None
+    changed = "takes " if is_own else "costs "  # as where kernels wait for a collective that is as fast as before
+    often = f"runs {kernel.new_places or kernel.places:,} {'more' if kernel.new_places else 'fewer'} times, "
+    appeared, went = (often, often) if kernel.in_both else ("is new, ", "is gone, ")
+    what = {"changed": changed, "appeared": appeared, "went": went, "replaced": f"{verb} replaced, "}
     return f"{name}{'' if kernel.rank is None else f' of rank {kernel.rank}'} {what[kernel.kind]}{change}"
 
 

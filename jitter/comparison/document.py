@@ -35,7 +35,8 @@ class StepEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     loss_ns: int | None
     kind: str = TRAIN
     size: float | None = None
-    """Tokens that it computes, else requests in its batch; None where its markers state neither."""
+    """Tokens that it computes, else requests in its batch, else the threads that its kernels were launched with; None
+    where nothing tells."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -218,22 +219,29 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     step_kind: str = TRAIN
     """The kind of the steps that are compared; usual step, jitter and kernel times are of these alone."""
     step_size: float | None = None
-    """The least size of the steps that are compared, which are up to a tenth larger; None: they are of any size."""
+    """The least size of the steps that are compared, which are hardly larger; None: they are of any size."""
+
+    sizes_of: str | None = None
+    """Digest of the kernel sequence whose launched threads the sizes are; None: tokens or requests."""
 
     @property
     def compared_steps(self) -> tuple[StepEntry, ...]:
-        return tuple(step for step in self.steps if is_compared(step.kind, step.size, self.step_kind, self.step_size))
+        wanted = self.step_kind, self.step_size, size_tolerance(self.sizes_of)
+        return tuple(step for step in self.steps if is_compared(step.kind, step.size, *wanted))
 
     def has_marker_of(self, other: "Document") -> bool:
         """Return whether the same step marker bounds the steps of both runs."""
         return self.marker is not None and self.marker == other.marker
 
 
-def is_compared(kind: str, size: float | None, step_kind: str, step_size: float | None) -> bool:
+def size_tolerance(sizes_of: str | None) -> float:
+    """Return by what part the sizes of like batches differ: stated ones, or the work of a kernel sequence."""
+    return THRESHOLDS.tolerance_share if sizes_of is None else THRESHOLDS.gpu_spread_share
+
+
+def is_compared(kind: str, size: float | None, step_kind: str, step_size: float | None, tolerance: float) -> bool:
     """Return whether steps of this kind and size are compared with those of `step_kind` and `step_size`."""
-    is_of_size = step_size is None or (
-        size is not None and step_size <= size <= step_size * (1 + THRESHOLDS.tolerance_share)
-    )
+    is_of_size = step_size is None or (size is not None and step_size <= size <= step_size * (1 + tolerance))
     return kind == step_kind and is_of_size
 
 

@@ -100,7 +100,7 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
         why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
         result, text = Result.UNKNOWN, f"step time {change} against baseline ({measured}): {why}"
     if result < (result_of_mean := _judge_mean(mean, limit)):
-        rare = "; ".join(sentence.rstrip(".") for sentence in describe_rare(comparison, effect))
+        rare = "; ".join(describe_rare(comparison, effect))
         text = (
             f"{of_mean} than baseline ({within}; {_span(mean.interval)}), median step {_describe_change(effect)}: "
             f"{rare or 'few steps make the difference'}"

@@ -7,7 +7,7 @@ rank alone has the usual own time, but its rows cost the step more.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -55,6 +55,8 @@ class KernelChange(msgspec.Struct, frozen=True):
     """Of the own time; None for changes of the program."""
     kernel_indices: list[int]
     """In the base's sequence; in the new one's where it appeared."""
+    in_both: bool
+    """Whether a kernel that appeared or went runs in both runs, in one of them more often."""
 
     @property
     def cost_ns(self) -> int:
@@ -128,6 +130,7 @@ def compare_kernels(
         for number, team in enumerate(runs.teams)
         if (base := team.runs[BASE]) is not None
     }
+    in_both = frozenset.intersection(*(_names_of(runs, side) for side in (BASE, NEW)))
     changes: list[KernelChange] = []
     indices_of_key: dict[tuple[str | None, str | None, Kind], list[int]] = defaultdict(list)
     for at, place in enumerate(places):
@@ -138,12 +141,12 @@ def compare_kernels(
         least = max(least_ns, _MIN_CHANGE * own_ns)
         cost = _sum_ranks([places[at] for at in indices])
         ranks = [rank for rank, ns in cost.items() if rank is not None and abs(ns) >= least]
-        changes += [_describe([places[at] for at in indices], None, [rank]) for rank in ranks]
+        changes += [_describe([places[at] for at in indices], None, [rank], in_both) for rank in ranks]
         others = [rank for rank in cost if rank not in ranks]
         shown = indices if abs(sum(cost[rank] for rank in others)) >= least else changed
         if shown:
             p_adjusted = min((p[at] for at in changed if at in p), default=None)
-            changes.append(_describe([places[at] for at in shown], p_adjusted, others if rows else None))
+            changes.append(_describe([places[at] for at in shown], p_adjusted, others if rows else None, in_both))
     differences = [
         PlaceDifference(place.base, place.key[0] or "", sum(place.cost_of_rank.values()) if rows else place.grown_ns)
         for place in places
@@ -184,8 +187,22 @@ def _sum_ranks(places: Sequence[_Place]) -> Counter[int | None]:
     return cost
 
 
-def _describe(places: Sequence[_Place], p_adjusted: float | None, ranks: Sequence[int | None] | None) -> KernelChange:
-    """Return the change of these places: what the rows of `ranks` add; None where there are no rows."""
+def _names_of(runs: AlignedRuns, side: int) -> frozenset[str]:
+    """Return the names of a run's kernels."""
+    operations = (slot.operations[side] for team in runs.teams for slot in team.slots)
+    return frozenset(operation.name for operation in operations if operation is not None)
+
+
+def _describe(
+    places: Sequence[_Place],
+    p_adjusted: float | None,
+    ranks: Sequence[int | None] | None,
+    in_both: Collection[str],
+) -> KernelChange:
+    """Return the change of these places: what the rows of `ranks` add; None where there are no rows.
+
+    `in_both` are the names of the kernels that both runs have.
+    """
     base_indices = [place.base for place in places if place.base is not None]
     new_indices = [place.new for place in places if place.new is not None]
     base_ns, new_ns = (round(sum(place.weight * _median(place.times[run]) for place in places)) for run in (BASE, NEW))
@@ -202,6 +219,7 @@ def _describe(places: Sequence[_Place], p_adjusted: float | None, ranks: Sequenc
         ranks[0] if ranks and len(ranks) == 1 else None,
         p_adjusted,
         sorted(base_indices or new_indices),
+        places[0].key[2] in ("appeared", "went") and (places[0].key[0] or places[0].key[1]) in in_both,
     )
 
 

@@ -6,7 +6,7 @@ no account explains is one row. Pairs of values are those of the base and of the
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final, Literal, NamedTuple
@@ -101,16 +101,23 @@ def name_places(document: Document, team: Team) -> list[tuple[str, bool]]:
     return [(document.names[place.name], place.concurrent) for place in team.places]
 
 
-def align_programs(base: Sequence[Operation], new: Sequence[Operation]) -> list[Slot]:
+def align_programs(base: Sequence[Operation], new: Sequence[Operation], *, of_one_profiler: bool = True) -> list[Slot]:
     """Return the operations of both programs in launch order.
 
+    Profilers name calls and copies each in its way: unless both are `of_one_profiler`, their kinds are their names.
     Operations of equal names are partners along the longest common subsequence. Of the kernels between two of them,
     what is left of both runs stands for each other: one for one where each name has another one in its place, else as a
     whole. What comes first in either run comes first.
     """
     words: dict[tuple[str, int, bool], int] = {}
     first, second = (
-        [words.setdefault((one.name, one.kind, one.stream == MAIN), len(words)) for one in side] for side in (base, new)
+        [
+            words.setdefault(
+                (one.name if of_one_profiler or one.is_kernel else "", one.kind, one.stream == MAIN), len(words)
+            )
+            for one in side
+        ]
+        for side in (base, new)
     )
     slots: list[Slot] = []
 
@@ -214,7 +221,7 @@ class AlignedRuns:
     def _align(self, runs: _Places) -> AlignedTeam:
         sides = zip(self.documents, runs, strict=True)
         operations = ([] if team is None else self._list_operations(document, team) for document, team in sides)
-        return AlignedTeam(runs, align_programs(*operations))
+        return AlignedTeam(runs, align_programs(*operations, of_one_profiler=self.base.formats == self.new.formats))
 
     def _list_operations(self, document: Document, team: int) -> list[Operation]:
         """Return the operations of a team's program; without programs its kernels, which every document has."""
@@ -319,14 +326,17 @@ class _CommonProgram:
     """The program that holds the operations of two runs; an operation that a run lacks takes no time in it.
 
     It has the waits of both runs: a wait that never mattered in one of them is not seen there, and does no harm. But
-    what waits in one run alone, such as a new call that synchronises, would hold the other run back too: such waits are
-    left out, and charged by replays with them (`charge_own_rules`). The blocks of ranks, the launch queue
-    and the usual delays of launches are those of the new run.
+    what waits in one run alone would hold the other run back too: a new call that synchronises, or a kernel that waits
+    for a collective beside which the other run computes. Such waits are left out, and charged by replays with them
+    (`charge_own_rules`). The blocks of ranks, the launch queue and the usual delays of launches are those of the new
+    run.
     """
 
     def __init__(self, runs: AlignedRuns) -> None:
         base, new = self._usual = [_read_usual_step(document) for document in runs.documents]
         self._teams = [team for team in runs.teams if team.runs[NEW] is not None]
+        spans = [usual.program.spans(usual.step) for usual in self._usual]
+        self._alone = [[self._waits_alone(side, team, spans[1 - side]) for team in self._teams] for side in (BASE, NEW)]
         meetings, upper, lower = self._meet()
         self.program = UsualProgram(
             {number: _program_of(slot.operation for slot in team.slots) for number, team in enumerate(self._teams)},
@@ -382,7 +392,7 @@ class _CommonProgram:
     def charge_own_rules(self, side: int, sign: int, common_ns: float) -> Iterator[Row]:
         """Return what waits, collectives that slow kernels, and a launch queue of a run cost, and what no row explains.
 
-        The waits are those of calls and copies that the other run lacks.
+        The waits are those of this run alone. One of a kernel is charged to what it waits for, as lost overlap.
 
         `common_ns` is the time of the run's usual step in the common program.
         """
@@ -392,17 +402,20 @@ class _CommonProgram:
             for number, team in enumerate(self._teams)
             if (run_team := team.runs[side]) is not None
         }
-        alone: dict[tuple[int, str], list[Wait]] = defaultdict(list)
-        for number, team_rules in own_rules.items():
-            names, slots = self._teams[number].calls_alone(side), self._teams[number].slot_of[side]
-            waits = [wait for wait in team_rules.waits if wait.op_index in names]
-            for wait, here in zip(waits, renumber_waits(waits, slots), strict=True):
-                alone[number, names[wait.op_index]].append(here)
+        alone: dict[tuple[int, LossClass, str], list[tuple[int, Wait]]] = defaultdict(list)
+        for number, waits in enumerate(self._alone[side]):
+            slots = self._teams[number].slots
+            for wait in renumber_waits(waits, self._teams[number].slot_of[side]):
+                is_kernel = slots[wait.op_index].operation.is_kernel
+                charged = wait.on_op_index if is_kernel else wait.op_index
+                loss_class = LossClass.OVERLAP if is_kernel else LossClass.LAUNCH
+                alone[number, loss_class, slots[charged].operation.name].append((charged, wait))
         left_ns, rules = common_ns, dict(self.program.rules)
-        for (number, _), waits in alone.items():
-            rules[number] = replace(rules[number], waits=(*rules[number].waits, *waits))
+        for (number, loss_class, _), named in alone.items():
+            added = (wait for _, wait in named)
+            rules[number] = replace(rules[number], waits=(*rules[number].waits, *added))
             with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
-            yield _usual_row(LossClass.LAUNCH, sign * (with_ns - left_ns), number, waits[0].op_index)
+            yield _usual_row(loss_class, sign * (with_ns - left_ns), number, named[0][0])
             left_ns = with_ns
         for loss_class, field in ((LossClass.OVERLAP, "interference"), (LossClass.LAUNCH, "queue")):
             field_of_team = {number: getattr(team_rules, field) for number, team_rules in own_rules.items()}
@@ -413,6 +426,32 @@ class _CommonProgram:
                 left_ns = with_ns
         yield _usual_row(LossClass.UNEXPLAINED, sign * (usual.program.time_ns(usual.step) - left_ns))
 
+    def _waits_alone(
+        self, side: int, team: AlignedTeam, spans_of_other: Mapping[int, tuple[Floats, Floats]]
+    ) -> list[Wait]:
+        """Return the waits of one run of a team that the other run has not.
+
+        They are those of calls and copies that the other run lacks, and those of kernels that start there before the
+        end of what they wait for here. `spans_of_other` are the other run's starts and ends by team.
+        """
+        run_team, other_team = team.runs[side], team.runs[1 - side]
+        if run_team is None or other_team is None:
+            return []
+        calls, slots = team.calls_alone(side), team.slot_of[side]
+        start, end = spans_of_other[other_team]
+
+        def overlaps(wait: Wait) -> bool:
+            if wait.on_op_index < 0 or wait.steps_back or not team.slots[slots[wait.op_index]].operation.is_kernel:
+                return False
+            there, awaited = (team.slots[slots[at]].places[1 - side] for at in (wait.op_index, wait.on_op_index))
+            return there is not None and awaited is not None and start[there] < end[awaited] - THRESHOLDS.rounding_ns
+
+        return [
+            wait
+            for wait in self._usual[side].program.rules[run_team].waits
+            if wait.op_index in calls or (wait.provenance != "inferred" and overlaps(wait))
+        ]
+
     def _join_rules(self, number: int) -> Dependencies:
         team = self._teams[number]
         waits: dict[tuple[int, int, int, bool], Wait] = {}
@@ -420,8 +459,12 @@ class _CommonProgram:
         for side, run_team in enumerate(team.runs):
             if run_team is None:
                 continue
-            rules, slots, alone = self._usual[side].program.rules[run_team], team.slot_of[side], team.calls_alone(side)
-            for wait in renumber_waits([wait for wait in rules.waits if wait.op_index not in alone], slots):
+            rules, slots, alone = (
+                self._usual[side].program.rules[run_team],
+                team.slot_of[side],
+                self._alone[side][number],
+            )
+            for wait in renumber_waits([wait for wait in rules.waits if wait not in alone], slots):
                 waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
             leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}
         return replace(

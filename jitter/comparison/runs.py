@@ -4,14 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from jitter import api
 from jitter.comparison.build_document import build_document, commonest
 from jitter.comparison.compare_documents import compare_documents
-from jitter.comparison.document import Document, decode_document, is_compared, select_steps
+from jitter.comparison.document import Document, decode_document, is_compared, select_steps, size_tolerance
+from jitter.comparison.significance import MIN_STEPS
+from jitter.comparison.step_sizes import StepSizes, list_step_sizes
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count
 from jitter.lake.records import TRAIN
@@ -82,7 +84,8 @@ def load_run(
     documents `beside`.
     """
     opened = _open(run, open_lake)
-    return _load(opened, steps, kind, label, [_list_sizes(one, None, kind) for one in (opened, *beside)])
+    sizes = [_list_sizes(opened, steps, kind), *(_list_sizes(one, None, kind) for one in beside)]
+    return _load(opened, steps, kind, label, sizes)
 
 
 def _open(run: Run, open_lake: Callable[[Path], api.Lake]) -> api.Lake | Document:
@@ -92,26 +95,39 @@ def _open(run: Run, open_lake: Callable[[Path], api.Lake]) -> api.Lake | Documen
     return read_document(path) if path.is_file() else open_lake(path)
 
 
-def _list_sizes(run: api.Lake | Document, steps: Collection[int] | None, kind: str | None) -> list[float]:
-    """Return the sizes of the batches of the steps that can be compared, as far as they are stated."""
+class _RunSizes(NamedTuple):
+    """The sizes of the batches of a run."""
+
+    of_steps: StepSizes | None
+    """Of all steps of a lake; None for a document."""
+    of: str | None
+    compared: list[float]
+    """Those of the steps that can be compared, as far as they are known."""
+
+
+def _list_sizes(run: api.Lake | Document, steps: Collection[int] | None, kind: str | None) -> _RunSizes:
     if isinstance(run, Document):
-        return [step.size for step in run.compared_steps if step.size is not None]
+        return _RunSizes(None, run.sizes_of, [step.size for step in run.compared_steps if step.size is not None])
     keys = run.steps_numbered(steps)
+    of_steps = list_step_sizes(run, keys)
     compared = kind or commonest([run.kinds[key] for key in keys]) if keys else None
-    sizes = [run.batch_sizes[key] for key in keys if run.kinds[key] == compared]
-    return [size for size in sizes if not math.isnan(size)]
+    sizes = [of_steps.sizes[key] for key in keys if run.kinds[key] == compared]
+    return _RunSizes(of_steps, of_steps.of, [size for size in sizes if not math.isnan(size)])
 
 
-def _choose_size(sizes: Sequence[Sequence[float]]) -> float | None:
+def _choose_size(runs: Sequence[_RunSizes]) -> float | None:
     """Return the least size of the batches of a run that are compared; None: those of any size.
 
-    They are those of which the run with fewest has most, where each run has any, else its own commonest. `sizes` are
-    those of the run's steps, and of each run that it is compared with.
+    They are those of which the run with fewest has most, where each run has any, else its own commonest. Launched work
+    tells sizes only where it varies, and where enough steps of each run are of a common one. `runs` are the run, and
+    each run that it is compared with.
     """
-    if not all(sizes):
+    sizes = [run.compared for run in runs]
+    if not all(sizes) or len({run.of for run in runs}) > 1:
         return None
+    tolerance = size_tolerance(runs[0].of)
     counts = {
-        least: [sum(is_compared(TRAIN, size, TRAIN, least) for size in of_run) for of_run in sizes]
+        least: [sum(is_compared(TRAIN, size, TRAIN, least, tolerance) for size in of_run) for of_run in sizes]
         for least in {size for of_run in sizes for size in of_run}
     }
 
@@ -119,7 +135,11 @@ def _choose_size(sizes: Sequence[Sequence[float]]) -> float | None:
         fewest = min(counts[least])
         return fewest, sum(counts[least]) if fewest else counts[least][0], least
 
-    return max(counts, key=frequency)
+    chosen = max(counts, key=frequency)
+    is_of_one_size = all(is_compared(TRAIN, max(of_run), TRAIN, min(of_run), tolerance) for of_run in sizes)
+    if runs[0].of is not None and (is_of_one_size or min(counts[chosen]) < MIN_STEPS):
+        return None
+    return chosen
 
 
 def _load(
@@ -127,10 +147,12 @@ def _load(
     steps: Collection[int] | None,
     kind: str | None,
     label: str | None,
-    sizes: Sequence[Sequence[float]],
+    sizes: Sequence[_RunSizes],
 ) -> Document:
+    """Return the document of a run; `sizes` are its own and those of the runs that it is compared with."""
     if isinstance(run, api.Lake):
-        return build_document(run, run.steps_numbered(steps), label, kind, _choose_size(sizes))
+        chosen = run.steps_numbered(steps)
+        return build_document(run, chosen, label, kind, _choose_size(sizes), sizes[0].of_steps)
     if kind not in (None, run.step_kind):
         raise UsageError(
             f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"

@@ -79,7 +79,7 @@ def _tabulate_split(comparison: Comparison) -> Table:
         Column("usual step", "usual_ns", measure_change),
         Column("jitter", "jitter_ns", measure_change),
         Column("together", "difference_ns", measure_change),
-        Column("share", lambda part: measure_percent(part.difference_ns / whole_ns) if whole_ns else UNKNOWN),
+        Column("share", lambda part: measure_percent(part.difference_ns / whole_ns) if whole_ns else ""),
     )
     parts = [part for part in comparison.split if part.usual_ns or part.jitter_ns]
     table = build_table("Where the difference comes from", columns, parts)

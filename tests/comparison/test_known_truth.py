@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 import jitter
@@ -20,8 +21,9 @@ from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
 from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.serving import ServingJob, write_serving
-from tests.support.simulated import ingest_partial_run, ingest_run
+from tests.support.kineto_traces import Row, call, kernel, step, write
+from tests.support.serving import KERNELS, ServingJob, write_serving
+from tests.support.simulated import ingest_partial_run, ingest_run, ingest_traces
 
 SHAPES: dict[str, dict[str, Any]] = {
     "data_parallel": {},
@@ -257,6 +259,25 @@ def test_runs_of_an_earlier_version_have_no_rows(document_of, tmp_path: Path):
     assert any("jitter export LAKE --baseline FILE" in note for note in found.notes)
 
 
+def test_host_time_after_the_last_launch_is_charged_as_the_report_charges_it(document_of):
+    job = job_of("data_parallel")
+    (base, usual_ns), (new, slow_ns) = document_of(job), document_of(job, "late_end:rank=2,ms=1")
+    assert [(one.cause, one.loss_class, one.steps) for one in new.culprits] == [("cpu_after", "after", 8)]
+    found = jitter.compare(base, new)
+    add_up(found)
+    assert charged(found.costs, loss_class="after", rank=2) == pytest.approx(slow_ns - usual_ns, rel=0.05)
+    assert "Beside the median step" not in found.sentence  # all steps have it
+
+
+def test_profilers_that_name_calls_and_copies_otherwise(tmp_path: Path):
+    run = simulate(job_of("data_parallel"), [])
+    base, new = (ingest_run(run, tmp_path / form, form) for form in ("nsys", "kineto"))
+    found = jitter.compare(base, new)
+    add_up(found)
+    assert found.verdict == "same"
+    assert sum(abs(one.loss_ns) for one in found.costs if one.rung == "usual") < 0.005 * found.effect.base_ns
+
+
 PROGRAMS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "new calls that wait for the GPU": ({"syncs": frozenset({"loss", "before", "after"})}, {"launch"}),
     "kernels slowed beside collectives": ({"interference": 0.3}, {"overlap"}),
@@ -276,6 +297,80 @@ def test_another_program(change: str, document_of):
         found = jitter.compare(one, other)
         add_up(found)
         assert sum(charged(found.costs, loss_class=part) for part in classes) == pytest.approx(true_ns, rel=0.05)
+
+
+BUCKETS, COMPUTE_US, TRANSFER_US = 4, 400.0, 150.0
+
+
+def write_buckets(folder: Path, overlap: bool, micro_batches: int = 1) -> Path:
+    """Write traces of two ranks that reduce a bucket after each kernel, and wait for it there or at the step's end."""
+    rng = np.random.default_rng(1 + overlap)
+    events: list[list[Row]] = [[], []]
+    host, main, link, correlation = np.full((3, 2), 1000.0)[0], np.zeros(2), np.zeros(2), 0
+
+    def launch(name: str, start: Any, took: Any, stream: int) -> Any:
+        nonlocal correlation, host
+        correlation, host = correlation + 1, host + 5
+        for rank in range(2):
+            begin, us = round(float(start[rank]), 3), round(float(took[rank]), 3)
+            launched = call(ts=round(float(host[rank]) - 4, 3), dur=3.0, correlation=correlation)
+            events[rank] += [launched, kernel(name, begin, us, pid=rank, correlation=correlation, stream=stream)]
+        return start + took
+
+    for number in range(8):
+        begin = host.copy()
+        for at in range(BUCKETS * micro_batches):
+            took = COMPUTE_US * (1 + 0.005 * rng.standard_normal(2))
+            main = launch(f"gemm_{at % BUCKETS}", np.maximum(main + 1, host + 7), took, 7)
+            if at >= BUCKETS * (micro_batches - 1):
+                start = np.maximum(np.maximum(link, main) + 1, host + 7)
+                link = launch("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start, start.max() + TRANSFER_US - start, 13)
+                main = main if overlap else np.maximum(main, link)
+        main = launch("adam", np.maximum(np.maximum(main, link) + 1, host + 7), np.full(2, 100.0), 7)
+        correlation += 1
+        for rank in range(2):
+            waited = call("cudaStreamSynchronize", round(float(host[rank]), 3), 3.0, correlation=correlation)
+            waited["dur"] = round(float(main[rank] - host[rank]) + 4, 3)
+            events[rank] += [
+                waited,
+                step(number, round(float(begin[rank]), 3), round(float(main[rank] - begin[rank]), 3)),
+            ]
+        host = main + 30
+    folder.mkdir(parents=True)
+    for rank, of_rank in enumerate(events):
+        info = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        write(folder / f"rank{rank}.json", of_rank, before=info)
+    return folder
+
+
+def compare_buckets(root: Path, *runs: dict[str, Any]) -> Comparison:
+    lakes = []
+    for name, run in zip(("base", "new"), runs, strict=True):
+        lakes.append(ingest_traces(root / name, write_buckets(root / name / "traces", **run)))
+    return jitter.compare(*lakes)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_lost_overlap_is_charged_to_what_the_kernels_wait_for(tmp_path: Path, is_lost: bool):
+    found = compare_buckets(tmp_path, {"overlap": is_lost}, {"overlap": not is_lost})
+    add_up(found)
+    true_ns = (BUCKETS - 1) * TRANSFER_US * 1000 * (1 if is_lost else -1)
+    assert found.effect is not None
+    assert found.effect.difference_ns == pytest.approx(true_ns, rel=0.05)
+    (cost,) = [one for one in found.costs if one.loss_class == "overlap"]
+    assert cost.loss_ns == pytest.approx(true_ns, rel=0.05)
+    assert (cost.kernel_name or "").startswith("ncclDevKernel_AllReduce")
+    assert ": overlap with communication " in found.sentence
+    assert f" costs {format_time(abs(cost.loss_ns))} {'more' if is_lost else 'less'} a step" in found.sentence
+
+
+def test_more_micro_batches_are_no_new_kernels(tmp_path: Path):
+    found = compare_buckets(tmp_path, {"overlap": True}, {"overlap": True, "micro_batches": 2})
+    add_up(found)
+    assert charged(found.costs, loss_class="gpu") == pytest.approx(BUCKETS * COMPUTE_US * 1000, rel=0.05)
+    assert found.kernels is not None
+    assert {(one.kind, one.in_both) for one in found.kernels.changes if one.loss_ns} == {("appeared", True)}
+    assert " runs 1 more times, " in found.sentence
 
 
 @pytest.fixture(scope="module")
@@ -381,6 +476,42 @@ def test_batches_of_one_size_are_compared(lakes_of_sizes: dict[str, jitter.Lake]
     assert (base.step_size, load_run(large).step_size) == (32, 128)
     assert load_run(large, beside=[base]).step_size == 32
     assert jitter.compare(decode_document(encode_document(base), "base"), large).verdict == "same"
+
+
+UNSTATED = {**SIZES, "small, slower": SIZES["small"]}
+
+
+@pytest.fixture(scope="module")
+def lakes_of_unstated_sizes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jitter.Lake]:
+    """Runs whose markers tell no sizes, but their launches do."""
+    root, found = tmp_path_factory.mktemp("unstated"), {}
+    for name, work in UNSTATED.items():
+        kernels = {"decode": tuple((one, 1.2 * us if "slower" in name else us) for one, us in KERNELS["decode"])}
+        more: dict[str, Any] = {"slow_rank": None, "graphs": False, "engine": "profiler", "shapes": True}
+        job = ServingJob(("decode",) * len(work), work=work, kernels=kernels, **more)
+        assert not jitter.ingest([write_serving(root / name, job)], root / f"{name}-lake").refused
+        found[name] = jitter.open(root / f"{name}-lake")
+    return found
+
+
+def test_batches_of_one_unstated_size_are_compared(lakes_of_unstated_sizes: dict[str, jitter.Lake]):
+    """Another mix of sizes is no slower run, and launched threads tell a larger batch from slower GPUs."""
+    small, large, larger, slower = lakes_of_unstated_sizes.values()
+    for base, new in ((small, large), (large, small), (load_run(small), large)):
+        found = jitter.compare(base, new)
+        assert found.verdict == "same"
+        assert found.effect is not None
+        assert abs(found.effect.difference_ns) < 0.005 * found.effect.base_ns
+        assert any("launched threads are compared" in note for note in found.notes)
+    found = jitter.compare(large, slower)
+    assert found.verdict == "slower"
+    assert found.effect is not None
+    assert charged(found.costs, loss_class="gpu") == pytest.approx(found.effect.difference_ns, rel=0.05)
+    assert 0.1 < found.effect.fraction < 0.2
+    # without a common size all steps are compared: longer sequences are a slower step
+    found = jitter.compare(small, larger)
+    assert found.verdict == "slower"
+    assert not any("launched threads" in note for note in found.notes)
 
 
 def test_batches_of_no_common_size_are_not_comparable(lakes_of_sizes: dict[str, jitter.Lake]):

@@ -59,6 +59,8 @@ class ServingJob:
     """By step, how long the engine has no requests before it; empty: never."""
     slow_steps: tuple[int, ...] = ()
     """Steps in which the compute kernels of all ranks take `factor` times longer."""
+    shapes: bool = False
+    """Whether launch shapes are recorded: they follow the size of the batch."""
 
     @property
     def excess_us(self) -> float:
@@ -99,7 +101,10 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
                     )
                 for rank in range(RANKS):
                     times = round(float(start[rank]), 3), round(float(gpu[rank] - start[rank]), 3)
-                    launched[rank].append(kernel(name, *times, pid=rank, correlation=correlation))
+                    shape: dict[str, list[int]] = {}
+                    if job.shapes:
+                        shape = {"grid": [round(100 * work), 1, 1], "block": [256, 1, 1]}
+                    launched[rank].append(kernel(name, *times, pid=rank, correlation=correlation, **shape))
                     if not is_graph or is_first:
                         made = "cudaGraphLaunch" if is_graph else "cudaLaunchKernel"
                         launched[rank].append(call(made, round(float(host[rank]) - 5, 3), 4.0, correlation=correlation))

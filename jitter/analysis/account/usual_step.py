@@ -96,6 +96,15 @@ class UsualProgram:
         """Return the time of a usual step, ns."""
         return self._replay(usual)[-1].time_ns
 
+    def spans(self, usual: UsualStep) -> dict[int, tuple[Floats, Floats]]:
+        """Return by team when the operations of a usual step start and end, ns."""
+        last, spans = self._replay(usual)[-1], {}
+        for team in self.programs:
+            row = int(last.step.times.row[self.blocks.index(team)])
+            cells = slice(row, row + len(self.programs[team].operations))
+            spans[team] = last.nodes.start[cells], last.nodes.end[cells]
+        return spans
+
     def account(self, upper: UsualStep, lower: UsualStep) -> UsualAccount:
         """Charge the difference of two usual steps of this program."""
         return self._account(self._replay(upper), lower)[-1]

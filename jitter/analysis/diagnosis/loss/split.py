@@ -40,7 +40,7 @@ LOSS_CLASS_INFO: Final[Mapping[str, LossClassInfo]] = MappingProxyType(
         LossClass.AFTER.label: LossClassInfo("host time after the last launch (CPU)", "cpu_after"),
         LossClass.GPU.label: LossClassInfo("GPU time", "gpu_compute"),
         LossClass.TRANSFER.label: LossClassInfo("communication (network)", "communication"),
-        LossClass.OVERLAP.label: LossClassInfo("kernels beside communication", "none"),
+        LossClass.OVERLAP.label: LossClassInfo("overlap with communication", "none"),
         LossClass.CARRIED.label: LossClassInfo("carried over from earlier steps", "none"),
         LossClass.UNEXPLAINED.label: LossClassInfo("unexplained", "none"),
     }

@@ -24,7 +24,14 @@ from jitter.comparison.log_tables import (
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, TeamPair, charge_difference, pair_teams
 from jitter.comparison.significance import MIN_STEPS, StepEffect, find_odd_runs, measure_effect, median
 from jitter.core.errors import UsageError
-from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
+from jitter.core.formatting import (
+    abbreviate,
+    format_count,
+    format_numbers,
+    format_percent,
+    format_rank,
+    format_time,
+)
 from jitter.core.names.kernels import short_name
 from jitter.core.numeric.arrays import Floats
 
@@ -46,6 +53,8 @@ class Side(msgspec.Struct, frozen=True):
     formats: tuple[str, ...]
     has_unrecorded_ranks: bool
     """Whether the job had ranks without a recording."""
+    left_out: tuple[str, ...] = ()
+    """Labels of bases that are not alike the others, and no part of this."""
 
 
 class PartChange(msgspec.Struct, frozen=True):
@@ -238,7 +247,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     """
     if not bases:
         raise UsageError("nothing to compare with", "name a base and the new run")
-    bases, odd_notes = _leave_out_odd(bases)
+    bases, odd = _leave_out_odd(bases)
     timed = sorted((base for base in bases if len(step_times(base))), key=lambda base: median(step_times(base)))
     base = timed[(len(timed) - 1) // 2] if timed else bases[-1]
     ordered = [base, *(document for document in bases if document is not base)]
@@ -261,8 +270,8 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     return Comparison(
         verdict=verdict,
         reasons=tuple(reasons),
-        notes=(*odd_notes, *_describe_differences(ordered, new, pairs), *_limits(bases, new)),
-        base=_side(bases),
+        notes=(*odd.values(), *_describe_differences(ordered, new, pairs), *_limits(bases, new)),
+        base=_side(bases, tuple(odd)),
         new=_side([new]),
         effect=effect,
         mean_effect=effect and measure_effect(times_of_bases, step_times(new), "mean"),
@@ -280,18 +289,20 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     )
 
 
-def _leave_out_odd(bases: Sequence[Document]) -> tuple[list[Document], list[str]]:
-    """Return the bases whose step times are like those of the others, and a sentence on each other one."""
+def _leave_out_odd(bases: Sequence[Document]) -> tuple[list[Document], dict[str, str]]:
+    """Return the bases whose step times are like those of the others, and by label a sentence on each other one."""
     timed = [base for base in bases if len(step_times(base))]
     medians_ns = [median(step_times(base)) for base in timed]
     odd = {at: timed[at] for at in find_odd_runs(medians_ns)}
     left = [base for base in bases if not any(base is run for run in odd.values())]
     usual_ns = median(np.array([ns for at, ns in enumerate(medians_ns) if at not in odd])) if odd else 0.0
-    sentences = []
+    sentences = {}
     for at, run in odd.items():
         change = medians_ns[at] / usual_ns - 1
         what = f"{format_percent(abs(change))} {'slower' if change > 0 else 'faster'}"
-        sentences.append(f"{run.label} is left out: it is {what} than the {len(left)} other bases, which are alike.")
+        sentences[run.label] = (
+            f"{run.label} is left out: it is {what} than the {len(left)} other bases, which are alike."
+        )
     return left, sentences
 
 
@@ -325,6 +336,11 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
         named = " in one run, ".join(f"{size:,.0f}" for size in sizes)
         unit = _UNITS[new.sizes_of is None]
         return [f"most batches have {named} {unit} in another: give the lakes in place of baselines"]
+    runs = (*bases, new)
+    if any(one.sizes_of for one in runs) and len({one.step_size is None for one in runs}) > 1:
+        return [
+            "one run is of batches of one size, and another has too few of it: give the lakes in place of baselines"
+        ]
     if not any(pair.base == 0 for pair in pairs):
         has_marker = bases[0].has_marker_of(new)
         reasons.append(f"the runs' kernel sequences share {'nothing' if has_marker else 'less than half'}")
@@ -379,7 +395,7 @@ def _describe_differences(bases: Sequence[Document], new: Document, pairs: Seque
     return sentences
 
 
-def _side(documents: Sequence[Document]) -> Side:
+def _side(documents: Sequence[Document], left_out: tuple[str, ...] = ()) -> Side:
     return Side(
         label=", ".join(document.label for document in documents),
         runs=len(documents),
@@ -388,6 +404,7 @@ def _side(documents: Sequence[Document]) -> Side:
         steps=sum(len(document.steps) for document in documents),
         formats=tuple(sorted({name for document in documents for name in document.formats})),
         has_unrecorded_ranks=any(document.has_unrecorded_ranks for document in documents),
+        left_out=left_out,
     )
 
 
@@ -520,6 +537,8 @@ def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
 
 _MIN_SHARE: Final = 0.3
 """Part of the difference that the sentence may leave without a name."""
+_LONG_LIST: Final = 32
+"""Characters; a sentence counts ranks whose list is longer."""
 _MIN_KERNEL_SHARE: Final = 0.05
 """Part of the difference; a kernel that adds less is none that the sentence names."""
 
@@ -563,15 +582,28 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     for (loss_class, rank), ns in list(sums_ns.items()):
         if rank is not None and abs(ns) < effect.noise_fraction * effect.base_ns:
             sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
-    named, left_ns = [], effect.difference_ns
+    # ranks that add about as much are named together
+    groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for (loss_class, rank), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
+        group = groups[loss_class, ns > 0]
+        if rank is not None and (not group or abs(ns) >= THRESHOLDS.main_share * abs(sums_ns[loss_class, group[0]])):
+            group.append(rank)
+    together_ns: dict[tuple[str, tuple[int, ...]], float] = {
+        (loss_class, tuple(ranks)): sum(sums_ns.pop((loss_class, rank)) for rank in ranks)
+        for (loss_class, _), ranks in groups.items()
+        if ranks
+    }
+    together_ns |= {(loss_class, () if rank is None else (rank,)): ns for (loss_class, rank), ns in sums_ns.items()}
+    named, left_ns = [], effect.difference_ns
+    for (loss_class, ranks), ns in sorted(together_ns.items(), key=lambda item: -abs(item[1])):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
-        whose = "" if rank is None else f" of rank {rank}"
+        whose = f" of rank{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}" if ranks else ""
+        whose = whose if len(whose) < _LONG_LIST else f" of {format_count(len(ranks), 'rank')}"
         alone = [
             f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
-            for call in calls[loss_class, rank][:1]
-            if abs(ns - call.loss_ns) < _MIN_SHARE * abs(ns)
+            for call in calls[loss_class, ranks[0] if ranks else None][:1]
+            if len(ranks) < 2 and abs(ns - call.loss_ns) < _MIN_SHARE * abs(ns)
         ]
         named.append(f"{words[loss_class]}{whose} {format_time(ns, signed=True)}{''.join(alone)}")
         left_ns -= ns

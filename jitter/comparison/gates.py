@@ -90,6 +90,8 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
         return unknown_gate("max-regression", limit, f"incomparable: {'; '.join(comparison.reasons)}")
     low, high = effect.interval
     change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
+    if comparison.base.left_out:
+        within += f"; without {', '.join(comparison.base.left_out)}, unlike the other bases"
     measured, of_mean = f"{within}; {_span(effect.interval)}", f"mean step {_describe_change(mean)}"
     if low > limit and comparison.verdict == "slower":
         parts = describe_costs(comparison, effect)

@@ -7,7 +7,7 @@ rank alone has the usual own time, but its rows cost the step more.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -135,7 +135,7 @@ def compare_kernels(
     indices_of_key: dict[tuple[str | None, str | None, Kind], list[int]] = defaultdict(list)
     for at, place in enumerate(places):
         indices_of_key[place.key].append(at)
-    for indices in indices_of_key.values():
+    for indices in _join_moved(indices_of_key):
         changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
         own_ns = max(sum(map(_median, times)) for times in zip(*(places[at].times for at in indices), strict=True))
         least = max(least_ns, _MIN_CHANGE * own_ns)
@@ -187,6 +187,16 @@ def _sum_ranks(places: Sequence[_Place]) -> Counter[int | None]:
     return cost
 
 
+def _join_moved(indices_of_key: Mapping[tuple[str | None, str | None, Kind], list[int]]) -> Iterator[list[int]]:
+    """Yield the places of each change; a kernel that appeared in some places and went from others moved: it is one."""
+    for (base, new, kind), indices in indices_of_key.items():
+        partner = indices_of_key.get((None, base, "appeared") if kind == "went" else (new, None, "went"), [])
+        if kind == "went":
+            yield [*indices, *partner]
+        elif kind != "appeared" or not partner:
+            yield indices
+
+
 def _names_of(runs: AlignedRuns, side: int) -> frozenset[str]:
     """Return the names of a run's kernels."""
     operations = (slot.operations[side] for team in runs.teams for slot in team.slots)
@@ -207,11 +217,15 @@ def _describe(
     new_indices = [place.new for place in places if place.new is not None]
     base_ns, new_ns = (round(sum(place.weight * _median(place.times[run]) for place in places)) for run in (BASE, NEW))
     cost = _sum_ranks(places)
+    base_name, new_name, kind = places[0].key
+    if kind == "went" and new_indices:  # it moved
+        new_name, kind = base_name, "changed"
     return KernelChange(
-        *places[0].key[:2],
+        base_name,
+        new_name,
         len(base_indices),
         len(new_indices),
-        places[0].key[2],
+        kind,
         base_ns,
         new_ns,
         new_ns - base_ns,
@@ -219,7 +233,7 @@ def _describe(
         ranks[0] if ranks and len(ranks) == 1 else None,
         p_adjusted,
         sorted(base_indices or new_indices),
-        places[0].key[2] in ("appeared", "went") and (places[0].key[0] or places[0].key[1]) in in_both,
+        kind in ("appeared", "went") and (base_name or new_name) in in_both,
     )
 
 

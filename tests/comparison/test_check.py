@@ -130,8 +130,10 @@ def test_one_bad_run_of_many_does_not_blind_the_check(lakes, bad, factor, result
     factors = [*([1.0] * 8), bad]
     bases = [with_times(document, at, [one * time for time in steps_of(rng)]) for at, one in enumerate(factors)]
     comparison = compare_documents(bases, with_times(document, 9, [factor * time for time in steps_of(rng)]))
-    assert check_regression(comparison, 0.03).result == result
-    assert comparison.base.runs == 8
+    gate = check_regression(comparison, 0.03)
+    assert gate.result == result
+    assert "without run8, unlike the other bases" in gate.text
+    assert (comparison.base.runs, comparison.base.left_out) == (8, ("run8",))
     what = "slower" if bad > 1 else "faster"
     assert comparison.notes[0].startswith("run8 is left out: it is 1")
     assert f"% {what} than the 8 other bases" in comparison.notes[0]

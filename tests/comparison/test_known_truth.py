@@ -302,8 +302,11 @@ def test_another_program(change: str, document_of):
 BUCKETS, COMPUTE_US, TRANSFER_US = 4, 400.0, 150.0
 
 
-def write_buckets(folder: Path, overlap: bool, micro_batches: int = 1) -> Path:
-    """Write traces of two ranks that reduce a bucket after each kernel, and wait for it there or at the step's end."""
+def write_buckets(folder: Path, overlap: bool, micro_batches: int = 1, delay: int = 0) -> Path:
+    """Write traces of two ranks that reduce a bucket after each kernel, and wait for it there or at the step's end.
+
+    They launch the reduction so many kernels later.
+    """
     rng = np.random.default_rng(1 + overlap)
     events: list[list[Row]] = [[], []]
     host, main, link, correlation = np.full((3, 2), 1000.0)[0], np.zeros(2), np.zeros(2), 0
@@ -318,12 +321,13 @@ def write_buckets(folder: Path, overlap: bool, micro_batches: int = 1) -> Path:
         return start + took
 
     for number in range(8):
-        begin = host.copy()
+        begin, due = host.copy(), list[Any]()
         for at in range(BUCKETS * micro_batches):
             took = COMPUTE_US * (1 + 0.005 * rng.standard_normal(2))
             main = launch(f"gemm_{at % BUCKETS}", np.maximum(main + 1, host + 7), took, 7)
-            if at >= BUCKETS * (micro_batches - 1):
-                start = np.maximum(np.maximum(link, main) + 1, host + 7)
+            due += [main] if at >= BUCKETS * (micro_batches - 1) else []
+            while len(due) > (delay if at < BUCKETS * micro_batches - 1 else 0):
+                start = np.maximum(np.maximum(link, due.pop(0)) + 1, host + 7)
                 link = launch("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start, start.max() + TRANSFER_US - start, 13)
                 main = main if overlap else np.maximum(main, link)
         main = launch("adam", np.maximum(np.maximum(main, link) + 1, host + 7), np.full(2, 100.0), 7)
@@ -362,6 +366,19 @@ def test_lost_overlap_is_charged_to_what_the_kernels_wait_for(tmp_path: Path, is
     assert (cost.kernel_name or "").startswith("ncclDevKernel_AllReduce")
     assert ": overlap with communication " in found.sentence
     assert f" costs {format_time(abs(cost.loss_ns))} {'more' if is_lost else 'less'} a step" in found.sentence
+
+
+def test_a_kernel_that_is_launched_elsewhere_is_not_new(tmp_path: Path):
+    found = compare_buckets(tmp_path, {"overlap": True}, {"overlap": True, "delay": 1})
+    add_up(found)
+    assert found.kernels is not None
+    assert {(one.kind, one.places, one.new_places) for one in found.kernels.changes} == {("changed", 1, 1)}
+
+
+def test_ranks_that_add_as_much_are_named_together(document_of):
+    job = job_of("data_parallel")
+    (base, _), (new, _) = document_of(job), document_of(job, "slow_gpu:rank=1-2,factor=1.3")
+    assert ": GPU time of ranks 1-2 +" in jitter.compare(base, new).sentence
 
 
 def test_more_micro_batches_are_no_new_kernels(tmp_path: Path):
@@ -512,6 +529,8 @@ def test_batches_of_one_unstated_size_are_compared(lakes_of_unstated_sizes: dict
     found = jitter.compare(small, larger)
     assert found.verdict == "slower"
     assert not any("launched threads" in note for note in found.notes)
+    found = jitter.compare(load_run(small), larger)  # the file's usual step is of one size
+    assert found.sentence.startswith("Not comparable: one run is of batches of one size")
 
 
 def test_batches_of_no_common_size_are_not_comparable(lakes_of_sizes: dict[str, jitter.Lake]):

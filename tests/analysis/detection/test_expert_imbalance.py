@@ -162,3 +162,15 @@ def test_a_job_without_experts_says_nothing_of_them(small_lake: Path, capsys: py
     assert {answer.experts for answer in jitter.open(small_lake).diagnose().steps} == {None}
     assert main(["steps", str(small_lake)]) == 0
     assert "experts" not in capsys.readouterr().out
+
+
+def test_experts_that_are_uneven_in_each_layer_hold_up_the_job_in_turn(tmp_path: Path):
+    """No rank has more tokens over a whole step: another one is the longest in each layer."""
+    times_us = np.round(100 * np.random.default_rng(5).uniform(0.5, 1.5, (STEPS, LAYERS, RANKS)), 2)
+    write_job(tmp_path / "traces", times_us, GROUPS["all"], "all_to_allv")
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
+    (found,) = jitter.open(tmp_path / "lake").diagnose().culprits
+    assert (found.scope, found.cause, found.recurs) == ("job", "workload_imbalance", "no")
+    saved_us = (times_us.max(axis=2) - times_us.mean(axis=2))[1:].sum()
+    assert found.gain_ns == pytest.approx(1e3 * saved_us, rel=0.1)
+    assert "how evenly the router fills the experts" in found.advice

@@ -365,12 +365,15 @@ def _every_rank(
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
     if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
         return None
-    sigmas, in_turn_ns, evened_pace = 0.0, 0.0, None
+    sigmas, evened_pace = 0.0, None
     if part is TimePart.GPU:
         # operations that vary by themselves lose time between any two collectives, GPUs that differ for ever in no turn
         sigmas, in_turn_ns = _longest_in_turn(evidence, steps)
         is_above_noise = sigmas >= THRESHOLDS.outlier_sigmas and in_turn_ns >= THRESHOLDS.main_share * whole
-        evened_pace = _evened_pace(evidence)
+        waited_ns, evened_pace = _wait_for_experts_ns(evidence, steps), _evened_pace(evidence)
+        if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
+            usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)
+            is_above_noise, evened_pace = True, usual_ns / (usual_ns + max(whole - waited_ns, 0.0))
     if not is_above_noise:
         return None
     chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks)
@@ -404,6 +407,14 @@ def _longest_in_turn(evidence: Evidence, steps: Sequence[int]) -> tuple[float, f
         longest.append((float(varied_ns.sum()), sigmas))
     in_turn_ns, sigmas = max(longest)
     return sigmas, in_turn_ns
+
+
+def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int]) -> float:
+    """Return how long ranks wait for those whose experts have more tokens, over these steps; 0 where that is noise."""
+    of_steps = (evidence.analysis.measured.of_steps[number].experts for number in steps)
+    experts = [step for step in of_steps if step is not None]
+    is_uneven = experts and np.mean([step.ratio for step in experts]) >= 1 + THRESHOLDS.minor_share
+    return float(sum(step.waited_ns for step in experts)) if is_uneven else 0.0
 
 
 def _evened_pace(evidence: Evidence) -> float:

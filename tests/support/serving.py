@@ -29,9 +29,10 @@ _MARKERS = {
         "prefill": "[Executor] _forward_step {number}: 4 ctx reqs, {tokens} ctx tokens, 0 gen reqs",
         "decode": "[Executor] _forward_step {number}: 0 ctx reqs, 0 ctx tokens, {requests} gen reqs",
     },
+    "vllm, unstated": dict.fromkeys(("prefill", "decode"), "execute_model"),
     "profiler": dict.fromkeys(("prefill", "decode"), "ProfilerStep#{number}"),
 }
-"""By engine and kind, the text of a step's marker; the profiler's names no kind."""
+"""By engine and kind, the text of a step's marker; the last two name no kind."""
 SEND_RECV = "ncclDevKernel_SendRecv"
 TOKENS, REQUESTS = 8192, 32
 """Of a prefill, and of a decoding step."""

@@ -11,7 +11,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import qn_sigma
+from jitter.core.numeric.stats import lower_median, qn_sigma
 from jitter.lake.records import ON_REQUEST
 
 
@@ -52,8 +52,12 @@ class LikeSteps:
     @cached_property
     def by_stated_size(self) -> list[Ints]:
         """The numbers of the steps of one kind and program whose batches are about as large, as markers state it."""
-        sizes = np.array([self._lake.batch_size(key) for key in self._run.keys])
-        return [alike for numbers in self.by_program for alike in split_by_size(numbers, sizes[numbers])]
+        return [alike for numbers in self.by_program for alike in split_by_size(numbers, self._stated_sizes[numbers])]
+
+    @cached_property
+    def _stated_sizes(self) -> Floats:
+        """(steps,) how much each works on, as markers state it; NaN where they do not."""
+        return np.array([self._lake.batch_size(key) for key in self._run.keys])
 
     @cached_property
     def by_size(self) -> list[Ints]:
@@ -62,34 +66,48 @@ class LikeSteps:
         Where the usual rank's GPU time varies from step to step, it tells how large batches are. Of the whole run all
         `baselines` must be known.
         """
-        share = THRESHOLDS.gpu_spread_share  # what differs by more may be a larger batch
         return [
             alike
             for numbers in self.by_stated_size
-            for alike in split_by_size(numbers, self._measure_work(numbers), share)
+            for alike in self._split_by_work(numbers, [float(np.nansum(self._baselines[at].gpu)) for at in numbers])
         ]
 
-    def _measure_work(self, numbers: Ints) -> Floats:
-        """Return, (steps,), the GPU time of the usual rank in like steps, ns; NaN where it hardly varies."""
-        work_ns = np.array([float(np.nansum(self._baselines[number].gpu)) for number in numbers.tolist()])
-        usual_ns, varies_by_ns = float(np.median(work_ns)), float(qn_sigma(work_ns[:, None])[0])
-        is_varied = len(numbers) >= THRESHOLDS.min_steps and varies_by_ns > THRESHOLDS.tolerance_share * usual_ns
-        return work_ns if is_varied else np.full(len(numbers), np.nan)
+    def of_lone_rank(self, gpu_ns: Mapping[int, float]) -> list[Ints]:
+        """Return the numbers of the steps that should take as long on a rank without peers, by stated size.
+
+        Batches that a serving engine was asked for, of unstated sizes, by their GPU time; `gpu_ns` is that by step.
+        """
+        parts = list[Ints]()
+        for numbers in self.by_stated_size:
+            there = np.array([number for number in numbers.tolist() if number in gpu_ns], np.int64)
+            if len(there):
+                work_ns = [gpu_ns[number] for number in there.tolist()]
+                split = self._split_by_work(there, work_ns) if self._are_requests_unstated(there) else []
+                parts += split if len(split) > 1 else [numbers]
+        return parts
+
+    def _are_requests_unstated(self, numbers: Ints) -> bool:
+        """Whether like steps are those of a serving engine, whose batches are of sizes that nothing states."""
+        return self.kinds[numbers[0]] in ON_REQUEST and bool(np.isnan(self._stated_sizes[numbers[0]]))
+
+    def _split_by_work(self, numbers: Ints, gpu_ns: Sequence[float]) -> list[Ints]:
+        """Group like steps of about one GPU time, if theirs varies; `gpu_ns` (steps,) are theirs.
+
+        That of batches which a serving engine was asked for varies unless most are near the median.
+        """
+        work_ns = np.array(gpu_ns)
+        usual_ns = float(lower_median(work_ns[None])[0, 0])
+        near_ns = THRESHOLDS.tolerance_share * usual_ns
+        is_varied = len(numbers) >= THRESHOLDS.min_steps and float(qn_sigma(work_ns[:, None])[0]) > near_ns
+        if self._are_requests_unstated(numbers):
+            is_varied |= 2 * int((np.abs(work_ns - usual_ns) <= near_ns).sum()) <= len(numbers)
+        # what differs by more may be a larger batch
+        return split_by_size(numbers, work_ns, THRESHOLDS.gpu_spread_share) if is_varied else [numbers]
 
     @cached_property
     def size_of(self) -> Ints:
         """(steps,) the position of each step's size in `by_size`."""
-        return _positions(self.by_size)
-
-    @cached_property
-    def stated_size_of(self) -> Ints:
-        """(steps,) the position of each step's size in `by_stated_size`."""
-        return _positions(self.by_stated_size)
-
-
-def _positions(parts: Sequence[Ints]) -> Ints:
-    """Return, (steps,), the position of the part that has each step."""
-    positions = np.empty(sum(map(len, parts)), np.int64)
-    for position, numbers in enumerate(parts):
-        positions[numbers] = position
-    return positions
+        positions = np.empty(len(self._run.keys), np.int64)
+        for position, numbers in enumerate(self.by_size):
+            positions[numbers] = position
+        return positions

@@ -160,8 +160,8 @@ class Shared:
     """Facts of the whole run that every step's replay needs."""
 
     understood: InferredModel
-    alone: Mapping[tuple[int, int], Floats]
-    """By team of one rank, which has no peers, and place in `LikeSteps.by_stated_size`: (self times, operations)."""
+    alone: Mapping[int, Mapping[int, Floats]]
+    """By team of one rank, which has no peers, and number of a step: (self times, operations), medians of its like."""
 
 
 class RunSteps:
@@ -285,34 +285,34 @@ class RunSteps:
         if step.number not in self.baselines:
             job = self.run.job
             step_medians = baselines(job, step.times, step.self_times)
-            of_size = (
-                lone_team
-                for lone_team in self.alone.items()
-                if lone_team[0][1] == self.alike.stated_size_of[step.number]
-            )
-            for (team, _), medians in of_size:
-                for values, lone_medians in zip(step_medians, medians, strict=True):
-                    values[job.first[team] : job.first[team + 1]] = lone_medians
+            for team, of_steps in self.alone.items():
+                for values, medians in zip(step_medians, of_steps.get(step.number, ()), strict=False):
+                    values[job.first[team] : job.first[team + 1]] = medians
             self.baselines[step.number] = step_medians
         return self.baselines[step.number]
 
     @cached_property
-    def alone(self) -> Mapping[tuple[int, int], Floats]:
-        """By team of one rank, and place in `LikeSteps.by_stated_size`: (self times, operations), medians."""
-        alone = {team for team, size in self.run.sizes.items() if size == 1}
-        if not alone:
-            return {}
+    def alone(self) -> Mapping[int, Mapping[int, Floats]]:
+        """By team of one rank, and number of a step: (self times, operations), medians of its like steps."""
         job = self.run.job
-        seen: dict[tuple[int, int], list[Floats]] = {}
-        for step in self.steps():
-            for team in alone:
+        seen: dict[int, dict[int, Floats]] = {team: {} for team, size in self.run.sizes.items() if size == 1}
+        for step in self.steps() if seen else ():
+            for team, of_steps in seen.items():
                 row = int(step.times.row[job.first_rank[team]])
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
-                    self_times = np.stack([values[row : row + size] for values in step.self_times])
-                    seen.setdefault((team, int(self.alike.stated_size_of[step.number])), []).append(self_times)
+                    of_steps[step.number] = np.stack([values[row : row + size] for values in step.self_times])
             del step  # else it stays in memory while the next one is read
-        return {team_and_size: _medians_over_steps(times) for team_and_size, times in seen.items()}
+        return {team: self._medians_of_like(of_steps) for team, of_steps in seen.items()}
+
+    def _medians_of_like(self, of_steps: Mapping[int, Floats]) -> dict[int, Floats]:
+        """Return by step the medians over its like steps; `of_steps` (self times, operations) are a lone rank's."""
+        medians = dict[int, Floats]()
+        gpu_ns = {number: float(np.nansum(SelfTimes(*times).gpu)) for number, times in of_steps.items()}
+        for alike in self.alike.of_lone_rank(gpu_ns):
+            usual = _medians_over_steps([of_steps[number] for number in alike.tolist() if number in of_steps])
+            medians |= dict.fromkeys(alike.tolist(), usual)
+        return medians
 
 
 def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:

@@ -194,6 +194,26 @@ def test_batches_of_many_unstated_sizes_without_a_fault_are_no_finding(tmp_path:
     assert any("GPU time of all ranks varies from step to step" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("only", ["*.json", "rank0.json"])
+def test_prompts_of_unstated_lengths_between_decoding_steps_are_no_finding(tmp_path: Path, only: str):
+    prompts = {0: 0.5, 1: 0.92, 9: 0.95, 15: 0.49, 16: 0.5, 22: 1.7}
+    kinds = tuple("prefill" if at in prompts else "decode" for at in range(28))
+    work = tuple(prompts.get(at, 1.0) for at in range(28))
+    found = ingested(tmp_path, ServingJob(kinds, "vllm, unstated", slow_rank=None, work=work), only).diagnose()
+    assert found.culprits == ()
+    assert found.loss.fraction < 0.01
+    assert {step.kind for step in found.steps} == {"serve"}
+
+
+@pytest.mark.parametrize("only", ["*.json", "rank3.json"])
+def test_a_rank_that_decodes_slowly_in_some_steps_of_unstated_kinds(tmp_path: Path, only: str):
+    """Its prompts' lengths say nothing of that: most decoding steps take as long."""
+    kinds = tuple("prefill" if at in (0, 1, 9) else "decode" for at in range(28))
+    job = ServingJob(kinds, "vllm, unstated", slow_rank=None, slow_steps=(12, 13, 14))
+    (culprit,) = ingested(tmp_path, job, only).diagnose().culprits
+    assert (culprit.cause, [key.step for key in culprit.steps]) == ("gpu_compute", [12, 13, 14])
+
+
 def test_a_rank_that_is_slow_in_batches_of_unstated_sizes(tmp_path: Path):
     job = ServingJob(("prefill",) * 28, engine="profiler", slow_kind="prefill", factor=1.1, work=UNSTATED)
     (culprit,) = ingested(tmp_path, job).diagnose().culprits

@@ -246,6 +246,16 @@ def test_a_rank_that_stands_out_of_few_is_a_lead(tmp_path: Path):
     assert "it has the largest share of the loss of the only step" in culprit.evidence
 
 
+@pytest.mark.parametrize("shape", ["sharded", "tensor_parallel"])
+def test_what_a_finding_leaves_of_the_loss_has_a_lead_too(tmp_path: Path, shape: str):
+    """A host that cost most of the loss hid a slow GPU that no test of one step tells: it had no name."""
+    faults = [Fault.parse(fault) for fault in ("slow_gpu:rank=2,factor=1.15", "late_start:rank=1,ms=4")]
+    found = ingest_run(simulate(one_step(shape, noise=0.05, variable_work=0.03), faults), tmp_path).diagnose()
+    late, slow = found.culprits
+    assert (late.ranks, late.cause, late.confidence) == ((1,), "late_start", "high")
+    assert (slow.ranks, slow.confidence) == ((2,), "low")
+
+
 def test_a_rank_that_begins_late_for_an_unknown_reason_is_not_cleared(tmp_path: Path):
     """Its marker begins late: the reason lies before the recording, and waiting for it is no part of the loss."""
 

@@ -250,13 +250,16 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
         or loss_ns < THRESHOLDS.min_clear_share * time_ns
     ):
         return [*groups]
-    if saved_ns >= THRESHOLDS.main_share * loss_ns:
+    left_ns, noise_ns = loss_ns - saved_ns, THRESHOLDS.loss_noise_factor * analysis.account.loss_from_noise(timed)
+    if left_ns < THRESHOLDS.min_clear_share * time_ns:
         return [*groups]
     named = {(outlier.rank, outlier.part) for group in groups for outlier in group.outliers}
-    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.account.loss_from_noise(timed)
-    lead = _one_rank(evidence, named, time_ns, is_above_noise)
+    lead = _one_rank(evidence, named, time_ns, left_ns > noise_ns)
     if lead is not None:
         return [*groups, lead]
+    if saved_ns >= THRESHOLDS.main_share * loss_ns:
+        return [*groups]
+    is_above_noise = loss_ns > noise_ns
     pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]
     named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers}
@@ -269,18 +272,21 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
 def _one_rank(
     evidence: Evidence, named: Collection[tuple[int, TimePart]], time_ns: float, is_above_noise: bool
 ) -> FindingGroup | None:
-    """Return the rank and part with most of the loss, if no finding has `named` it.
+    """Return the rank and part with most of the loss that is on none that findings have `named`.
 
     The rank must have the largest share step after step, half of it by what it takes longer itself, or stand out in
     single steps: chance may cause such a stall, but it did cost the time. In few steps those count as well in which it
     arrives last at more collectives than any other rank. In one step nothing repeats but these arrivals: without them,
-    the loss must be `is_above_noise`.
+    what is left of the loss must be `is_above_noise`.
     """
     analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
-    totals_ns = charges.totals_ns()
+    totals_ns, left_ns = charges.totals_ns(), charges.all_ns()
+    for named_rank, named_part in named:
+        left_ns -= totals_ns[charges.column(named_rank), named_part]
+        totals_ns[charges.column(named_rank), named_part] = 0.0
     column, part_number = np.unravel_index(np.argmax(totals_ns), totals_ns.shape)
     rank, part = charges.ranks[int(column)], OWN_PARTS[int(part_number)]
-    if totals_ns[column, part] < THRESHOLDS.main_share * charges.all_ns() or (rank, part) in named:
+    if totals_ns[column, part] < THRESHOLDS.main_share * left_ns:
         return None
     if any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median

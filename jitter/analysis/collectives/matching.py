@@ -337,6 +337,28 @@ class _Attendance(NamedTuple):
     place: int
 
 
+def take_stated(attended: Attended, team_of: Mapping[int, int]) -> Attended:
+    """Give collectives without a group the one that ranks of the team state at their place and that names the rank.
+
+    So ranks of which another profiler records no groups meet the others. Of several such groups none is taken.
+    """
+    stated: dict[tuple[int, int, int], set[Group]] = defaultdict(set)
+    unstated = {(team_of[rank], place) for rank, of_rank in attended.items() for place, group in of_rank if not group}
+    for rank, of_rank in attended.items() if unstated else ():
+        for place, group in of_rank:
+            if group is not None and (team_of[rank], place) in unstated:
+                for member in group.ranks or ():
+                    stated[team_of[rank], place, member].add(group)
+    return {
+        rank: [
+            (place, next(iter(groups)) if group is None and len(groups) == 1 else group)
+            for place, group in of_rank
+            for groups in [stated.get((team_of[rank], place, rank), ())]
+        ]
+        for rank, of_rank in attended.items()
+    }
+
+
 def join_attended(
     first: Mapping[int, AttendedPlaces],
     every: Mapping[int, AttendedPlaces],

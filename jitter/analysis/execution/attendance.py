@@ -11,6 +11,7 @@ from jitter.analysis.collectives.matching import (
     complete_attended,
     join_attended,
     match,
+    take_stated,
 )
 from jitter.analysis.collectives.rings import tell_rings, tell_unstated_rings
 from jitter.analysis.execution.run_programs import RunPrograms
@@ -41,7 +42,7 @@ def list_attended(run: RunPrograms) -> Attended:
 
     All collectives of the rank's first whole step count. Others, such as those of an evaluation step, count if all
     members of their group have the same number of them: else their order does not tell which of them meet. A rank
-    without a whole step is taken to attend those of its team.
+    without a whole step is taken to attend those of its team; of one that states no group, see `take_stated`.
     """
     first: dict[int, dict[int, Group | None]] = {}
     every: dict[int, dict[int, Group | None]] = {}
@@ -76,7 +77,7 @@ def list_attended(run: RunPrograms) -> Attended:
         peer = min((candidate for candidate in first if run.team_of[candidate] == run.team_of[rank]), default=None)
         of_peer = {} if peer is None else first[peer]
         first[rank] = every[rank] = complete_attended(rank, in_cut_steps[rank], of_peer)
-    return join_attended(first, every, run.team_of)
+    return take_stated(join_attended(first, every, run.team_of), run.team_of)
 
 
 def _compared_steps(run: RunPrograms) -> Iterator[dict[int, TeamEnds]]:

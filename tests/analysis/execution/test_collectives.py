@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from jitter.analysis.collectives.matching import Group, join_attended, match
+from jitter.analysis.collectives.matching import Group, join_attended, match, take_stated
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import CALLS, STARTS, schedule
+from jitter.simulate import Fault, simulate, write
 from tests.support.lakes import RankLake, collective, lake_of
 from tests.support.programs import dependencies, program
+from tests.support.simulated import ingest_run, ingest_traces, small
 
 
 def met(found) -> set[frozenset[tuple[int, int]]]:
@@ -222,3 +224,20 @@ def test_collectives_that_not_all_members_have_do_not_shift_the_others():
     assert join_attended(first, alike, team_of) == {rank: [(at, PAIR) for at in (0, 3, 5)] for rank in first}
     uneven = {0: alike[0], 1: first[1]}
     assert join_attended(first, uneven, team_of) == {rank: [(at, PAIR) for at in (0, 5)] for rank in first}
+
+
+def test_a_rank_that_states_no_groups_is_in_those_that_others_state():
+    """At place 5 two groups of its team name it, so that neither is taken."""
+    others = [(1, Group((0, 1))), (3, EVERYONE), (5, Group((0, 1)))], [(1, None), (3, None), (5, None)]
+    attended = {0: others[0], 1: others[1], 2: [(1, None), (3, EVERYONE), (5, Group((1, 2)))]}
+    taken = take_stated(attended, {0: 0, 1: 0, 2: 0})
+    assert taken == {0: others[0], 1: [(1, Group((0, 1))), (3, EVERYONE), (5, None)], 2: attended[2]}
+
+
+@pytest.mark.parametrize("shape", ["data_parallel", "tensor_data"])
+def test_a_node_of_another_profiler_that_states_no_groups_meets_the_others(tmp_path: Path, shape: str):
+    run = simulate(small(shape, steps=5), [Fault.parse("slow_gpu:rank=1,factor=1.3")])
+    traces = write(run, tmp_path / "kineto", "kineto")[:3] + write(run, tmp_path / "nsys", "nsys")[3:]
+    found, whole = ingest_traces(tmp_path, *traces).diagnose(), ingest_run(run, tmp_path / "whole").diagnose()
+    assert [(one.ranks, one.cause) for one in found.culprits if one.rung == "ranks"] == [((1,), "gpu_compute")]
+    assert found.culprits[0].loss_ns == pytest.approx(whole.culprits[0].loss_ns, rel=0.02)

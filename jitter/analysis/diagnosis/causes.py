@@ -279,6 +279,12 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     return _loading(evidence, late) if loading and loading.own_ns - (loading.others_ns or 0.0) >= least else None
 
 
+def _recorded_in_detail(evidence: "Evidence", late: "Outlier") -> Match | None:
+    # what is recorded of every launch makes every step late
+    details = evidence.own_details(late) if 2 * len(late.steps) > len(evidence.analysis.keys) else []
+    return Match({"details": " and ".join(details)}) if details else None
+
+
 def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     charges = evidence.analysis.account.charges
     share = share_of_launches(charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0))
@@ -411,6 +417,12 @@ _HOST: Final = (TimePart.START, TimePart.CPU)
 _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
+_OWN_DETAILS: Final = "its recording has {details}, most of the others' have not: recording them takes host time"
+_RECORD_ALIKE: Final = (
+    " while its profiler records {details}, which takes host time and which most other ranks' do not: record all ranks "
+    "alike, then check the host"
+)
+_AS_OTHERS: Final = "recording it as the other ranks"
 _OTHER_WORK: Final = (
     "{share} of the excess GPU time is in {operations} with another kernel name or launch shape than {where}{extra}"
 )
@@ -436,6 +448,8 @@ RULES: Final = (
     Rule("late_start", _START, "certain", _side_work),
     Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
          "starts its steps late: check the data loading", "more loader workers or prefetching"),
+    Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
+         _AS_OTHERS),
     Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",
          "starts its steps late: check the host"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
@@ -443,6 +457,8 @@ RULES: Final = (
     Rule("cpu_launch", _CPU, "unknown",
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),
+    Rule("cpu_launch", _CPU, "unknown", _recorded_in_detail, _OWN_DETAILS, f"launches its kernels late{_RECORD_ALIKE}",
+         _AS_OTHERS),
     Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of its loss is late launches"),
     Rule("cpu_launch", _CPU, "likely",
          lambda evidence, late: None if _has_meeting(evidence, late) else Match(),

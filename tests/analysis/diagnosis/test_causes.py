@@ -1,5 +1,6 @@
 """The registry of causes is complete: names, entries, rules and simulated faults."""
 
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -11,7 +12,9 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, find_cause, share_of_launches
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.self_times import TimePart
+from jitter.simulate import Fault, simulate, write
 from jitter.simulate.faults import FAULT_KINDS
+from tests.support.simulated import ingest_traces, small
 
 NAMED = [cause for cause in get_args(Cause) if cause != "none"]
 
@@ -77,3 +80,15 @@ def test_launches_that_cost_next_to_nothing_are_not_what_a_rank_loses(
     by_class = np.zeros(len(LossClass))
     by_class[[LossClass.LAUNCH, LossClass.GPU]] = by_launches_ns, lost_ns - by_launches_ns
     assert share_of_launches(by_class) == share
+
+
+@pytest.mark.parametrize(("detailed", "certainty"), [([0], "unknown"), ([0, 1, 2, 3], "likely"), ([1], "likely")])
+def test_a_rank_that_is_recorded_in_more_detail_is_to_be_recorded_as_the_others(
+    tmp_path: Path, detailed: list[int], certainty: str
+):
+    run = simulate(small(steps=6, cpu_bound=True), [Fault.parse("slow_cpu:rank=0,factor=1.6")])
+    plain, with_operators = write(run, tmp_path / "plain", "kineto"), write(run, tmp_path / "all", "kineto", cpu_ops=1)
+    lake = ingest_traces(tmp_path, *((with_operators if rank in detailed else plain)[rank] for rank in range(4)))
+    found = next(one for one in lake.diagnose().culprits if one.rung == "ranks")
+    assert (found.ranks, found.cause, found.cause_certainty) == ((0,), "cpu_launch", certainty)
+    assert ("record all ranks alike" in found.advice) == (certainty == "unknown")

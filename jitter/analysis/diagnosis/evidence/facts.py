@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
 )
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import RankStepRecord
@@ -40,6 +40,10 @@ class DataLoadingTimes(NamedTuple):
     own_ns: float
     others_ns: float | None
     """None without other ranks."""
+
+
+_DETAILS: Final = {"source_line": "Python stacks", "operator": "operators"}
+"""Columns of kernels whose recording slows the host, in words."""
 
 
 class Evidence:
@@ -156,6 +160,15 @@ class Evidence:
         """Return evidence that the rank's step markers state more work than the other ranks', in its worst steps."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
         return describe_marker_numbers(self.records, outlier.rank, keys)
+
+    def own_details(self, outlier: Outlier) -> list[str]:
+        """Return what costs host time to record, and is known of the rank's launches but not of most other ranks'."""
+        key, reader = self.analysis.keys[self.worst_steps(outlier)[0]], self.analysis.lake
+        others = [rank for rank in self.records[key] if rank != outlier.rank]
+        chosen = [others[at] for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
+        states = np.array([reader.states(key, rank, list(_DETAILS)) for rank in (outlier.rank, *chosen)])
+        is_own = states[0] & (2 * states[1:].sum(axis=0) < len(chosen))
+        return [words for words, own in zip(_DETAILS.values(), is_own.tolist(), strict=True) if own]
 
     def data_loading(self, outlier: Outlier) -> DataLoadingTimes | None:
         """Return the time in data-loading ranges in an outlier's worst steps; None if none were recorded."""

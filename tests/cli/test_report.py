@@ -67,7 +67,7 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
     assert main(["report", str(root)]) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "All ranks: communication that nothing hides (network)"
-    assert len(lines) <= 13
+    assert len(lines) <= 18
     assert max(map(len, lines)) <= 80
     assert main(["report", str(root), "-v"]) == ExitCode.DONE
     words = " ".join(capsys.readouterr().out.split())

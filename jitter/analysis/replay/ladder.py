@@ -45,6 +45,8 @@ class UniformJob(NamedTuple):
 class OperationMasks(NamedTuple):
     """Operations of all teams, (operations,) as in `JobArrays`, that cost every rank time."""
 
+    first: Bools
+    """Those up to the first kernel of the main stream."""
     sync_calls: Bools
     """Calls in which the host waits for the GPU, other than those that copy."""
     blocking_copies: Bools
@@ -54,25 +56,38 @@ class OperationMasks(NamedTuple):
 
 
 def mask_operations(run: RunModel) -> OperationMasks:
-    """Return which operations of the job wait in their call, and which copy between host and GPU."""
+    """Return which operations of the job begin a step, wait in their call, or copy between host and GPU."""
     operations = [operation for team in sorted(run.programs) for operation in run.programs[team].operations]
     waits = np.array([operation.kind == SYNC for operation in operations], np.bool_)
     copies = np.array([_COPY_CALL.search(operation.name) is not None for operation in operations], np.bool_)
     between = [
         operation.kind == MEMORY and copy_direction(operation.name) in _BETWEEN_HOST_AND_GPU for operation in operations
     ]
-    return OperationMasks(waits & ~copies, waits & copies, np.array(between, np.bool_))
+    of_step = np.concatenate([np.arange(size) for size in np.diff(run.job.first)])
+    first = of_step <= np.repeat(run.job.first_kernel, np.diff(run.job.first))
+    return OperationMasks(first, waits & ~copies, waits & copies, np.array(between, np.bool_))
+
+
+class Ladder(NamedTuple):
+    """Programs by what they leave out."""
+
+    rungs: dict[str, UniformJob]
+    """Each leaves out one thing more than the one before."""
+    without_pauses: dict[str, UniformJob]
+    """Those of `late_start` and `cpu_launch` with the waits of hosts, which otherwise are left out before."""
 
 
 def list_rungs(
     steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
-) -> dict[str, UniformJob]:
-    """Return the program below each loss that all ranks bear alike; each changes one thing more than the one before.
+) -> Ladder:
+    """Return the program below each loss that all ranks bear alike.
 
     `slow_steps`: every self time at the median over ranks and like steps, every transfer at its baseline.
     `slow_network`: every transfer as short as a bandwidth benchmark gives, where that is shorter.
     `sync_calls`: no call in which the host waits for the GPU, other than those that copy.
     `blocking_copies`: no copy in which the host waits for the GPU.
+    `late_start`: no pause of a host before the launch of a step's first kernel.
+    `cpu_launch`: no pause of a host between launches.
     `launch_bound`: no host time: launches are never late.
     `exposed_communication`: transfers take no time, as if all communication were hidden: a lower bound.
     `serial_copies`: copies between host and GPU take no time on their stream, as if all were hidden.
@@ -95,15 +110,9 @@ def list_rungs(
     waits = np.diff(job.first_wait) > 0
     unsynced = without_waits(job, masks.sync_calls & waits)
     unwaiting = without_waits(unsynced, masks.blocking_copies & waits)
-    # what begins a thread has no host time before it
-    unhosted = [
-        medians._replace(
-            host=np.where(np.isnan(medians.host), medians.host, 0.0),
-            call=np.zeros_like(medians.call),
-            lead=np.zeros_like(medians.lead),
-        )
-        for medians in self_times
-    ]
+    started = [without_host_time(medians, masks.first & is_pause(medians.host)) for medians in self_times]
+    unpaused = [without_host_time(medians, is_pause(medians.host)) for medians in self_times]
+    unhosted = [without_host_time(medians, np.ones_like(masks.first)) for medians in self_times]
     hidden = [np.where(np.isnan(transfers_ns), transfers_ns, 0.0) for transfers_ns in best]
     uncopied = unhosted
     if (copies := masks.host_copies).any():
@@ -119,16 +128,34 @@ def list_rungs(
         medians._replace(gpu=medians.gpu * balance_programs(job, medians.gpu, sizes)) if len(sizes) > 1 else medians
         for medians in uncopied
     ]
-    return {
+    rungs = {
         "slow_steps": UniformJob(job, self_times, usual),
         "slow_network": UniformJob(job, self_times, at_best),
         "sync_calls": UniformJob(unsynced, self_times, at_best),
         "blocking_copies": UniformJob(unwaiting, self_times, at_best),
+        "late_start": UniformJob(unwaiting, started, at_best),
+        "cpu_launch": UniformJob(unwaiting, unpaused, at_best),
         "launch_bound": UniformJob(unwaiting, unhosted, at_best),
         "exposed_communication": UniformJob(unwaiting, unhosted, hidden),
         "serial_copies": UniformJob(unwaiting, uncopied, hidden),
         "unequal_stages": UniformJob(unwaiting, balanced, hidden),
     }
+    with_waits = {"late_start": UniformJob(job, started, at_best), "cpu_launch": UniformJob(job, unpaused, at_best)}
+    return Ladder(rungs, with_waits)
+
+
+def is_pause(host_ns: Floats) -> Bools:
+    """Return whether a host takes longer between two calls than a launch does."""
+    paused: Bools = np.nan_to_num(host_ns) > THRESHOLDS.max_launch_ns
+    return paused
+
+
+def without_host_time(medians: SelfTimes, chosen: Bools) -> SelfTimes:
+    """Return self times, (operations,), without host time of the `chosen` ones."""
+    host = np.where(chosen & ~np.isnan(medians.host), 0.0, medians.host)  # what begins a thread has none
+    return medians._replace(
+        host=host, call=np.where(chosen, 0.0, medians.call), lead=np.where(chosen, 0.0, medians.lead)
+    )
 
 
 def replay_programs(
@@ -180,7 +207,9 @@ class ProgramChange(NamedTuple):
     gpu_factor: Floats
     """By which the times on the streams are multiplied; activities that take none have no delay either."""
     without_launch_time: Bools
-    """Operations that the host launches in no time."""
+    """Operations that the host launches in no time, where it does not pause before them."""
+    without_host_time: Bools
+    """Operations for which the host takes no time, with pauses."""
     without_transfers: bool = False
     """Whether collectives end with their last arrival."""
 
@@ -188,7 +217,7 @@ class ProgramChange(NamedTuple):
 def no_change(operations: int) -> ProgramChange:
     """Return the program as it is."""
     nothing = np.zeros(operations, np.bool_)
-    return ProgramChange(nothing, np.ones(operations), nothing)
+    return ProgramChange(nothing, np.ones(operations), nothing, nothing)
 
 
 def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
@@ -215,9 +244,9 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
 
 
 def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChange) -> SelfTimes:
-    factor, launch = change.gpu_factor, change.without_launch_time
-    is_gpu_changed = bool((factor != 1).any())
-    changed = [*(("delay", "gpu") if is_gpu_changed else ()), *(("host", "call", "lead") if launch.any() else ())]
+    factor, launch, whole = change.gpu_factor, change.without_launch_time, change.without_host_time
+    is_gpu_changed, is_host_changed = bool((factor != 1).any()), bool((launch | whole).any())
+    changed = [*(("delay", "gpu") if is_gpu_changed else ()), *(("host", "call", "lead") if is_host_changed else ())]
     self_times = step.self_times._replace(**{name: getattr(step.self_times, name).copy() for name in changed})
     for operations, cells in slices_of_ranks(job, step.times) if changed else ():
         host, call, lead, delay, on_gpu = (values[cells] for values in self_times)
@@ -225,8 +254,10 @@ def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChang
             on_gpu *= factor[operations]
             is_gone = factor[operations] == 0
             delay[is_gone], on_gpu[is_gone] = np.minimum(delay[is_gone], 0.0), 0.0
-        if launch.any():
-            is_changed = launch[operations] & (np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns)
+        if is_host_changed:
+            is_changed = whole[operations] | launch[operations] & (
+                np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns
+            )
             host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
     return self_times
 

@@ -1,8 +1,8 @@
 """Findings about what all ranks lose alike: the costs of the program, which no comparison of ranks shows.
 
-Calls that wait for the GPU, copies that block the host, launches that take longer than their kernels, communication
-and copies that nothing hides. Each is part of the loss of one rung of the waterfall. What the change alone saves is a
-replay of the recorded steps with the changed program.
+Host time before a step's first kernel and pauses of hosts, calls that wait for the GPU, copies that block the host,
+launches that take longer than their kernels, communication and copies that nothing hides. Each is part of the loss of
+one rung of the waterfall. What the change alone saves is a replay of the recorded steps with the changed program.
 """
 
 import re
@@ -21,11 +21,14 @@ from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import middle_of_longest_stretch
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.ladder import (
     OperationMasks,
     ProgramChange,
     balance_programs,
+    is_pause,
     mask_operations,
+    median_over_steps,
     no_change,
     price_changes,
     slices_of_ranks,
@@ -34,8 +37,9 @@ from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC, host_memory
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.step_key import StepKey
+from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
 
@@ -61,6 +65,14 @@ class _Measured(NamedTuple):
     """Host time from the end of the call before to the launch's return."""
     wait_ns: Floats
     """How long a synchronising call lasts."""
+    host_ns: Floats
+    """The usual rank's time between the call before and the call, in the usual step."""
+    begins: Ints
+    """(teams,) where the operations of each begin."""
+
+    def paused_ns(self, chosen: Bools) -> float:
+        """Return how long the usual host pauses before some operations of a step, of the team where it is most."""
+        return float(np.add.reduceat(np.where(chosen, self.host_ns, 0.0), self.begins).max())
 
     def mask(self, kind: int) -> Bools:
         return np.array([operation.kind == kind for operation in self.operations], np.bool_)
@@ -108,6 +120,8 @@ def find_losses_of_all_ranks(
     step_ns = time_ns / len(timed)
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
+    if _may_wait(analysis):
+        losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
     saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
     culprits, is_single = [], len(analysis.run.team_of) == 1
@@ -115,13 +129,18 @@ def find_losses_of_all_ranks(
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
         is_exposed = loss.cause == "exposed_communication"
-        # hiding transfers saves, too, what a faster network saves, which has its own finding
-        of_network_ns = max(rungs.cost_ns.get("slow_network", 0.0), 0.0) if is_exposed else 0.0
-        if not is_told or max(cost_ns, alone_ns - of_network_ns) < loss.min_share * step_ns:
+        # what else a change saves has its own finding: hiding transfers saves what a faster network does
+        of_others_ns = max(rungs.cost_ns.get("slow_network", 0.0), 0.0) if is_exposed else 0.0
+        if loss.cause in ("sync_calls", "blocking_copies"):  # nor is what hides a pause of the host
+            of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in ("late_start", "cpu_launch"))
+        if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
         holds_waits = is_exposed and (lacks_ranks or (is_single and analysis.run.matching.lacks_groups))
         has_reach = is_exposed and bound is not None and bound.kind == "communication"
+        loading, advice = tuple[str, ...](), ""
+        if loss.cause == "late_start":
+            loading, advice = _explain_loading(analysis, first, last, measured.paused_ns(loss.chosen))
         culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[loss.cause],
@@ -149,15 +168,40 @@ def find_losses_of_all_ranks(
                     *((bound.sentence,) if bound is not None and has_reach else ()),
                     *((_HOLDS_WAITS,) if holds_waits else ()),
                     *_describe(loss, measured, masks.host_copies),
+                    *loading,
                 ),
                 look_at=None,
                 is_beyond_loss=True,
                 is_part_of_job=loss.team is not None,
                 holds_waits=holds_waits,
-                advice=_ALONE if is_exposed and is_single and not holds_waits else "",
+                advice=_ALONE if is_exposed and is_single and not holds_waits else advice,
             )
         )
     return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))
+
+
+def _may_wait(analysis: RunAnalysis) -> bool:
+    """Whether hosts that begin steps late may wait: for requests, or for other ranks."""
+    of_requests = any(kind in ON_REQUEST for kind in analysis.steps.alike.kinds)
+    return of_requests or any(analysis.run.follows(team, TimePart.START) for team in analysis.run.programs)
+
+
+def _explain_loading(analysis: RunAnalysis, first: int, last: int, late_ns: float) -> tuple[tuple[str, ...], str]:
+    """Say how long data loading takes of the time, ns, before the first kernel; return that and what to do."""
+    ranks = sorted(analysis.run.team_of)
+    some = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]
+    loading_ns = []
+    for key in analysis.keys[first:last]:
+        for rank in {member.rank for member in analysis.lake.members(key)} & set(some):
+            loading = analysis.lake.host(key, rank).loading(key)
+            loading_ns.append(float((loading.end_ns - loading.start_ns).sum()))
+    if not any(loading_ns):
+        return ("no data-loading range was recorded",), ""
+    typical_ns = float(np.median(loading_ns))
+    words = f"data-loading ranges take {format_time(typical_ns)} per step"
+    if typical_ns < THRESHOLDS.main_share * late_ns:
+        return (f"{words}: they do not explain it",), "start their steps late: check the hosts"
+    return (f"{words}: the input pipeline is too slow",), "wait for their data: more loader workers, or prefetching"
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
@@ -176,12 +220,16 @@ def choose_steps(lake: RunReader) -> tuple[int, int]:
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
-    nothing, share = no_change(len(measured.operations)), _LIMITS.min_share
+    nothing, share, large = no_change(len(measured.operations)), _LIMITS.min_share, _LIMITS.compute_bound
+    pauses = is_pause(measured.host_ns)
+    late, later = pauses & masks.first, pauses & ~masks.first
+    yield _Loss("late_start", "start", late, nothing._replace(without_host_time=late), large, "high")
+    yield _Loss("cpu_launch", "launch", later, nothing._replace(without_host_time=later), large, "high")
     calls, copies = masks.sync_calls, masks.blocking_copies
     yield _Loss("sync_calls", "launch", calls, nothing._replace(without_waiting=calls), share, "high")
     yield _Loss("blocking_copies", "launch", copies, nothing._replace(without_waiting=copies), share, "high")
     is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
-    small = measured.mask(COMPUTE) & is_small
+    small = measured.mask(COMPUTE) & is_small & ~pauses
     yield _Loss("launch_bound", "launch", small, nothing._replace(without_launch_time=small), share, "high")
     collectives, hidden = measured.mask(COLLECTIVE), nothing._replace(without_transfers=True)
     yield _Loss("exposed_communication", "transfer", collectives, hidden, _LIMITS.compute_bound, "medium")
@@ -219,11 +267,17 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         - [op.is_kernel for op in run.programs[team].operations]
         for team in sorted(run.programs)
     ]
+    gpu_ns, launch_ns, wait_ns = (total / times for total in sums[1:])
+    usual = median_over_steps(analysis.steps.baselines[number] for number in range(first, last))
     return _Measured(
         operations,
         np.concatenate(before).astype(np.int64),
         sums[0] / np.maximum(rank_steps, 1.0),
-        *(total / times for total in sums[1:]),
+        gpu_ns,
+        launch_ns,
+        wait_ns,
+        np.nan_to_num(usual.host),
+        run.job.first[:-1],
     )
 
 
@@ -248,6 +302,15 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
     chosen, weights = loss.chosen, measured.times[loss.chosen]
     if loss.cause in ("sync_calls", "blocking_copies"):
         yield _describe_waits(chosen, measured)
+    if loss.cause == "late_start":
+        yield f"the hosts pause {format_time(measured.paused_ns(chosen))} before they launch the first kernel of a step"
+    if loss.cause == "cpu_launch":
+        longest = np.flatnonzero(chosen)[np.argsort(-measured.host_ns[chosen], kind="stable")]
+        pauses = [
+            f"{format_time(float(measured.host_ns[at]))} before kernel {measured.kernels_before[at]}"
+            for at in longest[: THRESHOLDS.sentences.max_named].tolist()
+        ]
+        yield f"the hosts pause {format_time(measured.paused_ns(chosen))} per step: {', '.join(pauses)}"
     if loss.cause == "launch_bound":
         kernels = round(float(measured.times[measured.mask(COMPUTE)].sum()))
         yield (

@@ -29,7 +29,9 @@ class LowerRungs(NamedTuple):
     step_ns: Mapping[Rung, int]
     """The step time of each, ns."""
     cost_ns: Mapping[str, float]
-    """What each change of the program saves per step; those of a rung add up to its loss."""
+    """What each change of the program saves per step. They add up to the loss of all rungs; those of a rung to its own
+    but for pauses of hosts, which have what waits before them keep from being hidden.
+    """
 
 
 NO_RUNGS: Final = LowerRungs({}, {})
@@ -39,6 +41,8 @@ RUNG_OF_CHANGE: Final[Mapping[str, Rung]] = MappingProxyType(
         "slow_network": "network",
         "sync_calls": "sync",
         "blocking_copies": "sync",
+        "late_start": "launch",
+        "cpu_launch": "launch",
         "launch_bound": "launch",
         "exposed_communication": "overlap",
         "serial_copies": "overlap",
@@ -60,8 +64,11 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    programs = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
-    times = dict(zip(programs, replay_programs(analysis.steps, [*programs.values()], *window), strict=True))
+    programs, pauseless = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
+    replayed = replay_programs(analysis.steps, [*programs.values(), *pauseless.values()], *window)
+    times = dict(zip(programs, replayed[: len(programs)], strict=True))
+    at_best_ns = times["slow_network"]
+    alone_ns = {cause: at_best_ns - time for cause, time in zip(pauseless, replayed[len(programs) :], strict=True)}
     if all(np.isnan(expected).all() for expected in analysis.transfers.expected):
         del times["slow_network"]
     known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}
@@ -70,7 +77,26 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
         cause: above - known_times[cause]
         for above, cause in zip(known_times.values(), list(known_times)[1:], strict=False)
     }
-    return LowerRungs(of_rungs, costs)
+    return LowerRungs(of_rungs, _charge_pauses(costs, alone_ns))
+
+
+def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float]) -> dict[str, float]:
+    """Return what each change loses, ns a step, with pauses of hosts charged what is saved without them alone.
+
+    A host that waits for its GPU hides nothing of what it does next: without the wait that is hidden, without the pause
+    there is nothing to hide. The wait keeps what the pause does not save. `alone_ns` is that of `late_start`, and of
+    both together.
+    """
+    charged = dict(costs_ns)
+    told_ns = 0.0
+    for pause, saved_ns in alone_ns.items():
+        for wait in ("sync_calls", "blocking_copies"):
+            hidden_ns = saved_ns - told_ns - charged.get(pause, 0.0)
+            taken_ns = max(min(hidden_ns, charged.get(wait, 0.0)), 0.0)
+            charged[pause] = charged.get(pause, 0.0) + taken_ns
+            charged[wait] = charged.get(wait, 0.0) - taken_ns
+        told_ns += charged[pause]
+    return charged
 
 
 def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, time_ns: int) -> tuple[Culprit, ...]:

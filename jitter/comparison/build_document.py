@@ -485,9 +485,8 @@ def _environment(lake: Lake) -> Environment:
     communicators, edges = (
         lake.log_table(name).to_pylist() if lake.logs else [] for name in ("communicators", "edges")
     )
-    versions = ((source.format, source.profiler_version) for source in lake.sources)
     named = (
-        [f"{form} {version}" for form, version in versions if version is not None],
+        [source.profiler for source in lake.sources if source.profiler_version is not None],
         [row["version"] for row in communicators],
         [f"{row['network']} ({row['plugin']})" if row["plugin"] else row["network"] for row in communicators],
         [f"{row['transport']}{' with GPUDirect' if row['gdr'] else ''}" for row in edges if row["transport"]],

@@ -364,7 +364,7 @@ def _describe_differences(bases: Sequence[Document], new: Document, pairs: Seque
         ("host", len(base.hosts), len(new.hosts)),
         ("step", len(base.steps), len(new.steps)),
     ):
-        if base_count != new_count:
+        if 0 < base_count != new_count > 0:  # no host: the recordings name none
             sentences.append(f"The base has {format_count(base_count, what)}, the new run {new_count:,}.")
     if any(len(document.compared_steps) < len(document.steps) for document in (base, new)):
         of_base, of_new = len(base.compared_steps), len(new.compared_steps)
@@ -663,6 +663,8 @@ def describe_change(kernel: KernelChange) -> str:
     is_own = abs(kernel.difference_ns) >= THRESHOLDS.main_share * abs(kernel.cost_ns) or kernel.rank is not None
     changed = "takes " if is_own else "costs "  # as where kernels wait for a collective that is as fast as before
     often = f"runs {kernel.new_places or kernel.places:,} {'more' if kernel.new_places else 'fewer'} times, "
+    if not kernel.cost_ns:
+        changed, change = "changed, ", "which costs the step nothing"
     appeared, went = (often, often) if kernel.in_both else ("is new, ", "is gone, ")
     what = {"changed": changed, "appeared": appeared, "went": went, "replaced": f"{verb} replaced, "}
     return f"{name}{'' if kernel.rank is None else f' of rank {kernel.rank}'} {what[kernel.kind]}{change}"

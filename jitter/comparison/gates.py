@@ -100,7 +100,7 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
         result, text = Result.PASS, f"median step {_describe_change(effect)} than baseline ({measured}), {of_mean}"
     else:
         why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
-        result, text = Result.UNKNOWN, f"step time {change} against baseline ({measured}): {why}"
+        result, text = Result.UNKNOWN, f"median step {_describe_change(effect)} than baseline ({measured}): {why}"
     if result < (result_of_mean := _judge_mean(mean, limit)):
         rare = "; ".join(describe_rare(comparison, effect))
         text = (

@@ -200,6 +200,12 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
         """Return the record's file name."""
         return f"{self.digest}.json"
 
+    @property
+    def profiler(self) -> str:
+        """Format and version. A version's text may begin with the format's name: `nsys 2026.2`, `Kineto schema 1`."""
+        version = self.profiler_version or ""
+        return version if version.lower().startswith(self.format) else f"{self.format} {version}".strip()
+
 
 class RecordVersionError(ValueError):
     """A record of a version that this version of jitter does not read."""

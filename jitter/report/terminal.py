@@ -190,10 +190,10 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
         yield "missing", explain_unrecorded(missing)
     if not facts.whole or facts.steps_left_out:
         yield "gaps", " ".join(describe_coverage(facts))
-    for problem in facts.refused[: limits.notes]:
-        yield "unusable", f"{problem.first_file}: {problem.text}"
-    if len(facts.refused) > limits.notes:
-        yield "", f"{format_count(len(facts.refused) - limits.notes, 'more reason')} why files are unusable"
+    unusable = [f"{problem.first_file}: {problem.text}" for problem in facts.refused[: limits.notes]]
+    if (others := len(facts.refused) - limits.notes) > 0:
+        unusable.append(f"{format_count(others, 'more reason' if unusable else 'reason')} why files are unusable")
+    yield from _listed("unusable", unusable)
     if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
         yield "network", "not judged: ingest the output of nccl-tests on these nodes"
     limited = f"{format_count(len(diagnosis.notes), 'limit')} and " if diagnosis.notes else ""

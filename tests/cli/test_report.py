@@ -1,6 +1,7 @@
 """`jitter report`: which form, where to, over what, and the summary in the terminal."""
 
 import json
+import re
 import shutil
 import webbrowser
 from pathlib import Path
@@ -155,6 +156,20 @@ def test_a_folder_without_traces_is_unusable(here: Path, capsys: pytest.CaptureF
     assert main(["report", "empty"]) == ExitCode.UNUSABLE_INPUT
     assert "no traces in" in capsys.readouterr().err
     assert {path.name for path in here.iterdir()} == {"traces", "empty"}
+
+
+def test_what_was_taken_is_reported_if_most_traces_are_left_out(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LINES", "8")
+    for number in range(5):
+        (here / "traces" / f"rank{90 + number}.sqlite").write_bytes(b"SQLite format 3" + bytes(number))
+    assert main(["report", "traces"]) == ExitCode.UNUSABLE_INPUT
+    out, err = capsys.readouterr()
+    assert "5 left out" in err
+    assert "Rank 1 (node0000): late kernel launches (CPU), kernel 9" in " ".join(out.split())
+    assert re.search(r"^unusable +\d reasons? why files are unusable$", out, re.M)
+    assert (here / "jitter-report.html").is_file()
 
 
 def test_a_lake_among_traces_is_wrong_usage(here: Path, capsys: pytest.CaptureFixture[str]):

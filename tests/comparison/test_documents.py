@@ -42,6 +42,14 @@ def lakes(tmp_path_factory):
     return base, ingest_run(simulate(Job(**job, seed=2), slow), tmp_path_factory.mktemp("new"), "nsys")
 
 
+def test_hosts_that_a_profiler_does_not_record_are_no_difference(lakes, tmp_path):
+    kineto = ingest_run(simulate(Job(ranks=3, steps=8, kernels=30, first_step=100, seed=1)), tmp_path, "kineto")
+    found = jitter.compare(lakes[0].root, kineto.root)
+    assert (found.base.hosts, found.new.hosts) == (1, 0)
+    assert not any("host" in sentence for sentence in found.notes)
+    assert found.environment["new"].profilers == ("Kineto schema 1",)
+
+
 def test_a_file_is_its_document(lakes):
     document = build_document(lakes[0])
     content = encode_document(document)

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from jitter.comparison.compare_documents import describe_change
 from jitter.comparison.document import Document, Environment, Place, StepEntry, Team, TeamProgram, UsualStepEntry
 from jitter.comparison.kernel_changes import compare_kernels
 from jitter.comparison.rows import AlignedRuns, pair_teams
@@ -128,6 +129,13 @@ def test_kernels_that_appear_and_go():
     more = [("cast", 40_000.0), *USUAL]
     assert changes(document(USUAL, 1), document(more, 2)) == [(None, "cast", "appeared", 0, 1)]
     assert changes(document(more, 1), document(USUAL, 2)) == [("cast", None, "went", 1, 0)]
+
+
+@pytest.mark.parametrize(("loss_ns", "said"), [(0, ", which costs the step nothing"), (-70, ", 70 ns less a step")])
+def test_a_change_that_costs_nothing_says_so(loss_ns, said):
+    (change,) = compare_kernels(aligned(document(USUAL, 1), document([*USUAL, ("new", 100.0)], 2))).changes
+    for kind, what in (("replaced", "is replaced"), ("appeared", "is new")):
+        assert describe_change(msgspec.structs.replace(change, kind=kind, loss_ns=loss_ns)) == f"new {what}{said}"
 
 
 def test_launch_shapes_are_named():

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -246,6 +247,28 @@ def test_text_is_for_people_and_takes_no_orders(lake_root: Path, capsys: pytest.
     assert "[red]x[/red]" in shown
     assert "[b]name" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(("width", "count"), [(50, 3), (90, 4)])
+def test_columns_that_do_not_fit_a_terminal_are_left_out(
+    width: int,
+    count: int,
+    lake_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    text = f"select 1234567890 as a, '{'w ' * 40}' as b, 0.123456789012 as c, '{'v' * 40}' as d"
+    assert max(map(len, said(capsys, "query", lake_root, text, "--format", "text").splitlines())) > 120  # in a pipe
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["query", str(lake_root), text]) == 0
+    out, err = capsys.readouterr()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+    assert lines[0].split() == ["a", "b", "c", "d"][:count]
+    assert max(map(len, lines)) <= width
+    assert "1234567890" in lines[1]
+    assert "0.123456789012" in lines[1]  # no number is broken
+    assert ("3 of 4 columns fit the terminal" in err) == (count == 3)
 
 
 def test_text_says_what_it_leaves_out(lake_root: Path, capsys: pytest.CaptureFixture[str]):

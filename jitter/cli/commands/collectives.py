@@ -108,6 +108,6 @@ def _baseline(lake: "Lake", named: str) -> "Baseline":
     measured = lake.log_table("bandwidth").to_pylist()
     labels = sorted({row["label"] for row in measured if row["label"] is not None})
     if named not in labels:
-        hint = f"labels of the lake: {', '.join(labels)}" if labels else "the lake holds no bandwidths"
+        hint = f"labels of the lake: {', '.join(labels)}" if labels else "give the output of nccl-tests or rccl-tests"
         raise UsageError(f"no file and no label {named!r}", hint)
     return Baseline(named, [row for row in measured if row["label"] == named])

@@ -73,7 +73,7 @@ def add(
 @json_option
 @_db_option
 def list_(job: str | None, as_json: bool, db: str | None) -> None:
-    """List the runs: step time, loss, labels, and where the step time changed.
+    """List the runs: step time, loss, labels, changes of the step time.
 
     \b
     Example:
@@ -105,7 +105,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
 @force_option
 @_db_option
 def show(job: str, page: Path | None, as_html: bool, output: Path | None, force: bool, db: str | None) -> None:
-    """Show step time, loss, split and findings of a job over its runs, with the change points.
+    """Show step time, loss, split and findings of a job over its runs.
 
     In the page, each run opens its comparison with the runs before it.
 

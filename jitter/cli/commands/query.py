@@ -138,6 +138,8 @@ def _print_relations(path: Path) -> None:
     open_lake(path)
     texts = []
     for relation in describe_relations():
-        columns = indent(format_columns(relation.columns, left=range(3)), "    ")
+        # the fields of a STRUCT are in its description
+        lines = [column._replace(type=column.type.partition("(")[0]) for column in relation.columns]
+        columns = indent(format_columns(lines, left=range(3)), "    ")
         texts.append(f"{relation.name}: {relation.sentence}\n{columns}")
     click.echo("\n".join(texts), nl=False)

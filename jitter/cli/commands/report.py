@@ -107,7 +107,7 @@ def report(
         done = print_ingest_report(ingested, traces, strict=False)
     elif unused := [name for name, value in [*reading.items(), ("jobs", jobs)] if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
-    if done == ExitCode.DONE:
+    if done == ExitCode.DONE or (ingested is not None and ingested.traces_taken):
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
         opened = open_lake(root)
         if "html" in chosen.files:

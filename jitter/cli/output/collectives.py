@@ -129,8 +129,8 @@ _COLLECTIVES: Final = (
 )
 _SIZES: Final = (
     Column("sizes", "operation"),
-    Column("from", "at_least_bytes", _number()),
-    Column("to below", lambda row: 2 * row.at_least_bytes or 1, _number()),
+    Column("from bytes", "at_least_bytes", _number()),
+    Column("below", lambda row: 2 * row.at_least_bytes or 1, _number()),
     Column("calls/step", "calls_per_step", lambda calls: f"{calls:,.1f}".removesuffix(".0")),
     Column("bytes/step", "bytes_per_step", _number(",.0f")),
 )

@@ -79,9 +79,8 @@ def format_inspection(findings: Sequence[InspectedSource], missing: MissingSteps
             steps = f"{len(record.steps)} steps"
             if record.steps:
                 steps += f" ({record.steps[0].key} to {record.steps[-1].key}, by {record.steps_from})"
-            version = f" {record.profiler_version}" if record.profiler_version else ""
             lines.append(
-                f"{finding.path}  {finding.format}{version}  rank {record.rank} (by {record.rank_told_by})  "
+                f"{finding.path}  {record.profiler}  rank {record.rank} (by {record.rank_told_by})  "
                 f"host {record.host or 'unknown'}  device {record.device}  {steps}  {record.kernels:,} kernels"
             )
             lines += [f"    {problem}" for problem in record.problems]

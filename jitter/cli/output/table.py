@@ -44,6 +44,9 @@ _HEADING_LENGTH: Final = 64
 _JSON_HEAD: Final = f'{{"schema_version": {TABLE_SCHEMA_VERSION}, "rows": ['
 _LONGEST_NAME: Final = 44
 _UNNAMED: Final = "(not recorded)"
+_NARROWEST_TEXT: Final = 16
+"""Characters to which the texts of a query's column may be folded."""
+_ANY_WIDTH: Final = 1 << 30
 _BETWEEN: Final = 2
 """Blanks between columns."""
 
@@ -60,8 +63,7 @@ class RowFormat(NamedTuple):
 
     form: str
     width: int | None
-    """Columns of the terminal; None: not known."""
-    is_terminal: bool
+    """Columns of the terminal; None: a file or a pipe, whose lines may be of any length."""
 
 
 def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: bool) -> None:
@@ -100,10 +102,10 @@ def choose_row_format(form: str | None, output: Path | None) -> RowFormat:
     if form == "parquet" and is_terminal:
         raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
     if form != "text":
-        return RowFormat(form, None, False)
+        return RowFormat(form, None)
     from rich.console import Console
 
-    return RowFormat(form, Console(file=sys.stdout).width if output is None else None, is_terminal)
+    return RowFormat(form, Console(file=sys.stdout).width if is_terminal else None)
 
 
 def answer_query(query: "PreparedQuery", memory_bytes: int, form: RowFormat) -> Iterator[Chunk]:
@@ -295,19 +297,34 @@ def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for field in rows.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        heading = Text(escape_control(field.name))
-        table.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     lines = (line for batch in rows for line in zip(*(map(_cell, values) for values in _values(batch)), strict=True))
-    for cells in islice(lines, MAX_TEXT_ROWS):
-        table.add_row(*(Text(escape_control(cell)) for cell in cells))  # Text, not str: square brackets are no markup
+    shown = [[escape_control(cell) for cell in line] for line in islice(lines, MAX_TEXT_ROWS)]
+    text = io.StringIO()
+    console = Console(file=text, width=form.width or _ANY_WIDTH, force_terminal=form.width is not None)
+    free_width = console.width
+    for field, *cells in zip(rows.schema, *shown, strict=True):
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        heading = escape_control(field.name)
+        width = max(map(len, [heading, *cells]))
+        if not number:
+            width = min(width, max(_NARROWEST_TEXT, len(heading)))
+        if table.columns and width > free_width:
+            break
+        free_width -= width + _BETWEEN
+        table.add_column(Text(heading), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for line in shown:
+        table.add_row(*map(Text, line[: len(table.columns)]))  # Text, not str: square brackets are no markup
     if next(lines, None) is not None:
         yield Note(ONLY_FIRST_ROWS)
-    text = io.StringIO()
-    Console(file=text, width=form.width, force_terminal=form.is_terminal).print(table)
+    if len(table.columns) < len(rows.schema):
+        yield Note(_only_first_columns(len(table.columns), len(rows.schema)))
+    console.print(table)
     yield text.getvalue()
+
+
+def _only_first_columns(shown: int, of: int) -> str:
+    return f"{shown} of {of} columns fit the terminal (all of them: --format csv)"
 
 
 def _values(rows: "pa.Table | pa.RecordBatch") -> list[list[Any]]:
@@ -375,7 +392,7 @@ def _print_table(rows: "pa.Table") -> None:
         table.add_row(*map(Text, line))  # Text, not str: square brackets are no markup
     console.print(table)
     if len(columns) < rows.num_columns:
-        say(f"{len(columns)} of {rows.num_columns} columns fit the terminal (all of them: --format csv)")
+        say(_only_first_columns(len(columns), rows.num_columns))
     if rows.num_rows > MAX_TEXT_ROWS:
         say(ONLY_FIRST_ROWS)
 

@@ -100,9 +100,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         cohort: tuple(rank for rank in lake.cohorts if lake.cohorts[rank] == cohort)
         for cohort in sorted(set(lake.cohorts.values()))
     }
-    # a version's text may begin with the format's name: `nsys 2026.2`, `Kineto schema 1`
-    versions = {(source.format, source.profiler_version or "") for source in lake.sources}
-    formats = {text if text.lower().startswith(name) else f"{name} {text}".strip() for name, text in versions}
+    formats = {source.profiler for source in lake.sources}
     disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
     of_logs = [(log.file, text) for log in lake.logs for text in log.problems]
     of_logs += [(file, text) for file, _, text in disagreements]

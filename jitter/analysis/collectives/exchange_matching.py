@@ -7,7 +7,7 @@ the rest, the difference that most pairs of exchanges of two ranks share, in eve
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import combinations, product
@@ -35,6 +35,25 @@ class MatchedPair(NamedTuple):
     """How long the later rank stays in a message, on average: it waits for none, so that is the transfer alone. NaN for
     messages that are not matched stream by stream.
     """
+
+    @property
+    def exchanges(self) -> frozenset[tuple[int, int]]:
+        """The (rank, position) of each exchange."""
+        return frozenset((rank, at[side]) for at in self.messages for side, rank in enumerate(self.ranks))
+
+    def is_rivalled_by(self, other: "MatchedPair") -> bool:
+        """Return whether these exchanges end together with those of another rank about as well."""
+        return (
+            other.ranks != self.ranks
+            and len(other.messages) >= len(self.messages)
+            and other.spread_ns <= THRESHOLDS.group_inference.clear_gap * self.spread_ns
+            and not other.waits_more(self.wait_ns)
+            and not self.exchanges.isdisjoint(other.exchanges)
+        )
+
+    def waits_more(self, least_ns: float) -> bool:
+        """Return whether even the later rank waits longer than this: then these are messages with other ranks."""
+        return self.wait_ns - least_ns > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least_ns)
 
     @property
     def preference(self) -> tuple[float, float, tuple[int, int]]:
@@ -84,12 +103,20 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             for rank, rank_exchanges in exchanges.items()
         }
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
-        least_ns: dict[int, float] = {}
+        of_rank: dict[int, list[MatchedPair]] = defaultdict(list)
         for pair in candidates:
             for rank in pair.ranks:
-                least_ns[rank] = min(pair.wait_ns, least_ns.get(rank, math.inf))
-        for pair in sorted(candidates, key=lambda pair: (_waits_for_others(pair, least_ns), pair.preference)):
+                of_rank[rank].append(pair)
+        least_ns = {rank: min(pair.wait_ns for pair in pairs) for rank, pairs in of_rank.items()}
+        for pair in sorted(
+            candidates, key=lambda pair: (pair.waits_more(min(least_ns[rank] for rank in pair.ranks)), pair.preference)
+        ):
             first_rank, second_rank = pair.ranks
+            rivals = [rival for rank in pair.ranks for rival in of_rank[rank] if pair.is_rivalled_by(rival)]
+            unclear = [rival.exchanges for rival in rivals if not rival.exchanges & used]
+            if unclear and not pair.exchanges & used and _states_members(exchanges, pair):
+                # several ranks may be in one kernel: which they are is unknown
+                used.update(pair.exchanges, *unclear)
             free = tuple(m for m in pair.messages if (first_rank, m[0]) not in used and (second_rank, m[1]) not in used)
             is_enough = free == pair.messages or matched is not _match_streams
             if is_enough and len(free) >= _least_messages(end[first_rank], end[second_rank]):
@@ -99,13 +126,9 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
     return kept
 
 
-def _waits_for_others(pair: MatchedPair, least_ns: Mapping[int, float]) -> bool:
-    """Return whether even the later rank waits in the messages of a pair: then these are messages with other ranks.
-
-    `least_ns` is by rank the least wait of the later rank among its possible pairs.
-    """
-    least = min(least_ns[rank] for rank in pair.ranks)
-    return pair.wait_ns - least > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least)
+def _states_members(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> bool:
+    """Return whether the trace states of which ranks the peers are."""
+    return all(exchanges[rank].among[at] is not None for rank, at in pair.exchanges)
 
 
 def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:

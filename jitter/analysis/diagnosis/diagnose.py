@@ -3,7 +3,6 @@
 Without recognised communication no rank is cleared, and none is blamed with confidence.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +44,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
     loss = _sum_loss(steps)
     shares = _limit_to_loss([analysis.account.loss_of(group.scenario) for group in groups], loss.ns)
-    ranges = _gain_ranges(evidence, groups, gains, loss)
+    ranges = _gain_ranges(evidence, groups, gains)
     priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
     priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
     priced.sort(
@@ -121,17 +120,14 @@ def _price_together(
     return round(max(saved_ns, 0.0) + max(others, default=0.0))
 
 
-def _gain_ranges(
-    evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float], loss: Loss
-) -> list[GainRange | None]:
+def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float]) -> list[GainRange | None]:
     """Return the least and the most that fixing each group alone would save; None where they differ by little."""
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
     run = evidence.analysis.run
     if run.misses_partners or run.following_hosts:
-        # the loss lacks what hosts hand on
-        most_ns = math.inf if run.following_hosts else max(loss.ns or 0, 0)
-        delays = [min(sum(map(pricing.unpriced_ns, group.candidates)), most_ns) for group in groups]
+        # the loss lacks what hosts, and exchanges without partners, hand on
+        delays = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
     waits = [evidence.coverage.waits_ns(group.steps) if group.parts else 0.0 for group in groups]
     return pricing.ranges([group.scenario for group in groups], gains, delays, waits)
 

@@ -70,6 +70,19 @@ def test_the_peer_is_of_the_stated_group():
     assert sorted(pairs_of(stated)) == [(0, 1), (1, 2), (3, 4), (4, 5)]
 
 
+def test_kernels_that_exchange_with_both_neighbours_at_once_are_no_pairs():
+    """One kernel carries messages to several ranks: passes that follow each other evenly end together on any two."""
+    rng = np.random.default_rng(5)
+    begin, (start, end) = np.zeros(4), np.zeros((2, 4, 8, 6))
+    for step, at in np.ndindex(8, 6):
+        arrived = start[:, step, at] = begin + 5e5 * (1 + rng.normal(0, 0.005, 4))
+        around = np.concatenate([[-np.inf], arrived, [-np.inf]])
+        begin = end[:, step, at] = np.lib.stride_tricks.sliding_window_view(around, 3).max(axis=1) + 2.5e4
+    column = [frozenset(range(4))] * 6
+    line = {rank: Exchanges(end[rank], end[rank] - start[rank], np.zeros(6, np.int64), column) for rank in range(4)}
+    assert not pairs_of(line)
+
+
 def test_many_ranks_are_matched_by_their_distance():
     found = pairs_of(chain(40, 3))
     assert sorted(found) == list(pairwise(range(40)))

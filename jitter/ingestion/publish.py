@@ -332,7 +332,9 @@ class Publisher:
             return
         source = outcome.source
         refusal = _refusal(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error)
-        if outcome.staged:
+        if isinstance(error, OtherJobError):
+            refusal.claimed_rank = None  # this job may have no such rank
+        elif outcome.staged:
             refusal.claimed_rank = outcome.staged[0].record.rank
         self._drop(self._before(outcome))
         self._write_refusal(refusal)

@@ -169,7 +169,7 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     host_size: Count | None = None
     """Bytes of the file of host events; None if there is none, and in records of older versions."""
     claimed_rank: Rank | None = None
-    """Of a recording that was rejected: the rank that it, or its name, states."""
+    """Of a recording that was rejected: the rank that it, or its name, states; None for one of another job."""
     empty_columns: list[str] = []
     """Columns of its parquet files that are null in every row of every step; older records state none."""
 

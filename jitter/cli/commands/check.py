@@ -29,7 +29,11 @@ Limits = dict["GateName", Any]
     metavar="BASE",
     help="A lake, a file of `jitter export --baseline`, or history:JOB (`jitter history`).",
 )
-@click.option("--max-regression", metavar="LIMIT", help="Largest increase of the step time against the baseline: 3%.")
+@click.option(
+    "--max-regression",
+    metavar="LIMIT",
+    help="Largest increase of the median step, and of the mean step, against the baseline: 3%.",
+)
 @click.option("--last", type=click.IntRange(min=1), help="Of history:JOB: compare with the last N runs. Default: 10.")
 @click.option("--fail-on", metavar="CAUSES", help="Causes that fail the run if a finding of high confidence has one.")
 @steps_option

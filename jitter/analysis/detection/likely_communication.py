@@ -13,11 +13,8 @@ import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Floats
-
-GRAPH_NAME = "CUDA graph"
-"""Start of the name of an activity that stands for a whole graph."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def survey_communication(run: RunModel) -> CommunicationSurvey:
     return CommunicationSurvey(
         len(run.team_of),
         any(op.kind == COLLECTIVE for op in operations),
-        bool(operations) and all(op.name.startswith(GRAPH_NAME) for op in operations),
+        bool(operations) and all(op.name.startswith(WHOLE_GRAPH) for op in operations),
         tuple(LikelyKernel(name, counts[name]) for name in sorted(counts, key=lambda name: (-counts[name], name))),
     )
 

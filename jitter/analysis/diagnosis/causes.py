@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
-from jitter.core.names.kernels import is_expert_kernel, short_name
+from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 
 if TYPE_CHECKING:
@@ -333,6 +333,12 @@ def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(values, (_RUNS.format(**values), *match.more))
 
 
+def _whole_graph(evidence: "Evidence", late: "Outlier") -> Match | None:
+    other = _other_kernel(evidence, late)
+    is_whole = [] if other is None else [other.values[name].startswith(WHOLE_GRAPH) for name in ("own", "usual")]
+    return Match() if any(is_whole) and not all(is_whole) else None
+
+
 def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     sentences = () if late.pace is not None else evidence.marker_numbers(late)
     return Match(more=sentences) if sentences else None
@@ -465,6 +471,9 @@ RULES: Final = (
          "its launches are late; the ranks share no collective in these steps"),
     Rule("cpu_launch", _CPU, "likely", _otherwise,
          "its launches are late, but slower ranks mask them: the job did not wait for them"),
+    Rule("gpu_time", _GPU, "unknown", _whole_graph,
+         "some ranks recorded CUDA graphs as a whole, others their kernels: which kernels are slower is unknown",
+         "takes longer for its CUDA graphs: record kernels of graphs on all ranks, then check its work and its GPU"),
     Rule("workload_imbalance", _GPU, "certain", _other_kernel, _OTHER_WORK,
          f"{_RUNS.removeprefix('it ')}: check what chose the kernel (autotuning and its cache, library versions), then "
          "the sizes of its inputs"),

@@ -109,6 +109,8 @@ def short_name(name: str) -> str:
     return words[-1].rpartition("::")[2] if words and not words[-1].isdecimal() else name
 
 
+WHOLE_GRAPH: Final = "CUDA graph"
+"""Start of the name of an activity that stands for a whole graph."""
 KINDS: Final = ("compute", "collective", "memory")
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(len(KINDS) + 1)
 """Codes: positions in `KINDS`, then that of a synchronising call, which is also an operation of a program."""

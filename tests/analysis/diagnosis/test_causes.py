@@ -92,3 +92,11 @@ def test_a_rank_that_is_recorded_in_more_detail_is_to_be_recorded_as_the_others(
     found = next(one for one in lake.diagnose().culprits if one.rung == "ranks")
     assert (found.ranks, found.cause, found.cause_certainty) == ((0,), "cpu_launch", certainty)
     assert ("record all ranks alike" in found.advice) == (certainty == "unknown")
+
+
+def test_graphs_that_one_rank_records_as_a_whole_are_no_other_work(tmp_path: Path):
+    run = simulate(small(steps=5), [Fault.parse("slow_gpu:rank=1,factor=1.3")])
+    kernels, graphs = write(run, tmp_path / "kernels", "nsys"), write(run, tmp_path / "graphs", "nsys", graphs="graph")
+    lake = ingest_traces(tmp_path, *((graphs if rank == 1 else kernels)[rank] for rank in range(4)))
+    found = next(one for one in lake.diagnose().culprits if one.rung == "ranks")
+    assert (found.ranks, found.cause, found.cause_certainty) == ((1,), "gpu_time", "unknown")

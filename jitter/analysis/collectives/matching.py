@@ -30,6 +30,8 @@ class Group(NamedTuple):
     """None where the ranks know the group by several names, such as addresses."""
     is_ring: bool = False
     """Whether each rank waits for the one before and the one after it in `ranks` alone."""
+    is_open: bool = False
+    """Of a ring, whether it is a line: its first and last rank do not wait for each other."""
 
 
 AttendedPlaces = Mapping[int, Group | None]
@@ -431,7 +433,11 @@ def match(
     instances: dict[tuple[int, int], list[_Attendance]] = defaultdict(list)
     for attendance, group_number, number in zip(every, keys, order.tolist(), strict=True):
         instances[group_number, number].append(attendance)
-    colour = _refined({rank: (team_of[rank],) for rank in attended}, instances.values())
+    # at one place some ranks may be in a ring, and others meet otherwise
+    in_ring = {
+        rank: [place for place, group in of_rank if group and group.is_ring] for rank, of_rank in attended.items()
+    }
+    colour = _refined({rank: (team_of[rank], *in_ring[rank]) for rank in attended}, instances.values())
     blocks: dict[int, list[int]] = defaultdict(list)
     for rank, number in colour.items():
         blocks[number].append(rank)
@@ -447,7 +453,14 @@ def match(
         ring = rings.get(group_number)
         held_at[where, ring is not None].append(members)
         around = () if ring is None else ring.ranks or ()
-        neighbours = {rank: (around[at - 1], around[(at + 1) % len(around)]) for at, rank in enumerate(around)}
+        neighbours = {
+            rank: tuple(
+                around[other % len(around)]
+                for other in (at - 1, at + 1)
+                if ring is None or not ring.is_open or 0 <= other < len(around)
+            )
+            for at, rank in enumerate(around)
+        }
         awaited |= {member: neighbours[member.rank] for member in members if neighbours}
         named = everyone if group_number == number_of.get(_ALL_RANKS) else listed.get(group_number, ())
         if len(named) > len(members):

@@ -1,4 +1,4 @@
-"""Exchanges in a ring: each rank sends to the next of its group and receives from the one before, in one kernel.
+"""Exchanges in a ring, or in a line: each rank exchanges with the one before and the next of its group in one kernel.
 
 Such a kernel ends once both neighbours have come to theirs: no two ranks leave it together, and no pair of ranks is
 enough to tell when it ends. On one clock, which other collectives of the group give, the time from the latest of these
@@ -58,8 +58,13 @@ def tell_rings(
             family_times.extend([np.stack(whole)] if len(whole) == len(family) else [])
     rings: dict[Group | None, Group] = {}
     for family, family_times in zip(families.values(), seen, strict=True):
-        if family_times and _vary(np.stack(family_times)) is not None:
-            rings.update({group: group._replace(is_ring=True) for group in family})
+        fitting = [
+            (variation_ns, is_open)
+            for is_open in (False, True)
+            if family_times and (variation_ns := _vary(np.stack(family_times), is_open=is_open)) is not None
+        ]
+        if fitting:
+            rings.update({group: group._replace(is_ring=True, is_open=min(fitting)[1]) for group in family})
     return {
         rank: [
             (place, rings[group] if group in rings and (rank, place) in peerless else group)
@@ -172,7 +177,7 @@ def _on_one_clock(
     return None if np.isnan(times).any() else times
 
 
-def _vary(times: Floats) -> float | None:
+def _vary(times: Floats, *, is_open: bool = False) -> float | None:
     """Return how far the transfers of rings vary, ns, on average.
 
     None where both neighbours explain no more than the rank itself, or one of them, or no less than the whole group:
@@ -181,12 +186,16 @@ def _vary(times: Floats) -> float | None:
 
     Args:
         times: (steps, groups, start/end, exchanges, ranks of a group) on the clock of each group.
+        is_open: whether the first and the last rank do not exchange with each other.
 
     """
     start, end = times[:, :, 0], times[:, :, 1]
     if start.shape[0] * start.shape[2] < THRESHOLDS.min_repeats:
         return None
-    before, after = (np.maximum(start, np.roll(start, shift, axis=-1)) for shift in (1, -1))
+    before, after = np.roll(start, 1, axis=-1), np.roll(start, -1, axis=-1)
+    if is_open:
+        before[..., 0] = after[..., -1] = -np.inf
+    before, after = np.maximum(start, before), np.maximum(start, after)
     both, whole = np.maximum(before, after), start.max(axis=-1, keepdims=True)
     if (end <= both).any():
         return None

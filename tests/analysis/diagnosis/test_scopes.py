@@ -266,8 +266,10 @@ SLOW, LATE, LINK = 5, 2, 4
 class Job:
     """Eight ranks in two rings: each hop a kernel, then an exchange with both neighbours; an all-reduce ends a step."""
 
-    def __init__(self, rings: Sequence[Sequence[int]], seed: int, *, states_groups: bool = True) -> None:
-        self.rings, self.seed, self.ranks = rings, seed, sum(map(len, rings))
+    def __init__(
+        self, rings: Sequence[Sequence[int]], seed: int, *, states_groups: bool = True, is_open: bool = False
+    ) -> None:
+        self.rings, self.seed, self.ranks, self.is_open = rings, seed, sum(map(len, rings)), is_open
         self.states_groups = states_groups
         self.ring_of = {rank: ring for ring in rings for rank in ring}
 
@@ -301,6 +303,8 @@ class Job:
     def _waits(self, rank: int) -> list[int]:
         ring = self.ring_of[rank]
         at = ring.index(rank)
+        if self.is_open:
+            return list(ring[max(at - 1, 0) : at + 2])
         return [ring[at - 1], rank, ring[(at + 1) % len(ring)]]
 
     def _launch(self, traces: list[RankTrace], name: str, stream: int, host: Any, free: Any, took: Any) -> Any:
@@ -355,9 +359,20 @@ def test_a_rank_of_a_ring_of_two_is_no_pipeline_stage(tmp_path: Path) -> None:
     assert culprit.gain_ns == pytest.approx(cost_ns, rel=0.05)
 
 
-def test_a_healthy_ring(tmp_path: Path) -> None:
-    found, _ = diagnose(Job(COLUMNS, 2), tmp_path)
+@pytest.mark.parametrize("lines", [(tuple(range(8)),), ((0, 1, 2, 3, 4), (5, 6, 7))])
+def test_a_slow_rank_of_a_line(tmp_path: Path, lines: Any) -> None:
+    """Both directions of a pipeline in one kernel: its ends do not wait for each other."""
+    found, cost_ns = diagnose(Job(lines, 1, is_open=True), tmp_path, slow=1.2)
+    (culprit,) = (one for one in found.culprits if one.rung == "ranks")
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((SLOW,), "gpu_compute", "high")
+    assert culprit.gain_ns == pytest.approx(cost_ns, rel=0.05)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_healthy_ring(tmp_path: Path, *, is_open: bool) -> None:
+    found, _ = diagnose(Job(COLUMNS, 2, is_open=is_open), tmp_path)
     assert not [one for one in found.culprits if one.rung == "ranks"]
+    assert not any("name no partners" in note for note in found.notes)
 
 
 def test_a_slow_link_of_a_ring(tmp_path: Path) -> None:

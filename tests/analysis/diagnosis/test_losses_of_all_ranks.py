@@ -9,7 +9,7 @@ import jitter
 from jitter.analysis.diagnosis.loss import all_ranks
 from jitter.analysis.diagnosis.loss.all_ranks import choose_steps
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
-from jitter.analysis.diagnosis.model import Culprit, Seen
+from jitter.analysis.diagnosis.model import Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause
 from jitter.analysis.replay.ladder import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
@@ -82,7 +82,8 @@ def test_a_pause_of_all_hosts_in_every_step_is_a_finding(tmp_path: Path):
     more_ns = step_ns(Job(**SHORT), faults) - step_ns(Job(**SHORT))
     pause = losses(Job(**SHORT), tmp_path, "kineto", faults)["cpu_launch"]
     assert pause.gain_ns / 5 == pytest.approx(more_ns, rel=0.1)
-    assert "before kernel 30" in pause.evidence[1]
+    assert pause.kernel_index == IndexRange(30, 30)
+    assert any("4.0" in line and line.endswith("before kernel 30") for line in pause.evidence)
 
 
 def test_a_step_loses_to_pauses_what_its_rungs_lose(tmp_path: Path):

@@ -46,6 +46,7 @@ def add_code_evidence(diagnosis: Diagnosis, lake: DiagnosedLake) -> Diagnosis:
     return replace(
         diagnosis,
         culprits=tuple(_with_moves(_with_code(culprit, lake), lake) for culprit in diagnosis.culprits),
+        of_all_ranks=tuple(_with_code(culprit, lake) for culprit in diagnosis.of_all_ranks),
     )
 
 

@@ -17,7 +17,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
-from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
+from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import middle_of_longest_stretch
@@ -162,7 +162,7 @@ def find_losses_of_all_ranks(
                 fraction=cost_ns * len(timed) / time_ns,
                 steps=tuple(timed),
                 step_pattern="every step",
-                kernel_index=None,
+                kernel_index=_longest_pause(loss, measured),
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
                     *((bound.sentence,) if bound is not None and has_reach else ()),
@@ -178,6 +178,14 @@ def find_losses_of_all_ranks(
             )
         )
     return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))
+
+
+def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
+    """Return the kernel before which hosts pause longest; None for a loss without pauses."""
+    if not loss.change.without_host_time.any():
+        return None
+    kernel_index = int(measured.kernels_before[np.where(loss.chosen, measured.host_ns, -1.0).argmax()])
+    return IndexRange(kernel_index, kernel_index)
 
 
 def _may_wait(analysis: RunAnalysis) -> bool:

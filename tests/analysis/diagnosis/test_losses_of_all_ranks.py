@@ -174,7 +174,8 @@ def test_real_small_kernels(tmp_path: Path):
     run_ns = sum(step.step_time_ns or 0 for step in diagnosis.steps)
     assert 0.25 < found["launch_bound"].gain_ns / run_ns < not_busy
     # of 1,025 kernels a few come after pauses of up to 0.9 ms
-    assert found["cpu_launch"].evidence[1].startswith("the hosts pause 6.64 ms per step: 891 µs before kernel 1025")
+    told = "the hosts pause 6.64 ms per step: 891 µs before kernel 1025"
+    assert any(line.startswith(told) for line in found["cpu_launch"].evidence)
     # without any late launch no rank waits in collectives for another one's host either
     assert sum(one.loss_ns for one in found.values()) > found["launch_bound"].gain_ns
 

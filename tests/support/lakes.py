@@ -42,6 +42,8 @@ class RankLake:
     part: int = 0
     fields: dict[str, Any] = field(default_factory=dict)
     """Further fields of the source's record."""
+    begins_with_rows: bool = False
+    """Whether steps begin with their first launch; else at 0 on the rank's clock."""
 
 
 def lake_of(root: Path, ranks: Sequence[RankLake]) -> "jitter.Lake":
@@ -57,7 +59,8 @@ def lake_of(root: Path, ranks: Sequence[RankLake]) -> "jitter.Lake":
             ]
             key = StepKey(epoch, step)
             write_kernels(root / kernels_file(key, one.rank), pa.Table.from_pylist(rows, _WITHOUT_DICTIONARIES))
-            steps.append(step_record(key, rows, cut=(epoch, step) in one.cut))
+            begin = {"start_ns": rows[0]["launch_start_ns"] or rows[0]["start_ns"]} if one.begins_with_rows else {}
+            steps.append(step_record(key, rows, cut=(epoch, step) in one.cut, **begin))
         fields = {
             "file": f"/traces/{number}.sqlite",
             "file_digest": one.clock or f"file{number}",

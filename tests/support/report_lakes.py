@@ -63,6 +63,7 @@ def report_lake(
             dict(its_steps),
             cut={key for key in its_steps if (rank, key[1]) in cut},
             fields={**_FIELDS, "host": host(rank), "problems": list(problems)},
+            begins_with_rows=True,
         )
         for rank, its_steps in ranks.items()
     ]

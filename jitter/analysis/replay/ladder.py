@@ -47,6 +47,8 @@ class OperationMasks(NamedTuple):
 
     first: Bools
     """Those up to the first kernel of the main stream."""
+    in_step: Bools
+    """Those before which host time is part of the step's time: not the `first` ones where no step follows another."""
     sync_calls: Bools
     """Calls in which the host waits for the GPU, other than those that copy."""
     blocking_copies: Bools
@@ -65,7 +67,8 @@ def mask_operations(run: RunModel) -> OperationMasks:
     ]
     of_step = np.concatenate([np.arange(size) for size in np.diff(run.job.first)])
     first = of_step <= np.repeat(run.job.first_kernel, np.diff(run.job.first))
-    return OperationMasks(first, waits & ~copies, waits & copies, np.array(between, np.bool_))
+    in_step = ~first | run.has_consecutive_steps
+    return OperationMasks(first, in_step, waits & ~copies, waits & copies, np.array(between, np.bool_))
 
 
 class Ladder(NamedTuple):
@@ -110,9 +113,12 @@ def list_rungs(
     waits = np.diff(job.first_wait) > 0
     unsynced = without_waits(job, masks.sync_calls & waits)
     unwaiting = without_waits(unsynced, masks.blocking_copies & waits)
-    started = [without_host_time(medians, masks.first & is_pause(medians.host)) for medians in self_times]
-    unpaused = [without_host_time(medians, is_pause(medians.host)) for medians in self_times]
-    unhosted = [without_host_time(medians, np.ones_like(masks.first)) for medians in self_times]
+    pauses = [masks.in_step & is_pause(medians.host) for medians in self_times]
+    started = [
+        without_host_time(*of_size) for of_size in zip(self_times, (masks.first & of for of in pauses), strict=True)
+    ]
+    unpaused = [without_host_time(*of_size) for of_size in zip(self_times, pauses, strict=True)]
+    unhosted = [without_host_time(medians, masks.in_step) for medians in self_times]
     hidden = [np.where(np.isnan(transfers_ns), transfers_ns, 0.0) for transfers_ns in best]
     uncopied = unhosted
     if (copies := masks.host_copies).any():

@@ -243,18 +243,21 @@ class RunSteps:
         """Return the step as if the ranks of a team came to it together, with the last one.
 
         Why that one comes late lies before the recording: it must neither cost time nor hide ranks that are late
-        themselves. Clocks agree at the last collective that the team leaves together; ranks without step markers begin
-        as recorded.
+        themselves. Clocks agree at the last collective that the team leaves together. Ranks without step markers begin
+        as recorded, and so do all whose GPUs, or hosts, begin soon after each other, as they do after a step before.
         """
         job, times, later_ns = self.run.job, step.times, np.zeros(len(step.times.row))
         begun = np.fmin.reduce(step.before.back, axis=1)
         for team in self.run.programs:
-            here = np.flatnonzero((times.team == team) & (times.row >= 0))
+            here, size = np.flatnonzero((times.team == team) & (times.row >= 0)), int(np.diff(job.first)[team])
             ends = times.end[times.row[here] + np.array(self.ends.aligning(team), np.int64)[:, None]]
             ends = ends[~np.isnan(ends).any(axis=1)]
-            if len(ends) and not np.isnan(begun[here]).any():
-                ahead_ns = ends[np.median(ends, axis=1).argmax()] - begun[here]
-                later_ns[here] = ahead_ns - ahead_ns.min()
+            busy = np.array([np.fmin.reduce(times.start[row : row + size]) for row in times.row[here].tolist()])
+            if len(ends) and not np.isnan(begun[here] + busy).any():
+                last = ends[np.median(ends, axis=1).argmax()]
+                ahead_ns, busy_ns = last - begun[here], last - busy
+                if min(np.ptp(ahead_ns), np.ptp(busy_ns)) >= THRESHOLDS.min_clear_share * np.median(busy_ns):
+                    later_ns[here] = ahead_ns - ahead_ns.min()
         if not later_ns.any():
             return step
         step = replace(step, before=step.before._replace(back=step.before.back + later_ns[:, None]))

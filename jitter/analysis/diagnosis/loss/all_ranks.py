@@ -229,7 +229,7 @@ def choose_steps(lake: RunReader) -> tuple[int, int]:
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
     nothing, share, large = no_change(len(measured.operations)), _LIMITS.min_share, _LIMITS.compute_bound
-    pauses = is_pause(measured.host_ns)
+    pauses = masks.in_step & is_pause(measured.host_ns)
     late, later = pauses & masks.first, pauses & ~masks.first
     yield _Loss("late_start", "start", late, nothing._replace(without_host_time=late), large, "high")
     yield _Loss("cpu_launch", "launch", later, nothing._replace(without_host_time=later), large, "high")

@@ -29,9 +29,7 @@ class LowerRungs(NamedTuple):
     step_ns: Mapping[Rung, int]
     """The step time of each, ns."""
     cost_ns: Mapping[str, float]
-    """What each change of the program saves per step. They add up to the loss of all rungs; those of a rung to its own
-    but for pauses of hosts, which have what waits before them keep from being hidden.
-    """
+    """What each change of the program saves per step; those of a rung add up to its loss."""
 
 
 NO_RUNGS: Final = LowerRungs({}, {})
@@ -50,6 +48,7 @@ RUNG_OF_CHANGE: Final[Mapping[str, Rung]] = MappingProxyType(
     }
 )
 """By change, as in `list_rungs`; of all but the first two the name is that of the cause."""
+_WAITS: Final = tuple(change for change, rung in RUNG_OF_CHANGE.items() if rung == "sync")
 
 
 def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRungs:
@@ -77,7 +76,10 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
         cause: above - known_times[cause]
         for above, cause in zip(known_times.values(), list(known_times)[1:], strict=False)
     }
-    return LowerRungs(of_rungs, _charge_pauses(costs, alone_ns))
+    charged = _charge_pauses(costs, alone_ns)
+    if "sync" in of_rungs:
+        of_rungs["sync"] += round(sum(costs.get(wait, 0.0) - charged.get(wait, 0.0) for wait in _WAITS))
+    return LowerRungs(of_rungs, charged)
 
 
 def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float]) -> dict[str, float]:
@@ -90,7 +92,7 @@ def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float])
     charged = dict(costs_ns)
     told_ns = 0.0
     for pause, saved_ns in alone_ns.items():
-        for wait in ("sync_calls", "blocking_copies"):
+        for wait in _WAITS:
             hidden_ns = saved_ns - told_ns - charged.get(pause, 0.0)
             taken_ns = max(min(hidden_ns, charged.get(wait, 0.0)), 0.0)
             charged[pause] = charged.get(pause, 0.0) + taken_ns

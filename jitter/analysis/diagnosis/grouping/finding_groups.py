@@ -254,11 +254,12 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     if left_ns < THRESHOLDS.min_clear_share * time_ns:
         return [*groups]
     named = {(outlier.rank, outlier.part) for group in groups for outlier in group.outliers}
+    is_mostly_told = saved_ns >= THRESHOLDS.main_share * loss_ns
+    if is_mostly_told:  # what else such a rank loses may be of the same fault
+        named = {(rank, part) for rank, _ in named for part in OWN_PARTS}
     lead = _one_rank(evidence, named, time_ns, left_ns > noise_ns)
-    if lead is not None:
-        return [*groups, lead]
-    if saved_ns >= THRESHOLDS.main_share * loss_ns:
-        return [*groups]
+    if lead is not None or is_mostly_told:
+        return [*groups, *([] if lead is None else [lead])]
     is_above_noise = loss_ns > noise_ns
     pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]

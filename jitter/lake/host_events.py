@@ -71,6 +71,11 @@ class DataLoading:
     start_ns: Ints
     end_ns: Ints
 
+    @property
+    def total_ns(self) -> float:
+        """How long they take together."""
+        return float((self.end_ns - self.start_ns).sum())
+
 
 class HostEvents:
     """The host events of one recording, by step. Raises `LakeError` if the file is missing or damaged."""

@@ -24,7 +24,7 @@ class SlowSteps(NamedTuple):
     """Steps in which all recorded ranks are slow."""
 
     findings: list[Finding]
-    """Those that something slows: neither a warm-up, nor moments without requests, nor waits for other ranks."""
+    """About all of them but a warm-up, moments without requests, and waits for other ranks."""
     warm_up: Finding | None
     """All ranks, in the first steps of known time."""
     after_idle: list[int]

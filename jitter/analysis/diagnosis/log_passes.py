@@ -95,7 +95,7 @@ def add_measurements(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
 
 
 def add_hang(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
-    """Add the stuck operation and who holds it up. Without one add what logs say of a hang, as notes beside steps."""
+    """Add in which operation the job hangs and who holds it up; without one, notes of what logs say of a hang."""
     if not any(HANG_RELATIONS & set(log.relations) for log in job.lake.logs):
         return diagnosis
     read = job.lake.log_table

@@ -114,10 +114,8 @@ def list_rungs(
     unsynced = without_waits(job, masks.sync_calls & waits)
     unwaiting = without_waits(unsynced, masks.blocking_copies & waits)
     pauses = [masks.in_step & is_pause(medians.host) for medians in self_times]
-    started = [
-        without_host_time(*of_size) for of_size in zip(self_times, (masks.first & of for of in pauses), strict=True)
-    ]
-    unpaused = [without_host_time(*of_size) for of_size in zip(self_times, pauses, strict=True)]
+    late = [masks.first & of_size for of_size in pauses]
+    started, unpaused = (list(map(without_host_time, self_times, chosen)) for chosen in (late, pauses))
     unhosted = [without_host_time(medians, masks.in_step) for medians in self_times]
     hidden = [np.where(np.isnan(transfers_ns), transfers_ns, 0.0) for transfers_ns in best]
     uncopied = unhosted

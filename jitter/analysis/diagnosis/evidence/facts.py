@@ -198,5 +198,4 @@ class Evidence:
         key = self.analysis.keys[number]
         if rank not in self.records[key]:
             return 0.0
-        loading = self.analysis.lake.host(key, rank).loading(key)
-        return float((loading.end_ns - loading.start_ns).sum())
+        return self.analysis.lake.host(key, rank).loading(key).total_ns

@@ -198,11 +198,11 @@ def _explain_loading(analysis: RunAnalysis, first: int, last: int, late_ns: floa
     """Say how long data loading takes of the time, ns, before the first kernel; return that and what to do."""
     ranks = sorted(analysis.run.team_of)
     some = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]
-    loading_ns = []
-    for key in analysis.keys[first:last]:
-        for rank in {member.rank for member in analysis.lake.members(key)} & set(some):
-            loading = analysis.lake.host(key, rank).loading(key)
-            loading_ns.append(float((loading.end_ns - loading.start_ns).sum()))
+    loading_ns = [
+        analysis.lake.host(key, rank).loading(key).total_ns
+        for key in analysis.keys[first:last]
+        for rank in {member.rank for member in analysis.lake.members(key)} & set(some)
+    ]
     if not any(loading_ns):
         return ("no data-loading range was recorded",), ""
     typical_ns = float(np.median(loading_ns))

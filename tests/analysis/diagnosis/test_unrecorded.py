@@ -17,9 +17,10 @@ from jitter.analysis.replay.what_if import Scenario
 from jitter.cli import main
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
-from jitter.simulate import Fault, Job, Run, simulate, write
+from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.recorded_events import remove_events
+from tests.support.rocprof_writers import write
 from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"

@@ -92,7 +92,7 @@ class RunResults:
             self._cache.keep(steps, self._without_evidence(steps, executor))
 
     def _diagnose(self, steps: Steps, executor: Executor | None) -> "Answers":
-        from jitter.analysis.diagnosis.trace_passes import diagnose_traces
+        from jitter.analysis.diagnosis.diagnose import diagnose_traces
 
         return diagnose_traces(self.analysis(steps, executor), self._by_step, self._lake, self._benchmark)
 

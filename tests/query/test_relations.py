@@ -243,7 +243,7 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
 
 def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch: pytest.MonkeyPatch):
     examined = Mock(side_effect=diagnose)
-    monkeypatch.setattr("jitter.analysis.diagnosis.trace_passes.diagnose", examined)
+    monkeypatch.setattr("jitter.analysis.diagnosis.diagnose.diagnose", examined)
     lake, said = jitter.open(late), []
     lake.sql("from ranks", arrow=True)
     assert not examined.called

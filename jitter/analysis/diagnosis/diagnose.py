@@ -1,38 +1,59 @@
-"""Puts the diagnosis together from the analysis of a run.
+"""The diagnosis of a run by its traces: what jitter costs, and passes that add what all ranks lose alike.
 
 Without recognised communication no rank is cleared, and none is blamed with confidence.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from jitter.analysis.detection.likely_communication import CommunicationSurvey
+from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.culprits import PricedGroup, cap_gain, make_culprit
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.efficiency import find_bound
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, add_lead, group_findings, group_job_findings
 from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up
+from jitter.analysis.diagnosis.loss.all_ranks import add_losses_of_all_ranks
 from jitter.analysis.diagnosis.loss.split import split_loss
+from jitter.analysis.diagnosis.loss.waterfall import join_rungs
 from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer, WhatIf
-from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
+from jitter.analysis.diagnosis.step_answers import answer_steps
+from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_ranks
 from jitter.core.names.kernels import short_name
+from jitter.core.step_key import StepKey
+from jitter.lake.records import RankStepRecord
 
 
-def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtremes) -> Diagnosis:
-    """Return the diagnosis of a run.
+def diagnose_traces(
+    analysis: RunAnalysis,
+    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+    traces: DiagnosedLake,
+    benchmark: Baseline | None,
+) -> Answers:
+    """Return the diagnosis of a run by its traces alone; `records` are those of each rank in each step.
 
-    Args:
-        analysis: of the run.
-        evidence: of that analysis.
-        ttke_extremes: gives (min rank, max rank) by time to kernel end, for steps in which no ranks meet.
-
+    Raises `LakeError` if a file of the lake is missing or damaged.
     """
+    evidence = Evidence(analysis, records, traces, benchmark)
+    diagnosis = diagnose(evidence)
+    for add in PASSES:
+        diagnosis = add(diagnosis, evidence)
+    qualities = tuple(step.quality for step in analysis.measured.of_steps)
+    return Answers(diagnosis, qualities, analysis.run.team_of, analysis.run.matching.unpaired)
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Return what jitter costs a run, and the findings that explain it."""
+    analysis = evidence.analysis
     groups = _select_worth_fixing(evidence, group_findings(evidence))
     (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     if (led := add_lead(evidence, groups, all_gain)) != groups:
@@ -41,7 +62,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     gains = analysis.gains([group.scenario for group in groups])
     all_gain = max(0.0, all_gain, *gains)  # within the error of replay one of them may save more than all
     beside = group_job_findings(evidence)
-    steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
+    steps = answer_steps(evidence, [*groups, *beside])
     loss = _sum_loss(steps)
     shares = _limit_to_loss([analysis.account.loss_of(group.scenario) for group in groups], loss.ns)
     ranges = _gain_ranges(evidence, groups, gains)
@@ -213,3 +234,37 @@ def _reason(survey: CommunicationSurvey) -> str | None:
     if not survey.is_recognized:
         return f"no communication is recognised between the {survey.ranks} ranks"
     return None
+
+
+def doubt_unnamed_communication(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
+    """Limit what is said where kernels communicate, or seem to, and nothing names them so."""
+    return limit_to_communication(diagnosis, survey_communication(evidence.analysis.run))
+
+
+def add_bound(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
+    """Add whether computation or communication takes the time of all ranks."""
+    first, last = evidence.window
+    measured = evidence.traces.measure_collectives(evidence.analysis.keys[first:last])
+    bound = find_bound(measured, evidence.benchmark)
+    return diagnosis if bound is None else replace(diagnosis, efficiency=(*diagnosis.efficiency, bound))
+
+
+def add_lower_rungs(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
+    """Add the rungs of the waterfall below `ranks`; what `network` loses is charged to the finding about it."""
+    culprits, time_ns, cost_ns = diagnosis.culprits, diagnosis.time_ns, evidence.rungs.cost_ns.get("slow_network")
+    if cost_ns is not None and time_ns:
+        loss_ns = round(cost_ns * len(diagnosis.timed_steps))
+        culprits = join_rungs(
+            replace(culprit, loss_ns=loss_ns, fraction=loss_ns / time_ns) if culprit.rung == "network" else culprit
+            for culprit in culprits
+        )
+    return replace(diagnosis, culprits=culprits, lower_rungs=evidence.rungs.step_ns)
+
+
+PASSES: Final[tuple[Callable[[Diagnosis, Evidence], Diagnosis], ...]] = (
+    doubt_unnamed_communication,
+    add_bound,
+    add_lower_rungs,
+    add_losses_of_all_ranks,
+)
+"""In their order, after `diagnose`: each returns the diagnosis so far with what it adds."""

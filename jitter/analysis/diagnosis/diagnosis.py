@@ -119,6 +119,11 @@ class Diagnosis:
         return [step for step in self.steps if step.loss_ns is not None and step.step_time_ns is not None]
 
     @property
+    def time_ns(self) -> int:
+        """The time of these steps."""
+        return sum(step.step_time_ns or 0 for step in self.timed_steps)
+
+    @property
     def counted_steps(self) -> int:
         """How many steps have a loss."""
         return sum(step.loss_ns is not None for step in self.steps)

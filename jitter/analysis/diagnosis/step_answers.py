@@ -1,6 +1,6 @@
 """The diagnosis of each step: its time, its loss, min and max rank, where the max rank diverges, and the cause."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -14,25 +14,17 @@ from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 
-TtkeExtremes = Callable[[StepKey], tuple[int | None, int | None]]
-"""Returns the ranks with the least and the greatest time to kernel end at the end of a step."""
 
-
-def answer_steps(
-    evidence: Evidence, groups: Sequence[FindingGroup], ttke_extremes: TtkeExtremes
-) -> tuple[StepAnswer, ...]:
-    """Return the diagnosis of every step of the run, in order.
-
-    A step whose ranks share no collective has the min and max rank of `ttke_extremes`.
-    """
+def answer_steps(evidence: Evidence, groups: Sequence[FindingGroup]) -> tuple[StepAnswer, ...]:
+    """Return the diagnosis of every step of the run, in order."""
     here: list[list[FindingGroup]] = [[] for _ in evidence.analysis.keys]
     for group in groups:
         for number in group.steps:
             here[number].append(group)
-    return tuple(_answer(number, evidence, groups_here, ttke_extremes) for number, groups_here in enumerate(here))
+    return tuple(_answer(number, evidence, groups_here) for number, groups_here in enumerate(here))
 
 
-def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_extremes: TtkeExtremes) -> StepAnswer:
+def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> StepAnswer:
     analysis, key = evidence.analysis, evidence.analysis.keys[number]
     step_ns, loss_ns = analysis.measured.step_ns[number], analysis.account.loss_ns[number]
     is_timed = not np.isnan(step_ns)
@@ -50,7 +42,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
     # a single rank is compared with itself
     max_rank = int(largest.rank[0]) if len(largest) and not evidence.is_single_rank else None
     if not measured.arrivals.are_any and not evidence.is_single_rank:
-        min_rank, max_rank = ttke_extremes(key)
+        min_rank, max_rank = _ttke_extremes(key, evidence)
     elif max_rank is not None:
         own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
     transfers_ns = float(losses.by_class()[LossClass.TRANSFER])
@@ -69,6 +61,13 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         kind=analysis.steps.alike.kinds[number],
         experts=measured.experts,
     )
+
+
+def _ttke_extremes(key: StepKey, evidence: Evidence) -> tuple[int | None, int | None]:
+    """Return the ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
+    readings = [reading for reading in evidence.traces.ttke_readings([key]) if reading.max_rank is not None]
+    worst = max(readings, key=lambda reading: reading.magnitude_ns or 0.0, default=None)
+    return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
 
 
 def _decisive(

@@ -7,8 +7,7 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.loss import all_ranks
-from jitter.analysis.diagnosis.loss.all_ranks import choose_steps
-from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
+from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, choose_steps
 from jitter.analysis.diagnosis.model import Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause
 from jitter.analysis.replay.ladder import no_change, price_changes

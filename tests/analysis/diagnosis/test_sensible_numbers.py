@@ -106,7 +106,7 @@ def test_savings_that_the_replay_prices_above_the_loss_are_capped(slow: "jitter.
     analysis = lake.analyze()
     gains = analysis.gains
     monkeypatch.setattr(analysis, "gains", lambda scenarios: [3 * gain for gain in gains(scenarios)])
-    found = diagnose(analysis, evidence_of(lake), lambda key: (None, None))
+    found = diagnose(evidence_of(lake))
     assert found.culprits
     assert max(one.gain_ns for one in found.culprits) == found.what_if.culprits_repaired_ns == found.loss.ns
 

@@ -21,7 +21,7 @@ class Coverage:
         self,
         analysis: RunAnalysis,
         records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        unread_ranks: frozenset[int] = frozenset(),
+        unread_ranks: frozenset[int],
     ) -> None:
         """`unread_ranks` are ranks whose recordings could not be ingested or read."""
         self._analysis, self._records, self._unread_ranks = analysis, records, unread_ranks

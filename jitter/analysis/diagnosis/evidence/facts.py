@@ -12,6 +12,7 @@ from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.coverage import Coverage
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, stages_of_ranks
@@ -26,7 +27,9 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_for_work,
     compare_workload,
 )
+from jitter.analysis.diagnosis.loss.waterfall import LowerRungs, choose_steps, judge_lower_rungs
 from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.step_key import StepKey
@@ -53,14 +56,25 @@ class Evidence:
         self,
         analysis: RunAnalysis,
         records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        unread_ranks: frozenset[int] = frozenset(),
+        traces: DiagnosedLake,
+        benchmark: Baseline | None = None,
     ) -> None:
-        """`unread_ranks` are ranks whose recordings could not be ingested or read."""
-        self.analysis, self.records = analysis, records
-        self.coverage = Coverage(analysis, records, unread_ranks)
+        """`records` are those of `traces`; `benchmark` has the bandwidths that the network reaches, if measured."""
+        self.analysis, self.records, self.traces, self.benchmark = analysis, records, traces, benchmark
+        self.coverage = Coverage(analysis, records, traces.unread_ranks)
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """The first of the steps that stand for the run, and the one after their last."""
+        return choose_steps(self.analysis.lake)
+
+    @cached_property
+    def rungs(self) -> LowerRungs:
+        """The rungs of the waterfall below `ranks`."""
+        return judge_lower_rungs(self.analysis, *self.window)
 
     @cached_property
     def locations(self) -> dict[int, RankPlace]:

@@ -6,7 +6,8 @@ one rung of the waterfall. What the change alone saves is a replay of the record
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,13 +15,12 @@ import numpy as np
 from jitter.analysis.alignment.program import Operation
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
-from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.run_rules import middle_of_longest_stretch
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.ladder import (
     OperationMasks,
@@ -38,7 +38,6 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.step_key import StepKey
 from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
@@ -92,32 +91,19 @@ class _Loss(NamedTuple):
     """The one whose program costs it, where it is not the program of all ranks."""
 
 
-def find_losses_of_all_ranks(
-    analysis: RunAnalysis,
-    rungs: LowerRungs,
-    timed: Sequence[StepKey],
-    time_ns: int,
-    bound: EfficiencyFinding | None = None,
-    *,
-    lacks_ranks: bool,
-) -> tuple[Culprit, ...]:
-    """Return what all ranks lose alike, the most expensive first.
+def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
+    """Add what in the program costs the loss of the lower rungs, the most expensive first.
 
     Where no rung is judged, because host gaps may be waits, the recording tells nothing.
-
-    Args:
-        analysis: of the run.
-        rungs: those of its waterfall below `ranks`.
-        timed: the steps that have a loss.
-        time_ns: their time.
-        bound: what takes the time of the steps.
-        lacks_ranks: whether ranks of the job were not recorded: transfers then hold the waiting for them.
-
     """
-    if not rungs.cost_ns or not timed or not time_ns:
-        return ()
-    first, last = choose_steps(analysis.lake)
+    analysis, rungs, time_ns = evidence.analysis, evidence.rungs, diagnosis.time_ns
+    timed = [step.key for step in diagnosis.timed_steps]
+    if not rungs.cost_ns or not time_ns:
+        return diagnosis
+    first, last = evidence.window
     step_ns = time_ns / len(timed)
+    bound = next((of_all for of_all in diagnosis.efficiency if of_all.kind == "communication"), None)
+    lacks_ranks = diagnosis.conclusion.unrecorded is not None  # transfers then hold the waiting for them
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
     if _may_wait(analysis):
@@ -137,7 +123,6 @@ def find_losses_of_all_ranks(
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
         holds_waits = is_exposed and (lacks_ranks or (is_single and analysis.run.matching.lacks_groups))
-        has_reach = is_exposed and bound is not None and bound.kind == "communication"
         loading, advice = tuple[str, ...](), ""
         if loss.cause == "late_start":
             loading, advice = _explain_loading(analysis, first, last, measured.paused_ns(loss.chosen))
@@ -165,7 +150,7 @@ def find_losses_of_all_ranks(
                 kernel_index=_longest_pause(loss, measured),
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
-                    *((bound.sentence,) if bound is not None and has_reach else ()),
+                    *((bound.sentence,) if bound is not None and is_exposed else ()),
                     *((_HOLDS_WAITS,) if holds_waits else ()),
                     *_describe(loss, measured, masks.host_copies),
                     *loading,
@@ -177,7 +162,7 @@ def find_losses_of_all_ranks(
                 advice=_ALONE if is_exposed and is_single and not holds_waits else advice,
             )
         )
-    return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))
+    return replace(diagnosis, of_all_ranks=tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns)))
 
 
 def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
@@ -218,13 +203,6 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     sentence = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
     part = ", part of it jitter" if alone_ns > cost_ns else ""
     return sentence if cost == alone else f"{sentence}; fixing it alone would save {alone} per step{part}"
-
-
-def choose_steps(lake: RunReader) -> tuple[int, int]:
-    """Return the range of positions of consecutive steps that are replayed."""
-    fitting = THRESHOLDS.max_cells // max(lake.largest_step, 1)
-    most = min(THRESHOLDS.sampled_steps, max(2, fitting))  # one step alone may be unusual
-    return middle_of_longest_stretch(lake.steps, most)
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:

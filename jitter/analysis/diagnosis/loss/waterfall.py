@@ -9,6 +9,8 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import RUNGS, SLOW_LINKS, Culprit, Rung, StepAnswer
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.run_rules import middle_of_longest_stretch
 from jitter.analysis.replay.ladder import list_rungs, replay_programs
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
@@ -82,6 +84,13 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     return LowerRungs(of_rungs, charged)
 
 
+def choose_steps(lake: RunReader) -> tuple[int, int]:
+    """Return the range of positions of consecutive steps that are replayed."""
+    fitting = THRESHOLDS.max_cells // max(lake.largest_step, 1)
+    most = min(THRESHOLDS.sampled_steps, max(2, fitting))  # one step alone may be unusual
+    return middle_of_longest_stretch(lake.steps, most)
+
+
 def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float]) -> dict[str, float]:
     """Return what each change loses, ns a step, with pauses of hosts charged what is saved without them alone.
 
@@ -99,26 +108,6 @@ def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float])
             charged[wait] = charged.get(wait, 0.0) - taken_ns
         told_ns += charged[pause]
     return charged
-
-
-def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, time_ns: int) -> tuple[Culprit, ...]:
-    """Return the findings with the loss of the rung `network` charged to the one about it, the largest loss first.
-
-    Args:
-        culprits: the findings.
-        rungs: of the waterfall below `ranks`, with what each costs a step.
-        steps: how many steps have a loss.
-        time_ns: their time.
-
-    """
-    cost_ns = rungs.cost_ns.get("slow_network")
-    if cost_ns is None or not time_ns:
-        return tuple(culprits)
-    loss_ns = round(cost_ns * steps)
-    return join_rungs(
-        replace(culprit, loss_ns=loss_ns, fraction=loss_ns / time_ns) if culprit.rung == "network" else culprit
-        for culprit in culprits
-    )
 
 
 def join_rungs(culprits: Iterable[Culprit]) -> tuple[Culprit, ...]:

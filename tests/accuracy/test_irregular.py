@@ -125,5 +125,11 @@ def test_the_price_of_a_fault_is_compared_without_what_else_is_true_of_the_job()
     assert found.gain_ns == pytest.approx(found.told_ns, rel=0.05)
 
 
+def test_in_half_of_few_steps_three_ranks_are_late():
+    found = score(9_650_125)
+    assert (found.outcome, found.told_ns) == ("right", pytest.approx(found.gain_ns, rel=0.05))
+    assert "Ranks 0,8-9 start their steps late" in found.verdict
+
+
 def _seed(effect: str, fault: str) -> int:
     return next(seed for seed in range(TUNING, REPORTED) if COMBINATIONS[seed % len(COMBINATIONS)] == (effect, fault))

@@ -213,7 +213,8 @@ class TestedTimes(NamedTuple):
 def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     work = _relative_work(deviations.usual_ns[part]) if part is TimePart.GPU else np.ones((1, 1))
     total, is_split = settle_halves(deviations.total_ns[part] / work)
-    steps, ranks = total.shape
+    # a start is unknown in the first step, of all ranks
+    steps, ranks = int((~np.isnan(total)).any(axis=1).sum()), total.shape[1]
     is_many = steps >= THRESHOLDS.min_repeats
     over_steps, level = np.zeros(ranks), np.nan_to_num(known_medians(total))
     usual_scatter = 0.0
@@ -222,7 +223,9 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
         level = np.nan_to_num(quiet_level(total, over_steps))
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
         usual_scatter = np.median(qn_sigma(total) if ranks >= THRESHOLDS.min_samples else over_steps)
-        over_steps = np.maximum(over_steps, usual_scatter)
+        # half of few steps may be events
+        is_own = steps >= THRESHOLDS.min_steps or ranks < THRESHOLDS.min_samples
+        over_steps = np.maximum(over_steps if is_own else 0.0, usual_scatter + np.zeros(ranks))
     operations = np.nan_to_num(deviations.noise_ns[part] / work)
     if is_many and ranks > 1:
         # the variation over steps includes it, and ranks that differ for ever would inflate it
@@ -235,7 +238,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     own_degrees, prior_degrees = max(steps - 1, 0), THRESHOLDS.spread_degrees
     of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
     of_steps = (own_degrees * np.median(noise**2, axis=0) + prior_degrees * of_ranks) / (own_degrees + prior_degrees)
-    floor = np.sqrt((share * usual_ns) ** 2 + of_steps / steps)
+    floor = np.sqrt((share * usual_ns) ** 2 + of_steps / max(steps, 1))
     if is_many and (few := _count_known(total) < THRESHOLDS.min_repeats).any():
         # these are compared with the other ranks, which differ for ever
         noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor, prior_degrees)[1][few])

@@ -213,6 +213,8 @@ def _is_true_of_all(job: IrregularJob, fault: str, culprit: Any) -> bool:
     """Return whether a finding about the whole job is true of it."""
     if fault == "majority":
         return set(culprit.ranks) in (set(job.faults[0].ranks), set(range(job.ranks)))
+    if fault == "three":
+        return culprit.recurs == "unknown" and any(_naming(job, one, [culprit]) for one in job.faults)
     host = culprit.cause in ("cpu_launch", "late_start")
     if fault in ("all_slow", "slow_network"):
         return True

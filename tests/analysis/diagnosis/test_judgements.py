@@ -145,6 +145,11 @@ def test_a_stalled_loader_is_a_certain_cause_and_a_late_start_without_one_is_not
     assert "check the host" in late.advice
 
 
+def test_of_three_steps_two_tell_who_starts_late(tmp_path: Path):
+    (one,) = find(tmp_path, "late_start:rank=3,step=2,ms=5", steps=3)
+    assert (one.ranks, one.cause, one.seen, one.recurs) == ((3,), "late_start", Seen(1, 3), "unknown")
+
+
 def test_transfers_of_all_ranks_are_slow_together(tmp_path: Path):
     (one,) = find(tmp_path, "slow_collective:steps=4-5,factor=40", shape="tensor_parallel")
     assert (one.cause, one.cause_certainty, one.loss_class) == ("communication", "likely", "transfer")

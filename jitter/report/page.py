@@ -214,7 +214,8 @@ def find_first_lines(report: RunReport) -> Headline:
     if not diagnosis.culprits:  # no rank is late: what all ranks lose alike is no alarm
         return Headline(write_headline(first), (*rows, ("jitter", write_jitter_verdict(diagnosis))), is_calm=True)
     again = (("again", advise_recurrence(first)),) if first.recurs != "yes" else ()
-    return Headline(write_headline(first), (*rows, *again), is_calm=False)
+    warm_up = (("warm-up", diagnosis.warm_up),) if diagnosis.warm_up is not None else ()
+    return Headline(write_headline(first), (*rows, *again, *warm_up), is_calm=False)
 
 
 @cache

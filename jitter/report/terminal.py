@@ -188,6 +188,8 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
     missing = diagnosis.conclusion.unrecorded
     if diagnosis.culprits and missing is not None:
         yield "missing", explain_unrecorded(missing)
+    if diagnosis.culprits and diagnosis.warm_up is not None:  # else the verdict, shown above, says it
+        yield "warm-up", diagnosis.warm_up
     if not facts.whole or facts.steps_left_out:
         yield "gaps", " ".join(describe_coverage(facts))
     unusable = [f"{problem.first_file}: {problem.text}" for problem in facts.refused[: limits.notes]]

@@ -1,6 +1,6 @@
 """The account of a run as one table: what is charged to each rank, class and step of its own time, and to transfers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +34,16 @@ class Charges:
     def own_ns(self) -> Floats:
         """(own parts, steps, ranks) what is charged to the parts of own time."""
         return np.array([self.ranks_ns[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS])
+
+    def without(self, steps: Collection[int]) -> "Charges":
+        """Return the charges with none in these steps, numbered in the run."""
+        ranks_ns = self.ranks_ns.copy()
+        ranks_ns[sorted(steps)] = 0.0
+        transfers_ns = {
+            place: {number: ns for number, ns in of_steps.items() if number not in steps}
+            for place, of_steps in self.transfers_ns.items()
+        }
+        return Charges(self.ranks, ranks_ns, transfers_ns)
 
     def totals_ns(self) -> Floats:
         """Return (ranks, own parts) the sums over the run; 0 for a rank that shortens it."""

@@ -146,13 +146,14 @@ def times_at_usual_pace(times_ns: Floats) -> Floats | None:
     """
     usual = known_medians(times_ns, axis=2)[:, :, None]
     is_known = ~np.isnan(times_ns) & (usual > 0)
-    ratio = np.where(is_known, times_ns / usual, 1.0)
-    scatter = np.sqrt((_vary(np.log(ratio), is_known) ** 2).sum(axis=(1, 2)) / np.maximum(is_known.sum(axis=(1, 2)), 1))
+    varied = _vary(np.log(np.where(is_known, times_ns / usual, 1.0)), is_known)
+    of_ranks = np.where(is_known, times_ns, 0.0).sum(axis=0, keepdims=True)
+    whole = _vary(np.log(np.maximum(of_ranks, 1.0)), of_ranks > 0)
     of_operations = np.where(is_known, times_ns, 0.0).sum(axis=(1, 2))
-    if not of_operations.any():
-        return None
-    is_steady = scatter <= THRESHOLDS.minor_share * np.average(scatter, weights=of_operations)
-    if of_operations[is_steady].sum() < _LIMITS.min_sized_share * of_operations.sum():
+    variation = np.where(is_known, whole**2, 0.0).sum(axis=(1, 2))
+    growth = np.abs((varied * whole).sum(axis=(1, 2))) / np.where(variation > 0, variation, 1.0)
+    is_steady = (variation > 0) & (growth <= THRESHOLDS.minor_share)
+    if not of_operations.any() or of_operations[is_steady].sum() < _LIMITS.min_sized_share * of_operations.sum():
         return None
     own, at_usual = (np.where(is_known, values, 0.0)[is_steady].sum(axis=0) for values in (times_ns, usual))
     paces: Floats = np.where(at_usual > 0, own / np.where(at_usual > 0, at_usual, 1.0), 1.0)

@@ -8,6 +8,7 @@ import numpy as np
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.passes import StepStatistics
+from jitter.analysis.detection.step_numbers import find_shifted_numbers
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.numeric.arrays import Floats
@@ -89,6 +90,18 @@ class MeasuredRun:
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""
         return next(deviations for deviations in self.deviations if deviations.team == team)
+
+    @cached_property
+    def shifted_numbers(self) -> dict[int, int]:
+        """By rank how much higher it numbers its steps than its team; see `step_numbers`."""
+        run = self.steps.run
+        ends_ns = np.array([step.ends_ns for step in self.of_steps])
+        shifted: dict[int, int] = {}
+        for team in run.programs:
+            columns = [run.number_of[rank] for rank, of in run.team_of.items() if of == team]
+            found = find_shifted_numbers(ends_ns[:, columns], run.keys)
+            shifted |= {int(run.rank_numbers[columns[column]]): shift for column, shift in found.items()}
+        return shifted
 
     @cached_property
     def noise(self) -> list[Noise]:

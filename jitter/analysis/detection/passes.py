@@ -93,6 +93,8 @@ class StepStatistics:
 
     time_ns: float
     """NaN for the first of consecutive steps."""
+    ends_ns: Floats
+    """(ranks of the run,) when each leaves the operation with which the step ends, on its clock; NaN where unknown."""
     transfers: Transfers
     deviations: tuple[StepDeviations, ...]
     """Each team's."""
@@ -135,8 +137,8 @@ def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics
     return list(map_ahead(partial(_measure, steps, layers), _timed_steps(steps, first, last), steps.run.ahead))
 
 
-def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[RecordedStep, float]]:
-    """Yield each step of a range with its time, ns; NaN for the first of consecutive steps."""
+def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[RecordedStep, float, Floats]]:
+    """Yield each step of a range with its time, ns, NaN for the first of consecutive steps, and its ranks' ends."""
     times = StepDurations()
     for step in steps.steps(max(first - 1, 0), last):
         cells = step.end_cells
@@ -144,16 +146,18 @@ def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[Recor
         ends[cells >= 0] = step.times.end[cells[cells >= 0]]
         time_ns = times.of(step.key, ends)
         if step.number >= first:
-            yield step, time_ns
+            yield step, time_ns, ends
         del step  # else it stays in memory while the next one is read
 
 
-def _measure(steps: RunSteps, layers: Mapping[int, Layers], timed: tuple[RecordedStep, float]) -> StepStatistics:
-    (step, time_ns), run = timed, steps.run
+def _measure(
+    steps: RunSteps, layers: Mapping[int, Layers], timed: tuple[RecordedStep, float, Floats]
+) -> StepStatistics:
+    (step, time_ns, ends), run = timed, steps.run
     baseline = steps.baseline(step)
     deviations, quality = deviations_of_step(run, step, baseline), _assess_quality(steps, step)
     experts = measure_expert_imbalance(step, layers, run.rank_numbers)
-    return StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
+    return StepStatistics(time_ns, ends, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
 
 
 def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:

@@ -34,15 +34,26 @@ class RunAccount:
 
     def loss_of(self, scenario: Scenario) -> float:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""
-        paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
+        in_team = self._measured.steps.run.team_of
         loss_ns = sum(
             float(self.charges.own_ns[part, sorted(steps), self.charges.column(rank)].sum())
-            for (rank, part), steps in {**scenario.parts, **paces}.items()
-            if rank in self._measured.steps.run.team_of
+            for (rank, part), steps in scenario.parts.items()
+            if rank in in_team
         )
+        for rank, (pace, steps) in scenario.paces.items():
+            if rank in in_team and (rank, int(TimePart.GPU)) not in scenario.parts:
+                loss_ns += self._loss_of_pace(rank, pace, sorted(steps))
         for group, steps in scenario.transfers.items():
             loss_ns += sum(ns for number, ns in self.charges.transfers_ns.get(group, {}).items() if number in steps)
         return loss_ns
+
+    def _loss_of_pace(self, rank: int, pace: float, steps: Sequence[int]) -> float:
+        """Return what is charged to a rank's GPU, ns, as far as its pace, and not more work, is above the others'."""
+        charged_ns = self.charges.own_ns[TimePart.GPU, steps, self.charges.column(rank)]
+        team = self._measured.deviations_of(self._measured.steps.run.team_of[rank])
+        above_ns = np.nan_to_num(team.total_ns[TimePart.GPU, steps, np.searchsorted(team.ranks, rank)])
+        by_pace_ns = (1 - 1 / pace) * (team.usual_ns[TimePart.GPU, steps, 0] + above_ns)
+        return float((charged_ns * np.fmin(by_pace_ns / np.maximum(above_ns, 1.0), 1.0)).sum())
 
     def loss_from_noise(self, steps: Iterable[int]) -> float:
         """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""

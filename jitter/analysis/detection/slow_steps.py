@@ -12,11 +12,11 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_outliers import RunOutliers, may_be_idle
 from jitter.analysis.detection.significance import binomial_tail, quiet_level
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import lower_median, qn_sigma
+from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -120,14 +120,20 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
 
     That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
-    their variation over steps. 0 of few ranks.
+    their variation over steps, which alone counts where nearly all are far above their usual time: unlike pauses of all
+    ranks are no variation of the single one. 0 of few ranks.
     """
     if len(team.ranks) < THRESHOLDS.min_samples:
         return np.zeros(team.total_ns.shape[1])
+    time_ns = sum(team.usual_ns[part] + compare_with_one_rank(team.total_ns[part]) for part in OWN_PARTS)
+    level = known_medians(time_ns)
+    least_ns = np.maximum(THRESHOLDS.outlier_sigmas * qn_sigma(time_ns), THRESHOLDS.host_spread_share * level)
+    are_far = (time_ns - level >= least_ns).mean(axis=1) > 1 - THRESHOLDS.minor_share
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
     within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
     spreads = [
-        np.maximum(here, np.median(qn_sigma(part_ns))) for here, part_ns in zip(within, team.total_ns, strict=True)
+        np.maximum(np.where(are_far, 0.0, here), np.median(qn_sigma(part_ns)))
+        for here, part_ns in zip(within, team.total_ns, strict=True)
     ]
     sigma: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
     return sigma

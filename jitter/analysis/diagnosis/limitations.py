@@ -115,6 +115,22 @@ def doubt_first_starts(analysis: RunAnalysis) -> str | None:
     )
 
 
+def doubt_step_numbers(analysis: RunAnalysis) -> str | None:
+    """Return which ranks number their steps otherwise than the others; None if all do it alike."""
+    shifted = analysis.measured.shifted_numbers
+    if not shifted:
+        return None
+    rank, shift = min(shifted.items())
+    keys = [key.step for key in analysis.keys]
+    step = keys[len(keys) // 2]
+    return (
+        f"{format_ranks(sorted(shifted)).capitalize()} {'numbers its' if len(shifted) == 1 else 'number their'} steps "
+        f"otherwise than the other ranks: step {step + shift} of rank {rank} is their step {step}, as the times from "
+        "one step's last collective to the next show. Steps of one number do not belong together, so what is late "
+        "there cannot be told: mark the steps of all ranks alike, or ingest the others alone."
+    )
+
+
 def describe_warm_up(analysis: RunAnalysis) -> str | None:
     """Return a sentence on first steps that are slow for all ranks; None if they are not."""
     warm_up = analysis.slow_steps.warm_up
@@ -235,6 +251,7 @@ def list_limits(
     doubts = [
         NO_COMMON_STEP if lacks_common_step(evidence) else None,
         None if unrecorded is None else explain_unrecorded(unrecorded),
+        doubt_step_numbers(analysis),
         first_starts,
         CONTRADICTION if analysis.account.contradicts_recording else None,
         *_describe_model_error(evidence, loss),

@@ -106,7 +106,7 @@ def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
             sentences = [f"{cost}.", *bound]
         else:
             sentences = [f"{cost}; {_describe_no_finding(diagnosis)}.", *conclusion.doubts, *alone]
-        return " ".join([*sentences, *([] if diagnosis.warm_up is None else [diagnosis.warm_up])])
+        return " ".join([*sentences, *filter(None, [diagnosis.warm_up])])
     is_named = any(culprit.scope == "unrecorded" for culprit in culprits)
     sentences = [f"{cost}. {_describe_culprits(diagnosis)}."]
     if missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_clear_share:
@@ -119,7 +119,7 @@ def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
         words = list(dict.fromkeys(fact.words for fact in culprits[0].facts))
         stated = "; ".join(words[: THRESHOLDS.sentences.max_told_by_logs])
         sentences.append(f"By the logs, {stated}.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *filter(None, [diagnosis.warm_up])])
 
 
 def _headline_first(diagnosis: "Diagnosis") -> tuple[Culprit, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection import launched_work
-from jitter.analysis.detection.launched_work import expected_times
+from jitter.analysis.detection.launched_work import expected_times, times_at_usual_pace
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
@@ -105,6 +105,19 @@ def test_of_launches_of_one_size_kernels_of_steady_work_tell_the_pace(
     assert [(one.rank, one.cause) for one in found] == [(5, cause) for cause in causes]
     # a slow clock slows the steady kernels, which memory bounds in this engine, by half
     assert all(0.6 * saved < one.gain_ns < 1.1 * saved for one in found if one.cause == "gpu_compute")
+
+
+def test_the_pace_where_ranks_run_unlike_numbers_of_like_kernels():
+    """As of generated tokens: each kernel varies by its noise alone, the ranks' whole time does."""
+    rng = np.random.default_rng(2)
+    tokens = rng.integers(20, 60, (9, 8))
+    times_ns = 15e3 * rng.normal(1.0, 0.01, (60, 9, 8))
+    times_ns[:, :, 3] *= 1.08
+    times_ns[np.arange(60)[:, None, None] >= tokens] = np.nan
+    at_usual = times_at_usual_pace(times_ns)
+    assert at_usual is not None
+    paces = np.nanmedian(np.nansum(times_ns, axis=0) / np.nansum(at_usual, axis=0), axis=0)
+    assert paces == pytest.approx([1, 1, 1, 1.08, 1, 1, 1, 1], abs=0.01)
 
 
 def test_scenarios_of_paces():

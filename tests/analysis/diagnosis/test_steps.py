@@ -51,6 +51,22 @@ def test_first_steps_that_are_slow_for_all_ranks_are_a_warm_up(tmp_path: Path, s
     assert ("a warm-up (" in found.verdict) is is_warm_up
 
 
+def test_a_warm_up_is_said_beside_a_culprit(tmp_path: Path):
+    faults = [Fault.parse(f"slow_gpu:{of}") for of in ("ranks=0-7,steps=1-2,factor=4", "rank=2,factor=1.2")]
+    found = ingest_run(simulate(small(ranks=8, steps=10), faults), tmp_path, "nsys").diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "gpu_compute")
+    assert "a warm-up (" in found.verdict
+
+
+def test_unlike_pauses_of_all_ranks_in_one_step_are_one_event(tmp_path: Path):
+    """As when each compiles a kernel anew: no lead says that late launches repeat."""
+    lengths = [40, 25, 28, 33, 22, 60, 20, 36]
+    pauses = [Fault.parse(f"cpu_stall:rank={rank},step=5,kernel=20,ms={ms}") for rank, ms in enumerate(lengths)]
+    (culprit,) = ingest_run(simulate(small(ranks=8, steps=12), pauses), tmp_path, "nsys").diagnose().culprits
+    assert (culprit.scope, culprit.rung, [key.step for key in culprit.steps]) == ("job", "steps", [5])
+
+
 @pytest.mark.parametrize(("kind", "cause"), [("unequal_work", "workload_imbalance"), ("slow_gpu", "gpu_compute")])
 def test_more_work_for_all_is_told_from_slow_gpus(tmp_path: Path, kind: str, cause: str):
     run = simulate(small(ranks=8, steps=12), [Fault.parse(f"{kind}:ranks=0-7,step=4+9,factor=1.5")])

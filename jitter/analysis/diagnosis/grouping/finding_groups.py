@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.account.charges import Charges
 from jitter.analysis.detection.deviations import compare_with_one_rank
 from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, join_outliers, of_one_rank
 from jitter.analysis.detection.recurrence import chance_of_repetition
@@ -238,10 +239,14 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     """Return `groups` of findings, which save `saved_ns`, and the lead that explains the loss where they do not.
 
     No time is in two of them: late launches on every rank include the random pauses, and leave out a rank that has a
-    finding of the same part.
+    finding of the same part. What ranks lose in steps that are slow for all of them is of the same event.
     """
     analysis = evidence.analysis
-    timed = np.flatnonzero(~np.isnan(analysis.measured.step_ns) & ~np.isnan(analysis.account.loss_ns)).tolist()
+    slow, warm_up = analysis.slow_steps.findings, analysis.slow_steps.warm_up
+    told = {number for event in (*slow, *([] if warm_up is None else [warm_up])) for number in event.steps}
+    is_timed = ~np.isnan(analysis.measured.step_ns) & ~np.isnan(analysis.account.loss_ns)
+    timed = [number for number in np.flatnonzero(is_timed).tolist() if number not in told]
+    charges = analysis.account.charges.without(told)
     loss_ns, time_ns = float(analysis.account.loss_ns[timed].sum()), float(analysis.measured.step_ns[timed].sum())
     if (
         len(analysis.run.team_of) < 2
@@ -257,21 +262,25 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     is_mostly_told = saved_ns >= THRESHOLDS.main_share * loss_ns
     if is_mostly_told:  # what else such a rank loses may be of the same fault
         named = {(rank, part) for rank, _ in named for part in OWN_PARTS}
-    lead = _one_rank(evidence, named, time_ns, left_ns > noise_ns)
+    lead = _one_rank(evidence, charges, named, time_ns, left_ns > noise_ns)
     if lead is not None or is_mostly_told:
         return [*groups, *([] if lead is None else [lead])]
     is_above_noise = loss_ns > noise_ns
     pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]
     named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers}
-    lead = _every_rank(evidence, named, timed, time_ns, is_above_noise)
+    lead = _every_rank(evidence, charges, named, timed, time_ns, is_above_noise)
     if lead is None:
         return [*groups]
     return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
 
 
 def _one_rank(
-    evidence: Evidence, named: Collection[tuple[int, TimePart]], time_ns: float, is_above_noise: bool
+    evidence: Evidence,
+    charges: Charges,
+    named: Collection[tuple[int, TimePart]],
+    time_ns: float,
+    is_above_noise: bool,
 ) -> FindingGroup | None:
     """Return the rank and part with most of the loss that is on none that findings have `named`.
 
@@ -280,7 +289,7 @@ def _one_rank(
     arrives last at more collectives than any other rank. In one step nothing repeats but these arrivals: without them,
     what is left of the loss must be `is_above_noise`.
     """
-    analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
+    analysis, run = evidence.analysis, evidence.analysis.run
     totals_ns, left_ns = charges.totals_ns(), charges.all_ns()
     for named_rank, named_part in named:
         left_ns -= totals_ns[charges.column(named_rank), named_part]
@@ -300,9 +309,9 @@ def _one_rank(
         tried.append(_count_steps_held_up(evidence, rank))
     chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
     # a host that does not wait for its GPU stays behind, step after step, without being slower
-    is_slower = float(np.nansum(standouts.total_ns[:, at])) >= THRESHOLDS.main_share * float(mine.sum())
+    is_slower = float(np.nansum(standouts.total_ns[mine != 0, at])) >= THRESHOLDS.main_share * float(mine.sum())
     is_repeated = is_slower and min(chances) <= THRESHOLDS.max_lead_chance
-    is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas
+    is_far = (standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas) & (mine != 0)
     is_stall = bool(is_far.any()) and not is_repeated
     if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
         return None
@@ -352,6 +361,7 @@ def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
 
 def _every_rank(
     evidence: Evidence,
+    charges: Charges,
     named: Collection[tuple[int, TimePart]],
     steps: Sequence[int],
     time_ns: float,
@@ -361,7 +371,7 @@ def _every_rank(
 
     Late launches, where the loss is above noise, or GPU time that varies by rank and step, as that of uneven batches.
     """
-    analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.account.charges
+    analysis, run = evidence.analysis, evidence.analysis.run
     totals = charges.totals_ns()
     for rank, named_part in named:
         totals[charges.column(rank), named_part] = 0.0

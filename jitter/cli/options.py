@@ -50,7 +50,7 @@ def parse_pairs(texts: Iterable[str], option: str, form: str, hint: str) -> dict
 
 
 class ReadingOptions(TypedDict):
-    """Values of `reading_options`, as `jitter.ingest` takes them."""
+    """Values of `reading_options` but `jobs`, as `jitter.ingest` takes them."""
 
     step_pattern: str | None
     collective: str | None

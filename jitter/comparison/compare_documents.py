@@ -28,6 +28,7 @@ from jitter.core.formatting import (
     abbreviate,
     format_count,
     format_numbers,
+    format_pace,
     format_percent,
     format_rank,
     format_time,
@@ -298,8 +299,7 @@ def _leave_out_odd(bases: Sequence[Document]) -> tuple[list[Document], dict[str,
     usual_ns = median(np.array([ns for at, ns in enumerate(medians_ns) if at not in odd])) if odd else 0.0
     sentences = {}
     for at, run in odd.items():
-        change = medians_ns[at] / usual_ns - 1
-        what = f"{format_percent(abs(change))} {'slower' if change > 0 else 'faster'}"
+        what = format_pace(medians_ns[at] / usual_ns - 1)
         sentences[run.label] = (
             f"{run.label} is left out: it is {what} than the {len(left)} other bases, which are alike."
         )
@@ -565,7 +565,7 @@ def write_sentence(comparison: Comparison) -> str:
     size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
     least_ns = _MIN_KERNEL_SHARE * abs(effect.difference_ns)
     what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(kernels, least_ns))))
-    return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{beside}{unknown}"
+    return f"{format_pace(effect.fraction)} ({size}){f': {what}' if what else ''}.{beside}{unknown}"
 
 
 def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
@@ -622,9 +622,8 @@ def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
     """Say by how much the mean step differs where that is something else."""
     mean = comparison.mean_effect
     if mean is not None and _beside_median(comparison, effect):
-        what = "slower" if mean.difference_ns > 0 else "faster"
         size = f"{format_time(abs(mean.difference_ns))} a step, 95% interval {_span_of_effect(mean)}"
-        yield f"The mean step is {format_percent(abs(mean.fraction))} {what} ({size})."
+        yield f"The mean step is {format_pace(mean.fraction)} ({size})."
 
 
 def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:

@@ -11,7 +11,7 @@ from jitter.comparison.compare_documents import Comparison, describe_costs, desc
 from jitter.comparison.document import Document
 from jitter.comparison.significance import Statistic, StepEffect, measure_loss
 from jitter.core.errors import UsageError
-from jitter.core.formatting import format_count, format_percent, format_rank
+from jitter.core.formatting import format_count, format_pace, format_percent, format_rank
 
 GateName = Literal["max-loss", "max-regression", "fail-on"]
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
@@ -92,19 +92,19 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
     if comparison.base.left_out:
         within += f"; without {', '.join(comparison.base.left_out)}, unlike the other bases"
-    measured, of_mean = f"{within}; {_span(effect.interval)}", f"mean step {_describe_change(mean)}"
+    measured, of_mean = f"{within}; {_span(effect.interval)}", f"mean step {format_pace(mean.fraction)}"
     if low > limit and comparison.verdict == "slower":
         parts = describe_costs(comparison, effect)
         result, text = Result.FAIL, f"slower than baseline by {change} ({within}){f': {parts} a step' if parts else ''}"
     elif high <= limit:
-        result, text = Result.PASS, f"median step {_describe_change(effect)} than baseline ({measured}), {of_mean}"
+        result, text = Result.PASS, f"median step {format_pace(effect.fraction)} than baseline ({measured}), {of_mean}"
     else:
         why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
-        result, text = Result.UNKNOWN, f"median step {_describe_change(effect)} than baseline ({measured}): {why}"
+        result, text = Result.UNKNOWN, f"median step {format_pace(effect.fraction)} than baseline ({measured}): {why}"
     if result < (result_of_mean := _judge_mean(mean, limit)):
         rare = "; ".join(describe_rare(comparison, effect))
         text = (
-            f"{of_mean} than baseline ({within}; {_span(mean.interval)}), median step {_describe_change(effect)}: "
+            f"{of_mean} than baseline ({within}; {_span(mean.interval)}), median step {format_pace(effect.fraction)}: "
             f"{rare or 'few steps make the difference'}"
         )
         return Gate("max-regression", limit, mean.fraction, mean.interval, result_of_mean, text, "mean")
@@ -115,10 +115,6 @@ def _judge_mean(mean: StepEffect, limit: float) -> Result:
     if mean.fraction <= limit:
         return Result.PASS
     return Result.FAIL if mean.interval[0] > limit and mean.is_real else Result.UNKNOWN
-
-
-def _describe_change(effect: StepEffect) -> str:
-    return f"{format_percent(abs(effect.fraction))} {'slower' if effect.fraction > 0 else 'faster'}"
 
 
 def check_findings(run: Document, causes: Collection[str]) -> Gate:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.core.formatting import format_bytes, format_count, format_quantity
+from jitter.core.formatting import format_bandwidth, format_bytes, format_count, format_factor, format_quantity
 
 _MOST_BANDWIDTHS: Final = 4_000
 """Entries of a document: 20 sizes of 200 tables."""
@@ -147,7 +147,7 @@ def describe_logs(bandwidths: Sequence[BandwidthChange], throughputs: Sequence[T
     """Return what changed by the logs, as one sentence; empty if both runs' logs measured nothing alike."""
     clauses = [
         f"{change.label}: {QUANTITIES[change.quantity]} {format_quantity(change.base)} to {format_quantity(change.new)}"
-        f"{' s' if change.quantity in ('seconds', 'step_s') else ''}, {change.speedup:.2f} × as fast"
+        f"{' s' if change.quantity in ('seconds', 'step_s') else ''}, {format_factor(change.speedup)} as fast"
         for change in throughputs[:3]
     ]
     for (collective, ranks), group in groupby(bandwidths, key=lambda change: (change.collective, change.ranks)):
@@ -155,11 +155,9 @@ def describe_logs(bandwidths: Sequence[BandwidthChange], throughputs: Sequence[T
         first, last = rows[0], rows[-1]
         of = "" if ranks is None else f" of {format_count(ranks, 'rank')}"
         ends = "; ".join(
-            f"at {format_bytes(change.size_bytes)} {change.base:.3g} to {change.new:.3g} GB/s"
+            f"at {format_bytes(change.size_bytes)} {format_bandwidth(change.base)} to {format_bandwidth(change.new)}"
             for change in dict.fromkeys((first, last))
         )
-        clauses.append(
-            f"{collective}{of} reaches {median(row.ratio for row in rows):.2f} × the bus bandwidth (median over "
-            f"{format_count(len(rows), 'measurement')}; {ends})"
-        )
+        ratio, over = format_factor(median(row.ratio for row in rows)), format_count(len(rows), "measurement")
+        clauses.append(f"{collective}{of} reaches {ratio} the bus bandwidth (median over {over}; {ends})")
     return f"By the logs, {'; '.join(clauses)}." if clauses else ""

@@ -100,6 +100,38 @@ def format_quantity(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
+def format_digits(value: float) -> str:
+    """Return a number with three digits or more, and no exponent: that of a table whose head names the unit.
+
+    >>> format_digits(1234.5), format_digits(101.96), format_digits(25.0)
+    ('1,234', '102', '25')
+    """
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
+def format_bandwidth(gb_per_s: float, of: float | None = None) -> str:
+    """Return a bandwidth of so many GB/s (1e9 bytes), and what it could be.
+
+    >>> format_bandwidth(25.49), format_bandwidth(12.5, of=25.0)
+    ('25.5 GB/s', '12.5 of 25 GB/s')
+    """
+    return f"{format_digits(gb_per_s)}{'' if of is None else f' of {format_digits(of)}'} GB/s"
+
+
+def format_factor(ratio: float) -> str:
+    """Return how many times as much something is.
+
+    >>> format_factor(0.4567)
+    '0.46×'
+    """
+    return f"{ratio:.2f}×"
+
+
+def format_pace(change: float) -> str:
+    """Return the change of a time, as a part of it: `3.00% slower`."""
+    return f"{format_percent(abs(change))} {'slower' if change > 0 else 'faster'}"
+
+
 def format_bytes(size: int) -> str:
     """Return a size with its unit, of powers of ten.
 

@@ -9,7 +9,6 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -59,27 +58,6 @@ class Wait(NamedTuple):
     last_rank: int
 
 
-@dataclass(frozen=True)
-class RankStep:
-    """One step of one rank. Times in ns on the rank's clock; `zero_ns` is the reference common to all ranks."""
-
-    rank: int
-    host: str | None
-    device: int | None
-    main_stream: int | None
-    zero_ns: int
-    activities: list[dict[str, Any]]
-    """Rows of the lake, in launch order."""
-    metrics: list[dict[str, Any]]
-    """Rows of `StepMetrics.rows`, by position; copies and fills have none."""
-    calls: list[dict[str, Any]]
-    """Synchronizing calls, data loading and long operations: rows of `schema.HOST`."""
-    step_start_ns: int
-    step_end_ns: int | None
-    """None: the marker has no end."""
-    waits: list["Wait"]
-
-
 class AlignedStep:
     """One step of some ranks, aligned."""
 
@@ -87,38 +65,41 @@ class AlignedStep:
         """Raise `UsageError` if a rank lacks the step or the clocks of the ranks cannot be aligned."""
         self._lake = lake
         self.key = key
-        self._held = records_by_step(lake.sources)[key]
+        self.held = records_by_step(lake.sources)[key]
+        """The record of each rank that has the step."""
         self.ranks = sorted(set(ranks))
-        missing = [rank for rank in self.ranks if rank not in self._held]
+        missing = [rank for rank in self.ranks if rank not in self.held]
         if missing:
-            raise UsageError(f"{lake.root}: {key} has no rank {missing[0]}", f"it has {format_numbers(self._held)}")
+            raise UsageError(f"{lake.root}: {key} has no rank {missing[0]}", f"it has {format_numbers(self.held)}")
         measured = lake.metrics(key)
         self._rows = measured.rows
-        self._zeros, self.method = self._shared(measured)
+        self.zeros, self.method = self._shared(measured)
         """The common reference on each rank's clock, and the alignment method."""
 
-    def of(self, rank: int) -> RankStep:
-        """Read one rank's step."""
-        record = self._held[rank].record
-        rows = self._rows.filter(pc.equal(self._rows["rank"], rank)).sort_by("position")
-        return RankStep(
-            rank,
-            record.host,
-            record.device,
-            record.main_stream,
-            self._zeros[rank],
-            read_step(self._lake.root, self.key, self._held, ranks=[rank]).table.to_pylist(),
-            rows.to_pylist(),
-            self._calls(rank).to_pylist(),
-            self._held[rank].step.start_ns,
-            self._held[rank].step.end_ns,
-            self._waits.get(rank, []),
+    def activities(self, rank: int) -> list[dict[str, Any]]:
+        """Return the rows of a rank's step, in launch order."""
+        rows: list[dict[str, Any]] = read_step(self._lake.root, self.key, self.held, ranks=[rank]).table.to_pylist()
+        return rows
+
+    def metrics(self, rank: int) -> list[dict[str, Any]]:
+        """Return the rows of `StepMetrics.rows` of a rank, by position; copies and fills have none."""
+        rows: list[dict[str, Any]] = (
+            self._rows.filter(pc.equal(self._rows["rank"], rank)).sort_by("position").to_pylist()
         )
+        return rows
+
+    def calls(self, rank: int) -> pa.Table:
+        """Return synchronizing calls, data loading and long operations of a rank: rows of `schema.HOST`."""
+        rows = read_host_events(self._lake.root, self.held[rank].record, HOST.names)
+        if rows is None:
+            return HOST.empty_table()
+        epoch = pc.is_null(rows["epoch"]) if self.key.epoch is None else pc.equal(rows["epoch"], self.key.epoch)
+        return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
 
     @cached_property
-    def _waits(self) -> dict[int, list[Wait]]:
+    def waits(self) -> dict[int, list[Wait]]:
         """The waits of each rank in collectives of which all ranks were recorded."""
-        read = read_step(self._lake.root, self.key, self._held, COLUMNS)
+        read = read_step(self._lake.root, self.key, self.held, COLUMNS)
         calls = match_calls(self._lake.inferred_groups().filled(self.key, read))
         waits_of_rank: dict[int, list[Wait]] = {}
         columns = (calls.kernels.call, calls.kernels.rank, calls.kernels.start_ns, calls.kernels.end_ns)
@@ -132,11 +113,11 @@ class AlignedStep:
         """Return the start of the first event of all ranks, in ns relative to the reference."""
         candidates_ns: list[int] = []
         for rank in self.ranks:
-            read = read_step(self._lake.root, self.key, self._held, ["start_ns", "launch_start_ns"], [rank]).table
-            starts = [read["start_ns"], read["launch_start_ns"], self._calls(rank)["start_ns"]]
-            candidates_ns.append(self._held[rank].step.start_ns - self._zeros[rank])
+            read = read_step(self._lake.root, self.key, self.held, ["start_ns", "launch_start_ns"], [rank]).table
+            starts = [read["start_ns"], read["launch_start_ns"], self.calls(rank)["start_ns"]]
+            candidates_ns.append(self.held[rank].step.start_ns - self.zeros[rank])
             candidates_ns += [
-                first - self._zeros[rank] for column in starts if (first := pc.min(column).as_py()) is not None
+                first - self.zeros[rank] for column in starts if (first := pc.min(column).as_py()) is not None
             ]
         return min(candidates_ns)
 
@@ -150,7 +131,7 @@ class AlignedStep:
         moment = measured.alignments[cohorts.pop()]
         moments = moment.moments_ns
         if len(self.ranks) == 1:
-            return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "its own clock"
+            return {rank: moments.get(rank, self.held[rank].step.start_ns) for rank in self.ranks}, "its own clock"
         unaligned = [rank for rank in self.ranks if rank not in moments]
         if unaligned:
             raise UsageError(
@@ -162,13 +143,6 @@ class AlignedStep:
             moments,
             "the last collective that all ranks leave together" if moment.method == "collective" else moment.method,
         )
-
-    def _calls(self, rank: int) -> pa.Table:
-        rows = read_host_events(self._lake.root, self._held[rank].record, HOST.names)
-        if rows is None:
-            return HOST.empty_table()
-        epoch = pc.is_null(rows["epoch"]) if self.key.epoch is None else pc.equal(rows["epoch"], self.key.epoch)
-        return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
 
 
 def choose_ranks(lake: Lake, step: StepAnswer) -> list[int]:
@@ -224,7 +198,7 @@ def trace_events(step: AlignedStep) -> Iterator[Event]:
     arrows = count(1)
     for number, rank in enumerate(step.ranks):
         name = f"rank {rank:0{len(str(step.ranks[-1]))}}"  # zero-padded: Perfetto sorts by name
-        yield from _Process(step.of(rank), name, number, origin_ns, arrows, str(step.key)).events()
+        yield from _Process(step, rank, name, number, origin_ns, arrows).events()
 
 
 def is_perfetto_export(path: Path) -> bool:
@@ -255,30 +229,34 @@ def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "Iterator[IO[b
 
 
 class _Process:
+    """The events of one rank: the process of this number and name in the file."""
+
     def __init__(
-        self, rank: RankStep, name: str, number: int, origin_ns: int, arrows: "count[int]", title: str
+        self, step: AlignedStep, rank: int, name: str, number: int, origin_ns: int, arrows: "count[int]"
     ) -> None:
-        self._rank = rank
-        self._title = title
+        held = step.held[rank]
+        self._title, self._step, self._record = str(step.key), held.step, held.record
+        self._rows, self._metrics, self._calls = step.activities(rank), step.metrics(rank), step.calls(rank).to_pylist()
+        self._of_waits = step.waits.get(rank, [])
         self._name = name
         self._pid = (number + 1) * _TRACKS  # not 0, which is the idle process
         self._number = number
-        self._zero_ns = rank.zero_ns + origin_ns
+        self._zero_ns = step.zeros[rank] + origin_ns
         self._arrows = arrows
         self._tracks: dict[str, int] = {}
         self._found: list[tuple[int, Event]] = []
 
     def events(self) -> Iterator[Event]:
         """Yield the names of process and tracks, then the events."""
-        start_ns, end_ns = self._rank.step_start_ns, self._rank.step_end_ns
+        start_ns, end_ns = self._step.start_ns, self._step.end_ns
         args = {} if end_ns is not None else {"end": "not recorded"}
         self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
         launched = self._launches()
         self._activities(launched)
         self._waits()
         self._counters()
-        host = "" if self._rank.host is None else f" · {self._rank.host}"
-        device = "" if self._rank.device is None else f" · GPU {self._rank.device}"
+        host = "" if self._record.host is None else f" · {self._record.host}"
+        device = "" if self._record.device is None else f" · GPU {self._record.device}"
         yield self._named("process_name", self._pid, {"name": f"{self._name}{host}{device}"})
         yield self._named("process_sort_index", self._pid, {"sort_index": self._number})
         for place, (name, tid) in enumerate(self._tracks.items()):
@@ -288,19 +266,19 @@ class _Process:
             yield event
 
     def _waits(self) -> None:
-        waits = self._rank.waits
-        for wait, lane in zip(waits, assign_tracks((wait.start_ns, wait.end_ns) for wait in waits), strict=True):
+        lanes = assign_tracks((wait.start_ns, wait.end_ns) for wait in self._of_waits)
+        for wait, lane in zip(self._of_waits, lanes, strict=True):
             track = self._track("waiting", lane)
             self._slice(f"waiting for rank {wait.last_rank}", "waiting", track, wait.start_ns, wait.end_ns, {})
 
     def _launches(self) -> dict[tuple[Any, ...], int]:
         """Add the host calls to the tracks of their threads; return the track of each launch."""
         calls: dict[int | None, dict[tuple[Any, ...], tuple[str, str, int | None]]] = {}
-        for row in self._rank.activities:
+        for row in self._rows:
             if row["launch_start_ns"] is not None:
                 calls_of_thread = calls.setdefault(row["launch_thread"], {})
                 calls_of_thread[_launch(row)] = (row["launch_name"] or "launch", "launch", row["launch_end_ns"])
-        for row in self._rank.calls:
+        for row in self._calls:
             calls_of_thread = calls.setdefault(row["thread"], {})
             calls_of_thread[row["thread"], row["start_ns"], row["name"]] = (row["name"], row["kind"], row["end_ns"])
         tracks: dict[tuple[Any, ...], int] = {}
@@ -315,12 +293,12 @@ class _Process:
 
     def _activities(self, launched: dict[tuple[Any, ...], int]) -> None:
         """Add the GPU activities to the tracks of their streams, each with an arrow from its launch."""
-        measured = iter(self._rank.metrics)
-        of = {row["ordinal"]: next(measured, None) for row in self._rank.activities if row["kind"] != "memory"}
+        measured = iter(self._metrics)
+        of = {row["ordinal"]: next(measured, None) for row in self._rows if row["kind"] != "memory"}
         streams: dict[int | None, list[dict[str, Any]]] = {}
-        for row in self._rank.activities:
+        for row in self._rows:
             streams.setdefault(row["stream"], []).append(row)
-        main = self._rank.main_stream
+        main = self._record.main_stream
         for stream, rows in sorted(streams.items(), key=lambda item: (item[0] != main, item[0] is None, item[0])):
             label = "stream unknown" if stream is None else f"stream {stream}{' (main)' if stream == main else ''}"
             for row, lane in zip(rows, assign_tracks((row["start_ns"], row["end_ns"]) for row in rows), strict=True):
@@ -339,7 +317,7 @@ class _Process:
 
     def _counters(self) -> None:
         """Add counters of the main stream's deviations: of the gap at its end, of ttke at the kernel's end."""
-        for row in self._rank.metrics:
+        for row in self._metrics:
             for metric, at in (("gap", "start_ns"), ("ttke", "end_ns")):
                 deviation = row[f"{metric}_deviation_ns"]
                 if row["on_main"] and deviation is not None:

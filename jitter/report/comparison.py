@@ -15,8 +15,11 @@ from jitter.core.formatting import (
     UNKNOWN,
     abbreviate,
     escape_control,
+    format_bandwidth,
     format_bytes,
     format_count,
+    format_digits,
+    format_factor,
     format_percent,
     format_quantity,
     format_rank,
@@ -148,7 +151,11 @@ def _name_collective(change: CollectiveChange) -> str:
     return " ".join(filter(None, (change.collective, size, change.dtype)))
 
 
-def _number(value: float | None) -> Measure:
+def _rate(value: float | None) -> Measure:
+    return Measure(UNKNOWN if value is None else format_digits(value), value)
+
+
+def _microseconds(value: float | None) -> Measure:
     return Measure(UNKNOWN if value is None else f"{value:,.1f}", value)
 
 
@@ -161,22 +168,22 @@ def _quantity(value: float) -> Measure:
 
 
 def _busbw(value: float) -> Measure:
-    return Measure(f"{value:.3g} GB/s", value, "GB/s")
+    return Measure(format_bandwidth(value), value, "GB/s")
 
 
-def _times_as_fast(ratio: float) -> Measure:
-    return Measure(f"{ratio:.2f}×", ratio)
+def _factor(ratio: float | None) -> Measure:
+    return Measure(UNKNOWN if ratio is None else format_factor(ratio), ratio)
 
 
 _COLLECTIVES: Final = (
     Column("collective", _name_collective),
     Column("calls/step", "base_calls_per_step", _calls),
     Column("new", "new_calls_per_step", _calls),
-    Column("busbw GB/s", "base_busbw", _number),
-    Column("new", "new_busbw", _number),
-    Column("ratio", "ratio", lambda ratio: Measure(UNKNOWN if ratio is None else f"×{ratio:.2f}", ratio)),
-    Column("wait µs", "base_wait_us", _number),
-    Column("new", "new_wait_us", _number),
+    Column("busbw GB/s", "base_busbw", _rate),
+    Column("new", "new_busbw", _rate),
+    Column("ratio", "ratio", _factor),
+    Column("wait µs", "base_wait_us", _microseconds),
+    Column("new", "new_wait_us", _microseconds),
 )
 
 
@@ -242,13 +249,13 @@ _THROUGHPUT: Final = (
     Column("", lambda change: f"{change.label}, {QUANTITIES[change.quantity]}"),
     Column("base", "base", _quantity),
     Column("new", "new", _quantity),
-    Column("speed", "speedup", _times_as_fast),
+    Column("speed", "speedup", _factor),
 )
 _BANDWIDTHS: Final = (
     Column("", lambda row: f"{row.collective} {format_bytes(row.size_bytes)}{' in place' if row.in_place else ''}"),
     Column("base", "base", _busbw),
     Column("new", "new", _busbw),
-    Column("ratio", "ratio", _times_as_fast),
+    Column("ratio", "ratio", _factor),
 )
 
 

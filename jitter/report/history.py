@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
-from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.formatting import format_count, format_pace, format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
 from jitter.report.comparison import build_tables
@@ -132,9 +132,7 @@ def waterfall_parts(document: Document) -> dict[str, int | None]:
 
 
 def describe_change(change: ChangePoint) -> str:
-    what = "slower" if change.after_ns > change.before_ns else "faster"
-    times = f"{format_time(change.before_ns)} to {format_time(change.after_ns)}"
-    return f"{format_percent(abs(change.fraction))} {what}, {times} a step"
+    return f"{format_pace(change.fraction)}, {format_time(change.before_ns)} to {format_time(change.after_ns)} a step"
 
 
 def describe_findings(document: Document) -> str:

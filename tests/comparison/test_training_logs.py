@@ -31,7 +31,7 @@ def test_the_talks_run_times(tmp_path, times, ratios):
         assert found["sentence"].startswith(
             f"By the logs, train: run time {GPT_J[0] if times is GPT_J else 208.7:,.4g}"
         )
-        assert f"{ratio} × as fast" in found["sentence"]
+        assert f"{ratio}× as fast" in found["sentence"]
 
 
 def test_results_are_matched_by_label(tmp_path):

@@ -29,7 +29,7 @@ def test_tables_of_one_operation_are_compared_at_common_sizes():
     first, *peaks = facts(bandwidth=[*fast, *slow, *other])
     assert first == (
         "the slowest table of all_reduce, run/plain.log, reaches 25.0% of the bus bandwidth of run/plugin.log "
-        "at 4.19 MB (25.5 against 102 GB/s; median over 2 sizes 22.5%)"
+        "at 4.19 MB (25.5 GB/s against 102 GB/s; median over 2 sizes 22.5%)"
     )
     assert peaks == [
         "the largest bus bandwidth of all_reduce of 8 ranks is 102 GB/s at 4.19 MB (run/plugin.log)",

@@ -12,7 +12,7 @@ from jitter.analysis.metrics.collective_calls import UNPAIRED
 from jitter.analysis.metrics.communication import Communication, tabulate_collectives
 from jitter.analysis.metrics.time_shares import SHARES
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_percent
+from jitter.core.formatting import format_bandwidth, format_percent
 from jitter.core.names.collectives import find_collective_name
 from jitter.core.names.kernels import copy_direction
 
@@ -76,8 +76,7 @@ def _describe_reach(measured: Communication, baseline: Baseline | None, slow: Se
         if round(busbw, 1) == 0:
             continue  # latency, not bandwidth, bounds a few bytes
         reached = None if baseline is None else baseline.busbw(row.collective, row.size, row.group_size)
-        most = "" if reached is None else f" of {reached:.1f}"
-        return f" and reaches {busbw:.1f}{most} GB/s ({row.collective} of {row.size:,} B)"
+        return f" and reaches {format_bandwidth(busbw, of=reached)} ({row.collective} of {row.size:,} B)"
     return ""
 
 

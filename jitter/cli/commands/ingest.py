@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -45,19 +45,7 @@ if TYPE_CHECKING:
 @scheduler_options("Convert")
 @click.option("--strict", is_flag=True, help="Exit 3 if any trace was left out.")
 @quiet_option
-def ingest(
-    paths: tuple[Path, ...],
-    lake: Path,
-    label: str | None,
-    scheduler: str | None,
-    wait_s: float,
-    replace: bool,
-    same_job: bool,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    **reading: Unpack[ReadingOptions],
-) -> ExitCode:
+def ingest(paths: tuple[Path, ...], lake: Path, strict: bool, **options: Any) -> ExitCode:
     """Read traces into a lake: one Parquet file per GPU and step.
 
     PATHS are files and directories of any supported formats; directories are searched recursively. A second run adds
@@ -74,22 +62,19 @@ def ingest(
         jitter ingest nccl-tests.log --label fabric-baseline
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    report = run_ingest(
-        paths,
-        lake,
-        quiet=quiet,
-        label=label,
-        replace=replace,
-        same_job=same_job,
-        scheduler=scheduler,
-        wait_s=wait_s,
-        jobs=jobs,
-        **reading,
-    )
+    report = run_ingest(paths, lake, **options)
     # after the ingest: it loads numpy, for which `run_ingest` sets the environment
     from jitter.cli.output.ingest import print_ingest_report
 
     return print_ingest_report(report, paths, strict)
+
+
+class IngestOptions(ReadingOptions, total=False):
+    """Further options that `jitter.ingest` takes."""
+
+    label: str | None
+    replace: bool
+    same_job: bool
 
 
 def run_ingest(
@@ -97,13 +82,10 @@ def run_ingest(
     lake: Path,
     *,
     quiet: bool,
-    label: str | None = None,
-    replace: bool = False,
-    same_job: bool = False,
+    jobs: int | None = None,
     scheduler: str | None = None,
     wait_s: float = 60,
-    jobs: int | None = None,
-    **reading: Unpack[ReadingOptions],
+    **options: Unpack[IngestOptions],
 ) -> "IngestReport":
     """Ingest `paths` into `lake` with a progress bar; raises as `jitter.ingest` does."""
     from jitter.cli.lakes import check_lake_path
@@ -124,13 +106,4 @@ def run_ingest(
     hide_pandas()
 
     with byte_progress("Reading", quiet) as progress:
-        return ingest_traces(
-            paths,
-            lake,
-            label=label,
-            replace=replace,
-            same_job=same_job,
-            executor=executor,
-            progress=progress,
-            **reading,
-        )
+        return ingest_traces(paths, lake, executor=executor, progress=progress, **options)

@@ -14,7 +14,7 @@ from jitter.analysis.metrics.communication import (
     tabulate_steps,
 )
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import escape_control, format_columns
+from jitter.core.formatting import escape_control, format_bandwidth, format_columns, format_digits
 from jitter.report.text.tables import UNKNOWN_CELL, Column, build_table
 
 COLLECTIVES_SCHEMA_VERSION: Final = 1
@@ -45,7 +45,7 @@ class CollectiveReport:
     @property
     def findings(self) -> list[str]:
         return [
-            f"{row.collective} of {row.size_bytes:,} B reaches {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s"
+            f"{row.collective} of {row.size_bytes:,} B reaches {format_bandwidth(row.busbw, of=row.baseline_busbw)}"
             for row in self.compared
             if row.ratio is not None and row.ratio < THRESHOLDS.efficiency.below_baseline
         ]
@@ -101,6 +101,10 @@ def _number(form: str = ",") -> Callable[[float | None], str]:
     return lambda value: UNKNOWN_CELL if value is None else format(value, form)
 
 
+def _rate(gb_per_s: float | None) -> str:
+    return UNKNOWN_CELL if gb_per_s is None else format_digits(gb_per_s)
+
+
 def _text(text: str | None) -> str:
     return escape_control(text or UNKNOWN_CELL)
 
@@ -119,8 +123,8 @@ _COLLECTIVES: Final = (
     Column("group size", "group_size", _number()),
     Column("hosts", "hosts", _text),
     Column("time µs", "time_us", _number(",.1f")),
-    Column("algbw", "algbw", _number(",.1f")),
-    Column("busbw", "busbw", _number(",.1f")),
+    Column("algbw", "algbw", _rate),
+    Column("busbw", "busbw", _rate),
     Column("wait µs", "wait_us", _number(",.1f")),
     Column("last rank", "last_rank", _number()),
     Column("last share", "last_share", _number(".0%")),
@@ -137,8 +141,8 @@ _SIZES: Final = (
 _COMPARED: Final = (
     Column("baseline", "collective"),
     Column("size", "size_bytes", _number()),
-    Column("busbw", "busbw", _number(",.1f")),
-    Column("baseline GB/s", "baseline_busbw", _number(",.1f")),
+    Column("busbw", "busbw", _rate),
+    Column("baseline GB/s", "baseline_busbw", _rate),
     Column("ratio", "ratio", _number(".2f")),
 )
 _PARTS: Final = tuple(

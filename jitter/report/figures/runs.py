@@ -7,7 +7,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.compare_documents import Comparison
 from jitter.comparison.document import Document
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_bandwidth, format_percent, format_time
 from jitter.core.names.kernels import short_name
 from jitter.history.change_points import ChangePoint
 from jitter.history.runs import HistoryRun
@@ -132,6 +132,7 @@ def _bandwidths(comparison: Comparison) -> Figure | None:
             {
                 "size": [change.size_bytes for change, _ in measured[side]],
                 "busbw": [busbw for _, busbw in measured[side]],
+                "text": [format_bandwidth(busbw) for _, busbw in measured[side]],
                 "operation": [(change.collective or "unknown").replace("_", " ") for change, _ in measured[side]],
             },
             name=f"comparison:bandwidth:{side}",
@@ -140,7 +141,7 @@ def _bandwidths(comparison: Comparison) -> Figure | None:
         point.update(fill_color=color, line_color=color)
         points = plot.draw(source, point)
         drawn.append((side, [points]))
-        tooltips = [("", f"{side}, @operation"), ("bytes", "@size{0,0}"), ("busbw", "@busbw{0.0} GB/s")]
+        tooltips = [("", f"{side}, @operation"), ("bytes", "@size{0,0}"), ("busbw", "@text")]
         plot.tools.append(new_hover([points], tooltips))
     format_bytes_axis(plot)
     plot.y_axis.update(axis_label="GB/s")

@@ -58,42 +58,20 @@ class StepGrid:
         is_matched = self._index >= 0
         self.kernel_index: Codes = np.unique(self._index[is_matched])
         self.ranks: Ints = self._held[is_matched.any(axis=1)]
-        self._added: dict[str, Floats] = {}
+        self.added: dict[str, Floats] = {}
+        """Further series that are read as metrics are, (kernels, ranks), ns; filled in by the analysis."""
         self.waits_for_collective = np.zeros(self.kernel_index.size, np.bool_)
         """Of each kernel: whether its gap includes waiting for a collective; filled in by the analysis."""
 
     @cached_property
-    def _measured(self) -> "_MeasuredGrid":
-        measured = _MeasuredGrid(self.kernel_index, self.ranks, self._held, self._index.shape[1])
+    def measured(self) -> "MeasuredStep":
+        """What is measured of the cohort's kernels: deviations, or the values of a single rank."""
+        measured = MeasuredStep(self.kernel_index, self.ranks, self._held, self._index.shape[1])
         for part in self._metrics.in_pieces(self.cohort):
             measured.add(part, self.cohort)
         if not self.single:
             measured.subtract_means()
         return measured
-
-    @property
-    def alignment(self) -> str:
-        """Alignment method: collective, wall clock or none."""
-        return self._measured.alignment
-
-    @property
-    def negative_latencies(self) -> int:
-        return self._measured.negative_latencies
-
-    @property
-    def span_ns(self) -> float:
-        """Longest time from first start to last end of a rank's kernels."""
-        return self._measured.span_ns
-
-    @property
-    def is_collective(self) -> Bools:
-        """Of each kernel: whether it is a collective, whose duration includes waiting."""
-        return self._measured.is_collective
-
-    @property
-    def collectives(self) -> int:
-        """The most collectives of a rank, whether they are matched across ranks or not."""
-        return self._measured.collectives
 
     @property
     def single(self) -> bool:
@@ -102,11 +80,7 @@ class StepGrid:
 
     def metric(self, name: str) -> Floats:
         """Return the deviations of a metric, shape (kernels, ranks); values of launch latency and of a single rank."""
-        return self._added[name] if name in self._added else self._measured.grids[name]
-
-    def add(self, grids: Mapping[str, Floats]) -> None:
-        """Add further series, each of shape (kernels, ranks) in ns, to be read as metrics are."""
-        self._added.update(grids)
+        return self.added[name] if name in self.added else self.measured.grids[name]
 
     def column(self, rank: int) -> int:
         """Return the column of a rank; raise `UsageError` for a rank that is not in the cohort's step."""
@@ -131,7 +105,7 @@ class StepGrid:
         """Return the message size (bytes) of kernels given as in `at`; NaN where there is none."""
         here, row = self._rows_of(ranks)
         size = np.full(positions.shape, np.nan)
-        size[..., here] = self._measured.message_bytes[row, positions[..., here]]
+        size[..., here] = self.measured.message_bytes[row, positions[..., here]]
         return size
 
     def _rows_of(self, ranks: Sequence[int] | Ints) -> tuple[Bools, Ints]:
@@ -150,8 +124,16 @@ class StepGrid:
         return np.where(is_kernel, self.at(times.ranks, positions), -1).astype(np.int32, copy=False), positions
 
 
-class _MeasuredGrid:
+class MeasuredStep:
     """What is measured of a cohort's step, as some ranks after others are read; see `StepGrid`."""
+
+    alignment = "none"
+    """Alignment method: collective, wall clock or none."""
+    negative_latencies = 0
+    span_ns = 0.0
+    """Longest time from first start to last end of a rank's kernels."""
+    collectives = 0
+    """The most collectives of a rank, whether they are matched across ranks or not."""
 
     def __init__(self, kernel_index: Codes, ranks: Ints, held: Ints, positions: int) -> None:
         """Make room: `ranks` have a kernel with an index, `held` recorded the step with up to so many `positions`."""
@@ -162,11 +144,9 @@ class _MeasuredGrid:
         self._sums = {name: np.zeros(kernel_index.size, np.int64) for name in METRICS}
         self._counts = {name: np.zeros(kernel_index.size, np.int64) for name in METRICS}
         self.is_collective = np.zeros(kernel_index.size, np.bool_)
+        """Of each kernel: whether it is a collective, whose duration includes waiting."""
         # most recordings state no size: one NaN stands for all
         self.message_bytes: Floats = np.broadcast_to(np.nan, (held.size, positions))
-        self.alignment = "none"
-        self.span_ns = 0.0
-        self.collectives = self.negative_latencies = 0
 
     def add(self, part: StepMetrics, cohort: int) -> None:
         """Add the metrics of some ranks."""
@@ -459,9 +439,11 @@ def build_step_view(
         waiting = [rank for rank, ns in others.items() if ns > 0]
         min_rank = max(waiting, key=lambda rank: (others[rank], -rank), default=None)
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
-    grid.add({SELF_EXCESS: measure_self_excess(examined, step.key, grid)})
+    grid.added[SELF_EXCESS] = measure_self_excess(examined, step.key, grid)
     grid.waits_for_collective = find_waiting_kernels(examined, grid)
-    span_ns = grid.span_ns  # read the step's metrics before, not while, the times of its operations are in memory
+    span_ns = (
+        grid.measured.span_ns
+    )  # read the step's metrics before, not while, the times of its operations are in memory
     step_ns = float(step.step_time_ns or span_ns)
     drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
     is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])
@@ -493,12 +475,12 @@ def build_step_view(
         runs=find_rank_runs(grid, MIN_SCALE_FRACTION * step_ns),
         map=None if grid.single else build_kernel_map(grid),
         collectives=collectives,
-        recorded_collectives=grid.collectives,
+        recorded_collectives=grid.measured.collectives,
         waited_ns=max((waited_ns.get(rank, 0.0) for rank in ranks), default=0.0),
         waits=tuple(at for at in waits if collectives.waited_ns[at] >= MIN_WAIT_FRACTION * step_ns),
         divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
-        alignment=grid.alignment,
-        negative_latencies=grid.negative_latencies,
+        alignment=grid.measured.alignment,
+        negative_latencies=grid.measured.negative_latencies,
     )
 
 
@@ -609,7 +591,7 @@ def own_values(grid: StepGrid, metric: str) -> Floats:
 
     Those are durations of collectives, and gaps of kernels that wait for a collective. A single rank's are all kept.
     """
-    hidden = {"duration": grid.is_collective, "gap": grid.waits_for_collective}.get(metric)
+    hidden = {"duration": grid.measured.is_collective, "gap": grid.waits_for_collective}.get(metric)
     if hidden is None or grid.single:
         return grid.metric(metric)
     return np.where(hidden[:, None], np.nan, grid.metric(metric))
@@ -696,7 +678,7 @@ def choose_kernels(grid: StepGrid, first: Sequence[int], steps: int) -> list[int
         values = np.nan_to_num(own_values(grid, metric))
         spread += values.max(axis=1) - values.min(axis=1)
     by_spread: list[int] = grid.kernel_index[
-        np.argsort(-np.where(grid.is_collective, -1.0, spread), kind="stable")
+        np.argsort(-np.where(grid.measured.is_collective, -1.0, spread), kind="stable")
     ].tolist()
     return sorted(list(dict.fromkeys([*(index for index in first if index in set(by_spread)), *by_spread]))[:most])
 

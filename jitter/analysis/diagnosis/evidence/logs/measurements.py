@@ -13,6 +13,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bandwidth as compute_bandwidth
 from jitter.core.formatting import (
     escape_control,
+    format_bandwidth,
     format_bytes,
     format_count,
     format_percent,
@@ -189,9 +190,10 @@ def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:
         without = [table.peak[0] for table in rows if slowest not in table.hosts]
         with_it = [table for table in rows if slowest in table.hosts]
         if len(with_it) > 1 and without and best[slowest] < THRESHOLDS.efficiency.below_baseline * min(without):
+            most, least = format_bandwidth(best[slowest]), format_bandwidth(min(without))
             yield (
-                f"{slowest} is slow with every partner: {collective} reaches at most {best[slowest]:.3g} GB/s in the "
-                f"{len(with_it)} tables with it, at least {min(without):.3g} GB/s in the {len(without)} without it"
+                f"{slowest} is slow with every partner: {collective} reaches at most {most} in the {len(with_it)} "
+                f"tables with it, at least {least} in the {len(without)} without it"
             )
 
 
@@ -205,10 +207,11 @@ def _compare_tables(tables: Sequence[_Measured]) -> Iterator[str]:
             continue
         at = common[-1]
         ratio = median(slow.busbw[size] / fast.busbw[size] for size in common)
+        against = f"{format_bandwidth(slow.busbw[at])} against {format_bandwidth(fast.busbw[at])}"
         yield (
             f"the slowest table of {collective}, {_file(slow.source)}, reaches "
             f"{format_percent(slow.busbw[at] / fast.busbw[at])} of the bus bandwidth of {_file(fast.source)} at "
-            f"{format_bytes(at)} ({slow.busbw[at]:.3g} against {fast.busbw[at]:.3g} GB/s; median over "
+            f"{format_bytes(at)} ({against}; median over "
             f"{format_count(len(common), 'size')} {format_percent(ratio)})"
         )
 
@@ -218,7 +221,7 @@ def _peaks(tables: Sequence[_Measured]) -> Iterator[str]:
     for table in ordered[:_MOST]:
         busbw, size = table.peak
         ranks = "" if table.ranks is None else f" of {format_count(table.ranks, 'rank')}"
-        reached = f"{busbw:.3g} GB/s at {format_bytes(size)}"
+        reached = f"{format_bandwidth(busbw)} at {format_bytes(size)}"
         yield f"the largest bus bandwidth of {table.collective}{ranks} is {reached} ({_file(table.source)})"
     if len(ordered) > _MOST:
         yield f"{format_count(len(ordered) - _MOST, 'more table')} of bandwidths (jitter query: relation bandwidth)"

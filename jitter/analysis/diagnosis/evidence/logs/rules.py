@@ -16,6 +16,7 @@ from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKin
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     escape_control,
+    format_bandwidth,
     format_count,
     format_numbers,
     format_percent,
@@ -318,8 +319,8 @@ def _without_p2p(logs: JobLogs) -> Iterator[Statement]:
 
 def _below_benchmark(logs: JobLogs) -> Iterator[Statement]:
     for row in logs.slow_network:
-        reached = f"{row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s in every step"
-        yield Statement(f"{row.collective} of {row.size_bytes:,} B: {reached}")
+        reached = format_bandwidth(row.busbw, of=row.baseline_busbw)
+        yield Statement(f"{row.collective} of {row.size_bytes:,} B: {reached} in every step")
 
 
 def _links(logs: JobLogs) -> Iterator[Statement]:
@@ -341,7 +342,7 @@ def _links(logs: JobLogs) -> Iterator[Statement]:
         elif row["state"] not in (None, "active", "Active") and working:
             links[*key, f"{name} {row['state'].lower()}"]["down"] += 1
         elif (row.get("gb_per_s") or math.inf) < fastest[row["nic"]]:
-            links[*key, f"{name}: {row['gb_per_s']:g} of {fastest[row['nic']]:g} GB/s"]["down"] += 1
+            links[*key, f"{name}: {format_bandwidth(row['gb_per_s'], of=fastest[row['nic']])}"]["down"] += 1
         elif row["counter"] not in (None, "PortXmitWait") and count:
             subject = (*key, f"{name}: {row['counter']}")
             if row.get("is_event"):

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.kernel_names import Era
 
 MarkerStyle = Literal["talk", "profiler", "iteration", "none"]
 SYNCS: Final = ("loss", "before", "after")
@@ -27,8 +26,6 @@ class Job:
     """Epoch in the markers of style "talk"; other styles have none."""
     marker: MarkerStyle = "talk"
     """Text of step markers; formats with a single style (PyTorch profiler) use their own."""
-    era: Era = "2024"
-    """Era of the kernel names."""
     noise: float = 0.02
     """Relative standard deviation of every GPU duration."""
     cpu_noise: float = 0.08

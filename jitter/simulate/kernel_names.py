@@ -1,9 +1,7 @@
-"""Kernel names of PyTorch, cuBLAS, cuDNN and NCCL by era, with durations and launch shapes."""
+"""Kernel names of PyTorch, cuBLAS, cuDNN and NCCL, with durations and launch shapes."""
 
 from itertools import cycle, islice
-from typing import Final, Literal, NamedTuple
-
-Era = Literal["2020", "2024"]
+from typing import Final, NamedTuple
 
 
 class KernelSpec(NamedTuple):
@@ -111,19 +109,12 @@ EXTRA_KERNEL: Final = KernelSpec(
 )
 """The kernel of the fault extra_kernel; no step runs it otherwise."""
 
-_GEMMS: Final[dict[Era, tuple[str, str, str]]] = {
-    "2020": (
-        "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn",
-        "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn",
-        "volta_fp16_s884gemm_fp16_64x128_ldg8_f2f_nt",
-    ),
-    "2024": (
-        "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_TNT",
-        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_"
-        "kernel__5x_cublas",
-        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nt",
-    ),
-}
+_WIDE: Final = "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_TNT"
+_SQUARE: Final = (
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_"
+    "kernel__5x_cublas"
+)
+_THIN: Final = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nt"
 _TILES: Final = (("128x128", "64x256"), ("256x128", "128x256"), ("64x128", "128x64"))
 """Pairs of tiles that autotuning chooses from."""
 
@@ -135,57 +126,45 @@ def _tuned(shape: KernelSpec) -> KernelSpec:
     return shape
 
 
-_ARGUMENTS: Final[dict[Era, str]] = {
-    "2020": "(ncclDevComm*, unsigned long, ncclWork*)",
-    "2024": "(ncclDevKernelArgsStorage<4096ul>)",
-}
-# NCCL has no all-to-all kernel: it is sends and receives in one
-_EXCHANGES: Final = ("all_to_all", "send", "recv", "send_recv")
-_COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
-    "2020": {
-        "all_reduce": "ncclKernel_AllReduce_RING_LL_Sum_half",
-        "all_gather": "ncclKernel_AllGather_RING_LL_Sum_int8_t",
-        "reduce_scatter": "ncclKernel_ReduceScatter_RING_LL_Sum_half",
-        **dict.fromkeys(_EXCHANGES, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"),
-    },
-    "2024": {
-        "all_reduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-        "all_gather": "ncclDevKernel_AllGather_RING_LL",
-        "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
-        **dict.fromkeys(_EXCHANGES, "ncclDevKernel_SendRecv"),
-    },
-}
-
-
-def forward_layer(era: Era) -> tuple[KernelSpec, ...]:
-    wide, square, _ = _GEMMS[era]
-    qkv, out = KernelSpec(wide, 92000, 480, 256), KernelSpec(square, 41000, 160, 128)
-    scores, context = KernelSpec(square, 24000, 320, 128), KernelSpec(square, 23000, 320, 128)
-    up, down = KernelSpec(wide, 121000, 640, 256), KernelSpec(wide, 118000, 160, 256)
+def _forward_layer() -> tuple[KernelSpec, ...]:
+    qkv, out = KernelSpec(_WIDE, 92000, 480, 256), KernelSpec(_SQUARE, 41000, 160, 128)
+    scores, context = KernelSpec(_SQUARE, 24000, 320, 128), KernelSpec(_SQUARE, 23000, 320, 128)
+    up, down = KernelSpec(_WIDE, 121000, 640, 256), KernelSpec(_WIDE, 118000, 160, 256)
     attention = (_NORM, qkv, _ADD, scores, _MUL, _SOFTMAX, _DROPOUT, context, out, _DROPOUT, _ADD)
     return tuple(map(_tuned, (*attention, _NORM, up, _GELU, down, _DROPOUT, _ADD)))
 
 
-def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
-    wide, square, thin = _GEMMS[era]
-    grads = (KernelSpec(square, 117000, 640, 128), KernelSpec(thin, 109000, 320, 128))
+def _backward_layer() -> tuple[KernelSpec, ...]:
+    grads = (KernelSpec(_SQUARE, 117000, 640, 128), KernelSpec(_THIN, 109000, 320, 128))
     feed = (_MUL, REDUCE, *grads, _GELU, REDUCE, *grads, _NORM_BACKWARD, _ADD)
-    small = (KernelSpec(square, 26000, 320, 128), KernelSpec(thin, 25000, 320, 128))
-    out = KernelSpec(wide, 88000, 480, 256)
+    small = (KernelSpec(_SQUARE, 26000, 320, 128), KernelSpec(_THIN, 25000, 320, 128))
+    out = KernelSpec(_WIDE, 88000, 480, 256)
     attention = (_MUL, *small, _SOFTMAX_BACKWARD, _MUL, *small, REDUCE, out, _NORM_BACKWARD)
     return tuple(map(_tuned, (*feed, *attention)))
 
 
-def loss_kernels(era: Era) -> tuple[KernelSpec, ...]:
-    """Return the kernels from the last layer to the loss."""
-    return (_NORM, KernelSpec(_GEMMS[era][0], 164000, 960, 256), _SOFTMAX)
+_FORWARD: Final = _forward_layer()
+_BACKWARD: Final = _backward_layer()
+LOSS_KERNELS: Final = (_NORM, KernelSpec(_WIDE, 164000, 960, 256), _SOFTMAX)
+"""The kernels from the last layer to the loss."""
 
 
-def repeat_layer(layer: tuple[KernelSpec, ...], count: int) -> list[KernelSpec]:
-    """Return `count` kernels of a layer, repeated if it has fewer."""
-    return list(islice(cycle(layer), count))
+def forward_kernels(count: int) -> list[KernelSpec]:
+    """Return `count` kernels of a layer's forward pass, repeated if it has fewer."""
+    return list(islice(cycle(_FORWARD), count))
 
 
-def collective_kernel_name(era: Era, operation: str) -> str:
-    """Return the name of NCCL's device kernel for an operation."""
-    return _COLLECTIVES[era][operation] + _ARGUMENTS[era]
+def backward_kernels(count: int) -> list[KernelSpec]:
+    """Return the same of the backward pass."""
+    return list(islice(cycle(_BACKWARD), count))
+
+
+_ARGUMENTS: Final = "(ncclDevKernelArgsStorage<4096ul>)"
+COLLECTIVE_KERNELS: Final = {
+    "all_reduce": f"ncclDevKernel_AllReduce_Sum_bf16_RING_LL{_ARGUMENTS}",
+    "all_gather": f"ncclDevKernel_AllGather_RING_LL{_ARGUMENTS}",
+    "reduce_scatter": f"ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL{_ARGUMENTS}",
+    # NCCL has no all-to-all kernel: it is sends and receives in one
+    **dict.fromkeys(("all_to_all", "send", "recv", "send_recv"), f"ncclDevKernel_SendRecv{_ARGUMENTS}"),
+}
+"""The name of NCCL's device kernel for an operation."""

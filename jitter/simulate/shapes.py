@@ -8,6 +8,7 @@ import numpy as np
 from jitter.core.errors import UsageError
 from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
+from jitter.simulate.kernel_names import backward_kernels, forward_kernels
 from jitter.simulate.program import NO_GROUP, WORLD, Plan, Program, single_program_plan
 from jitter.simulate.step_builder import (
     GRADIENT_BYTES,
@@ -51,12 +52,12 @@ def _data_parallel(job: Job) -> Plan:
 
     build.memory("h2d", 640 * 8, "forward")
     build.memory("h2d", 640 * 8, "forward")
-    build.kernels([kernel_names.EMBEDDING, *_forward_shapes(job, n_forward - 1)], "forward")
+    build.kernels([kernel_names.EMBEDDING, *forward_kernels(n_forward - 1)], "forward")
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward")
     # a bucket is reduced once its gradients are computed; the last bucket is small, as in DDP
-    shapes = _backward_shapes(job, n_backward)
+    shapes = backward_kernels(n_backward)
     reduced: dict[int, int] = {}
     done = 0
     for number in range(job.all_reduces):
@@ -86,11 +87,11 @@ def _add_layers(
     build.memory("h2d", 640 * 8, "forward")
     build.kernel(kernel_names.EMBEDDING, "forward")
     for layer in layers:
-        add_layer(_forward_shapes(build.job, layer.forward), "forward")
+        add_layer(forward_kernels(layer.forward), "forward")
     build.loss()
     build.memory("memset", 4 * 2**20, "backward")
     for layer in reversed(layers):
-        add_layer(_backward_shapes(build.job, layer.backward), "backward")
+        add_layer(backward_kernels(layer.backward), "backward")
         if reduced_in is not None:
             reduced = _reduce_gradients(build, reduced_in)
     return reduced
@@ -99,14 +100,6 @@ def _add_layers(
 def _reduce_gradients(build: Builder, group: str, stream: int = _GRADIENT_STREAM, n_bytes: int = GRADIENT_BYTES) -> int:
     """Add an all-reduce of gradients; return its position."""
     return build.collective("all_reduce", group, stream, n_bytes, "backward", bytes_a_ns=_BYTES_A_NS)
-
-
-def _forward_shapes(job: Job, kernels: int) -> list[kernel_names.KernelSpec]:
-    return kernel_names.repeat_layer(kernel_names.forward_layer(job.era), kernels)
-
-
-def _backward_shapes(job: Job, kernels: int) -> list[kernel_names.KernelSpec]:
-    return kernel_names.repeat_layer(kernel_names.backward_layer(job.era), kernels)
 
 
 def _tensor_parallel(job: Job) -> Plan:
@@ -171,7 +164,7 @@ def _sharded(job: Job) -> Plan:
     for number, size in enumerate(sizes):
         if number + 1 < len(sizes):
             pass_through.gather()
-        pass_through.compute(_forward_shapes(job, size.forward))
+        pass_through.compute(forward_kernels(size.forward))
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward")
@@ -181,7 +174,7 @@ def _sharded(job: Job) -> Plan:
     for number, size in enumerate(reversed(sizes)):
         if number + 1 < len(sizes):
             back.gather()
-        back.compute(_backward_shapes(job, size.backward))
+        back.compute(backward_kernels(size.backward))
         scattered = build.collective(
             "reduce_scatter", WORLD, _SCATTER_STREAM, GRADIENT_BYTES, "backward", bytes_a_ns=_SHARDED_BYTES_A_NS
         )
@@ -291,16 +284,16 @@ class _Stage:
         send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase)
 
     def _forward(self) -> None:
-        shapes = _forward_shapes(self.job, self.forward_kernels)
+        shapes = forward_kernels(self.forward_kernels)
         if self.is_first:
             self.build.memory("h2d", 640 * 8, "forward")
             self.build.kernel(kernel_names.EMBEDDING, "forward")
         self.build.kernels(shapes, "forward")
         if self.is_last:
-            self.build.kernels(kernel_names.loss_kernels(self.job.era), "forward")
+            self.build.kernels(kernel_names.LOSS_KERNELS, "forward")
 
     def _backward(self) -> None:
-        shapes = _backward_shapes(self.job, self.backward_kernels)
+        shapes = backward_kernels(self.backward_kernels)
         self.build.kernels(shapes, "backward")
 
 

@@ -1,7 +1,7 @@
 """Builder of one step's operations in launch order, and what the shapes of jobs have in common."""
 
 from collections.abc import Iterable, Sequence
-from itertools import cycle, islice, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -159,9 +159,9 @@ class Builder:
         at = len(self.operations)
         self.operations.append(
             Operation(
-                kernel_names.collective_kernel_name(self.job.era, operation),
+                kernel_names.COLLECTIVE_KERNELS[operation],
                 "collective",
-                "cudaLaunchKernelExC" if self.job.era == "2024" else "cudaLaunchKernel",
+                "cudaLaunchKernelExC",
                 stream,
                 self._thread(phase),
                 round((latency_ns + n_bytes / bytes_a_ns) * self._transfer_scale),
@@ -215,7 +215,7 @@ def optimizer_kernel_count(job: Job) -> int:
 
 def _loose(job: Job, count: int) -> tuple[Operation, ...]:
     build = Builder(job)
-    for shape in islice(cycle(kernel_names.forward_layer(job.era)), count):
+    for shape in kernel_names.forward_kernels(count):
         build.kernel(shape, "")
     return number_operations(build.operations)
 

@@ -112,16 +112,17 @@ def _job(rng: np.random.Generator, seed: int, shape: str, noise: tuple[float, fl
         more["autotuned"] = float(rng.uniform(0.1, 0.5))
     if rng.random() < 0.15:
         more["side_stream"] = 21
+    first_step = int(rng.integers(0, 3)) * 100
+    rng.choice(2)  # decides nothing any more: without it, each seed would give another job than before
     return Job(
         ranks=ranks,
         steps=steps,
         kernels=kernels,
         seed=seed,
         gpus_per_node=per_node,
-        first_step=int(rng.integers(0, 3)) * 100,
+        first_step=first_step,
         epoch=None,
         marker="profiler",
-        era=str(rng.choice(["2020", "2024"])),  # type: ignore[arg-type]
         noise=noise[0],
         cpu_noise=noise[1],
         second_thread=bool(rng.random() < 0.7),

@@ -10,7 +10,7 @@ import pytest
 
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRecording, simulate, write
-from jitter.simulate.formats.nsys import BROKEN_NAME, SECRET
+from jitter.simulate.formats.nsys import SECRET
 
 JOB = Job(ranks=3, steps=2, kernels=40, seed=4, gpus_per_node=2, first_step=7)
 RUN = simulate(JOB)
@@ -47,7 +47,7 @@ def expected(own: RankRecording) -> list[tuple]:
 
 
 @pytest.mark.parametrize("layout", ["2020.3", "2022.4", "2026.2"])
-@pytest.mark.parametrize("more", [{}, {"shuffle": True, "callchains": True, "text_ids": True}])
+@pytest.mark.parametrize("more", [{}, {"shuffle": True, "text_ids": True}])
 def test_each_rank_reads_back(tmp_path: Path, layout: str, more: dict[str, object]):
     done: list[int] = []
     paths = write(RUN, tmp_path / "new", "nsys", done.append, layout=layout, **more)
@@ -136,14 +136,6 @@ def test_what_a_capture_loses(tmp_path: Path):
     assert calls == len(own) + len(own.calls) - len(lost)
     ends = [e for (e,) in rows(path, "select end from NVTX_EVENTS where text like '%step%' order by start")]
     assert [e is None for e in ends] == [False, True]
-
-
-def test_a_name_that_is_no_text(tmp_path: Path):
-    (path, *_) = write(RUN, tmp_path, "nsys", bad_utf8=True)
-    with closing(sqlite3.connect(path)) as file:
-        file.text_factory = bytes
-        names = file.execute("select value, typeof(value) from StringIds").fetchall()
-    assert (BROKEN_NAME, b"text") in names
 
 
 def test_parquet(tmp_path: Path):

@@ -117,15 +117,11 @@ class Options(CaptureOptions):
     """object or array; an array holds only events, with absolute times and without a rank."""
     distributed: Literal["before", "after", "absent"] = "before"
     """Position of `distributedInfo` (rank, world size) and base time: before or after the events, or absent."""
-    comm_args: Literal["kernel", "params", "none"] = "kernel"
-    """Source of a collective's operation and size: its kernel, the host's record_param_comms, or none."""
     sequence: bool = False
     """Whether a collective's kernel states its sequence number in its group, as in some versions."""
     names: Literal["rank", "host"] = "rank"
     """File names by rank, or by host and process as torch.profiler writes them."""
     zipped: bool = True
-    flows: bool = True
-    """Whether flow events connect launches with kernels, as in every real trace."""
     cpu_ops: int = 0
     """Operator events per launch; real traces have 3 to 10 (4 million events: 1 GB)."""
 
@@ -185,10 +181,9 @@ def _write_document(
 def _events(recording: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
     """Yield all events, one JSON object each."""
     yield from _ranges(recording, spelled)
-    yield from _host_events(recording, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
+    yield from _host_events(recording, spelled, options.cpu_ops)
     yield from _gpu(recording, options, spelled)
-    if options.flows:
-        yield from _flows(recording, spelled)
+    yield from _flows(recording, spelled)
 
 
 def _ranges(recording: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
@@ -204,9 +199,23 @@ def _ranges(recording: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
 
 
 def _collective_args(op: Operation, group: ProcessGroup) -> str:
-    shown = ", ".join(map(str, group.ranks[:_RANKS_SHOWN])) + (", ..." if len(group.ranks) > _RANKS_SHOWN else "")
-    split = '"In split size": "[]", "Out split size": "[]"'
-    return f', {_operation_args(op, group)}, {split}, {_group_args(group)}, "Process Group Ranks": "[{shown}]"'
+    """Return the arguments with a collective's operation, size and process group."""
+    size = len(group.ranks)
+    n_in = n_out = (op.n_bytes or 0) // 2
+    # `n_bytes` is the larger side: the output of an all-gather, the input of a reduce-scatter
+    if op.collective == "all_gather":
+        n_in //= size
+    elif op.collective == "reduce_scatter":
+        n_out //= size
+    name = _NAMES.get(op.collective or "", (op.collective or "").replace("_", ""))
+    description = "default_pg" if group.number == "0" else group.name
+    shown = ", ".join(map(str, group.ranks[:_RANKS_SHOWN])) + (", ..." if size > _RANKS_SHOWN else "")
+    return (
+        f', "Collective name": "{name}", "In msg nelems": {n_in}, "Out msg nelems": {n_out}, "Group size": {size}, '
+        '"dtype": "BFloat16", "In split size": "[]", "Out split size": "[]", '
+        f'"Process Group Name": "{group.number}", "Process Group Description": "{description}", '
+        f'"Process Group Ranks": "[{shown}]"'
+    )
 
 
 def _gpu(recording: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
@@ -221,7 +230,7 @@ def _gpu(recording: RankRecording, options: Options, spelled: KinetoDialect) -> 
         extra = f', "bytes": {op.n_bytes}' if op.kind == "memory" else ""
         if op.kind != "memory":
             extra = f', "block": [{op.block[0]}, 1, 1]'
-            if op.kind == "collective" and options.comm_args == "kernel" and options.layout != "2021":
+            if op.kind == "collective" and options.layout != "2021":
                 extra += _collective_args(op, recording.groups[op.group or ""])
         tails.append(f', "device": {device}, "context": 1, "stream": {stream}{extra}, "correlation": ')
     is_kernel = [op.kind != "memory" for op in recording.operations]
@@ -248,7 +257,7 @@ def _flows(recording: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
         yield head % ("f", device, spelled.stream(op.stream), format_timestamp(start, spelled), ', "bp": "e"')
 
 
-def _host_events(recording: RankRecording, spelled: KinetoDialect, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
+def _host_events(recording: RankRecording, spelled: KinetoDialect, cpu_ops: int) -> Iterator[str]:
     """Yield one event per recorded call, each launch inside `cpu_ops` operators."""
     rows = (recording.has_launch & ~recording.shares_launch).nonzero()[0]
     heads = find_graph_heads(recording)[rows].tolist()
@@ -265,8 +274,6 @@ def _host_events(recording: RankRecording, spelled: KinetoDialect, *, cpu_ops: i
         thread = recording.threads[op.thread]
         if cpu_ops:
             yield from _operators(recording.pid, thread, start, end, number, spelled, cpu_ops)
-        if with_params and op.kind == "collective":
-            yield _params(recording, at, start, end, number, spelled)
         where = f', "stream": "{hex(spelled.stream(op.stream))}"' if spelled.is_rocm else ""
         timed = (format_timestamp(start, spelled), format_duration(start, end, spelled))
         args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
@@ -289,37 +296,3 @@ def _operators(
             f'{{"External id": {number}, "Record function id": 0, "Sequence number": {number}, "Fwd thread id": 0, '
             f'"Input Dims": [[640, 1024], [1024]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}}}}'
         )
-
-
-def _params(recording: RankRecording, at: int, start: int, end: int, number: int, spelled: KinetoDialect) -> str:
-    op = recording.operations[at]
-    group = recording.groups[op.group or ""]
-    first, last = start - 2 * _MARGIN_NS, end + _MARGIN_NS
-    return (
-        f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {recording.pid}, '
-        f'"tid": {recording.threads[op.thread]}, "ts": {format_timestamp(first, spelled)}, '
-        f'"dur": {format_duration(first, last, spelled)}, '
-        f'"args": {{"External id": {number}, {_operation_args(op, group)}, {_group_args(group)}}}}}'
-    )
-
-
-def _operation_args(op: Operation, group: ProcessGroup) -> str:
-    """Return the arguments with a collective's operation and size."""
-    size = len(group.ranks)
-    n_in = n_out = (op.n_bytes or 0) // 2
-    # `n_bytes` is the larger side: the output of an all-gather, the input of a reduce-scatter
-    if op.collective == "all_gather":
-        n_in //= size
-    elif op.collective == "reduce_scatter":
-        n_out //= size
-    name = _NAMES.get(op.collective or "", (op.collective or "").replace("_", ""))
-    return (
-        f'"Collective name": "{name}", "In msg nelems": {n_in}, "Out msg nelems": {n_out}, "Group size": {size}, '
-        '"dtype": "BFloat16"'
-    )
-
-
-def _group_args(group: ProcessGroup) -> str:
-    """Return the arguments with the name and description of a process group."""
-    description = "default_pg" if group.number == "0" else group.name
-    return f'"Process Group Name": "{group.number}", "Process Group Description": "{description}"'

@@ -5,7 +5,6 @@ import random
 import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,7 +14,6 @@ from jitter.simulate.formats.nsys_tables import (
     ENUMS,
     GRAPH_TRACE,
     LAYOUTS,
-    SCHEDULING,
     SYNC_TYPES,
     NsysReport,
     write_parquet,
@@ -142,22 +140,11 @@ _OTHER_SYNCS: Final = {
     "cudaEventSynchronize": "cudaEventSynchronize_v3020",
 }
 """In the table of names only if they are called."""
-_CALL_CHAIN: Final = (
-    ("cudaLaunchKernel", "/usr/local/cuda/lib64/libcudart.so.12.4.127"),
-    ("at::native::launch", "/opt/venv/lib/libtorch_cuda.so"),
-    ("train_step(Batch const&)", "/opt/app/train"),
-    ("main", "/opt/app/train"),
-)
-"""Functions and their modules in every call chain, the innermost first."""
-_CORES: Final = 64
-_LONG_GAP_NS: Final = 200_000
-"""A gap between two calls of a thread from which on the system suspends the thread."""
 _SYNC_TYPES: Final = {"cudaEventSynchronize": 1, "cudaStreamSynchronize": 3, "cudaDeviceSynchronize": 4}
 """CUPTI's synchronization types: event, stream, context."""
 _VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
 SECRET: Final = "PMI_SHARED_SECRET=7061737377307264"
 """A secret in the environment of every report; it must not appear in anything made from the report."""
-BROKEN_NAME: Final = b"void broken_\xff\xfe_kernel<float>(float*)"
 
 
 @dataclass(frozen=True)
@@ -168,14 +155,8 @@ class Options(CaptureOptions):
     """Whether range texts are registered strings and the text column is null."""
     shuffle: bool = False
     """Whether rows are in random order."""
-    callchains: bool = False
-    """Whether each launch has a second row of eventClass 67 with a call chain, as with CUDA backtraces."""
-    scheduling: bool = False
-    """Whether the system's scheduling of threads is recorded: a thread that pauses goes on on another core."""
     ranks_per_report: int = 1
     """Processes per report; they share a clock, and correlation ids repeat."""
-    bad_utf8: bool = False
-    """Whether the first kernel's name is invalid UTF-8."""
     names: Literal["rank", "count"] = "rank"
     """File names by rank (or node), or report1, report2, ... as nsys counts."""
 
@@ -194,17 +175,13 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     tables = dict(LAYOUTS[options.layout])
     if options.graphs == "graph":
         tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = GRAPH_TRACE[options.layout]
-    if options.scheduling:
-        tables["SCHED_EVENTS"] = SCHEDULING
     report = NsysReport(tables)
     clock = ranks[0].clock
     for recording in ranks:
         captured = apply_capture(recording.moved(clock.offset_ns - recording.clock.offset_ns), options)
         _add_activities(report, captured, options)
-        _add_calls(report, captured, options)
+        _add_calls(report, captured)
         _add_ranges(report, captured, options)
-        if options.scheduling:
-            _add_scheduling(report, captured)
         _add_process(report, captured)
     if options.layout != "2020.3":
         _add_session(report, ranks, number, job.ranks, options)
@@ -239,10 +216,8 @@ def _add_activities(report: NsysReport, recording: RankRecording, options: Optio
             "globalPid": _global_tid(recording.pid, 0),
         }
 
-    broken = BROKEN_NAME if options.bad_utf8 else None
-    names = [broken if broken and at == 0 else op.name for at, op in enumerate(ops)]
-    full = [report.string(name) for name in names]
-    short = [report.string(name if isinstance(name, bytes) else _short(name)) for name in names]
+    full = [report.string(op.name) for op in ops]
+    short = [report.string(_short(op.name)) for op in ops]
     rows = [at for at, kind in enumerate(kinds) if kind is False and not (whole_graphs and in_graph[at])]
     op_numbers = recording.operation[rows].tolist()
     report.add(
@@ -283,27 +258,22 @@ def _add_activities(report: NsysReport, recording: RankRecording, options: Optio
         report.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", len(firsts), **values)
 
 
-def _add_calls(report: NsysReport, recording: RankRecording, options: Options) -> None:
+def _add_calls(report: NsysReport, recording: RankRecording) -> None:
     used = {call.name for call in recording.calls}
     names = _HOST_CALLS | {name: full for name, full in _OTHER_SYNCS.items() if name in used}
     ids = {name: report.string(full) for name, full in names.items()}
     calls = list_calls(recording)
-    values: dict[str, list[int]] = {
-        "start": [call.start_ns for call in calls],
-        "end": [call.end_ns for call in calls],
-        "globalTid": [_global_tid(recording.pid, recording.threads[call.thread]) for call in calls],
-        "correlationId": [call.correlation for call in calls],
-        "nameId": [ids[call.name] for call in calls],
-    }
-    count = len(values["start"])
-    report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=0, returnValue=0)
-    if options.callchains:
-        chain_count = len(report.rows.get("CUDA_CALLCHAINS", ())) // len(_CALL_CHAIN)
-        chains = list(range(chain_count + 1, chain_count + count + 1))
-        report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=67, returnValue=0, callchainId=chains)
-        for depth, (symbol, module) in enumerate(_CALL_CHAIN):
-            where = {"symbol": report.string(symbol), "module": report.string(module), "stackDepth": depth}
-            report.add("CUDA_CALLCHAINS", count, id=chains, **where)
+    report.add(
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        len(calls),
+        start=[call.start_ns for call in calls],
+        end=[call.end_ns for call in calls],
+        globalTid=[_global_tid(recording.pid, recording.threads[call.thread]) for call in calls],
+        correlationId=[call.correlation for call in calls],
+        nameId=[ids[call.name] for call in calls],
+        eventClass=0,
+        returnValue=0,
+    )
     syncs = [c for c in recording.calls if c.is_sync]
     report.add(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
@@ -333,21 +303,6 @@ def _add_ranges(report: NsysReport, recording: RankRecording, options: Options) 
         domainId=0,
     )
     add_nccl_ranges(report, recording, [_global_tid(recording.pid, thread) for thread in recording.threads])
-
-
-def _add_scheduling(report: NsysReport, recording: RankRecording) -> None:
-    """Let each thread leave its core in long gaps between its calls, and come back on the next core."""
-    calls = list_calls(recording)
-    events: list[tuple[int, int, int, int]] = []
-    for number, thread in enumerate(recording.threads):
-        own_calls = sorted((call.start_ns, call.end_ns) for call in calls if call.thread == number)
-        core, tid = 2 * number, _global_tid(recording.pid, thread)
-        for (_, before), (start, _) in pairwise(own_calls):
-            if start - before >= _LONG_GAP_NS:
-                events += [(before + 10_000, core, 0, tid), (start - 10_000, (core + 1) % _CORES, 1, tid)]
-                core = (core + 1) % _CORES
-    columns = dict(zip(("start", "cpu", "isSchedIn", "globalTid"), map(list, zip(*events, strict=True)), strict=False))
-    report.add("SCHED_EVENTS", len(events), **columns)
 
 
 def _add_process(report: NsysReport, recording: RankRecording) -> None:

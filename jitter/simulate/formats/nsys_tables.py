@@ -126,7 +126,6 @@ _2026_2: Final[Tables] = {
     "ENUM_CUPTI_STREAM_TYPE": _ENUM,
 }
 LAYOUTS: Final[dict[str, Tables]] = {"2020.3": _2020_3, "2022.4": _2022_4, "2026.2": _2026_2}
-SCHEDULING: Final = "start! cpu! isSchedIn! globalTid"
 GRAPH_TRACE: Final = {
     "2022.4": f"{_ACTIVITY} graphId! graphExecId!",
     "2026.2": f"{_GREEN} graphId! graphExecId!",
@@ -182,9 +181,9 @@ class NsysReport:
     def __init__(self, tables: dict[str, str]) -> None:
         self.columns: dict[str, list[Column]] = {name: parse_columns(spec) for name, spec in tables.items()}
         self.rows: dict[str, list[Sequence[Any]]] = {name: [] for name in tables}
-        self.strings: dict[str | bytes, int] = {}
+        self.strings: dict[str, int] = {}
 
-    def string(self, text: str | bytes) -> int:
+    def string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
     def add(self, table: str, count: int, **values: object) -> None:
@@ -209,9 +208,7 @@ def write_sqlite(report: NsysReport, path: Path) -> Path:
         file.execute("BEGIN")
         for table, described in report.columns.items():
             file.execute(f"CREATE TABLE {table} ({', '.join(map(_declared, described))})")
-            # invalid UTF-8 is stored as its bytes, declared as text
-            marks = ["CAST(? AS TEXT)" if c.kind == "text" and table == "StringIds" else "?" for c in described]
-            file.executemany(f"INSERT INTO {table} VALUES ({', '.join(marks)})", report.rows[table])
+            file.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(described))})", report.rows[table])
         file.execute("COMMIT")
     return path
 
@@ -244,11 +241,7 @@ def write_parquet(report: NsysReport, folder: Path) -> Path:
             kind = special.get(column.name, kinds[column.kind])
             if table == "StringIds" and column.name == "id":
                 kind = pa.int32()
-            if column.kind == "text" and any(isinstance(v, bytes) for v in values):
-                raw = [v if isinstance(v, bytes) else v.encode() for v in values]
-                arrays.append(pa.array(raw, pa.binary()).view(pa.string()))
-            else:
-                arrays.append(pa.array(values, kind))
+            arrays.append(pa.array(values, kind))
             fields.append(pa.field(column.name, kind, nullable=not column.required))
         with complete_file(folder / f"{table}.parquet") as path:
             pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), path)

@@ -4,7 +4,6 @@ import sqlite3
 import struct
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,9 +13,11 @@ from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.readers.nsys.batches import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
 from jitter.readers.nsys.tables import SqliteTables
 from jitter.simulate import Fault, Job, simulate
+from jitter.simulate import write as write_traces
+from tests.support.nsys_additions import add_call_chains, add_scheduling
 from tests.support.nsys_exports import FORMS, Row, call, export, kernel, marker, memory, read, string, write
 from tests.support.real_recordings import TRACES, needs_traces
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, ingest_traces
 
 ENTRIES = [
     (7, "NCCL communicator ID", None), (7, "Message size [bytes]", 8),
@@ -166,7 +167,9 @@ def test_real_call_chains_name_the_program(tmp_path: Path):
 def test_simulated_call_chains_name_the_program(tmp_path: Path):
     run = simulate(Job(ranks=2, steps=2, kernels=20), [])
     plain = ingest_run(run, tmp_path / "plain", "nsys")
-    chained = ingest_run(run, tmp_path / "chained", "nsys", callchains=True, ranks_per_report=2)
+    write_traces(run, tmp_path / "chained" / "traces", "nsys", ranks_per_report=2)
+    add_call_chains(tmp_path / "chained" / "traces")
+    chained = ingest_traces(tmp_path / "chained")
     query = "select source_line, count(*) as n from kernels where launch_start_ns is not null group by all"
     (known,) = chained.sql(query, arrow=True).to_pylist()
     assert known["source_line"] == "train!train_step(Batch const&)"
@@ -175,9 +178,12 @@ def test_simulated_call_chains_name_the_program(tmp_path: Path):
     assert chained.sql(kinds).equals(plain.sql(kinds))
 
 
-def evidence(folder: Path, faults: list[str], **options: Any) -> tuple[str, ...]:
+def evidence(folder: Path, faults: list[str], *, scheduling: bool = False) -> tuple[str, ...]:
     run = simulate(Job(ranks=4, steps=6, kernels=60, seed=3), [Fault.parse(fault) for fault in faults])
-    (culprit,) = ingest_run(run, folder, "nsys", **options).diagnose().culprits
+    write_traces(run, folder / "traces", "nsys")
+    if scheduling:
+        add_scheduling(folder / "traces")
+    (culprit,) = ingest_traces(folder).diagnose().culprits
     assert (culprit.rank, culprit.cause) == (2, "cpu_launch")
     return culprit.evidence
 

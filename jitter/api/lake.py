@@ -367,11 +367,11 @@ class Lake(LakeContents):
         file cannot be written, and the errors of `diagnose`.
         """
         from jitter.core.files import check_overwrite, write_text
-        from jitter.report.forms import REPORT_SIGNATURES, form_of
+        from jitter.report.forms import SIGNATURES, form_of
 
         target = Path(path)
         form = form_of(target)
-        check_overwrite(target, force, REPORT_SIGNATURES[form])
+        check_overwrite(target, force, SIGNATURES[form])
         write_text(target, self._render(form, steps))
         return target
 

@@ -139,7 +139,6 @@ def load_run(
     path: Path,
     steps: Collection[int] | None = None,
     label: str | None = None,
-    kind: str | None = None,
     beside: "Sequence[Document]" = (),
 ) -> "Document":
     """Return the document of a baseline file, or of a lake, whose derived data are written first.
@@ -149,7 +148,7 @@ def load_run(
     """
     from jitter.comparison import runs
 
-    return runs.load_run(path, steps, kind, label, partial(open_prepared, steps=steps), beside)
+    return runs.load_run(path, steps, label, partial(open_prepared, steps=steps), beside)
 
 
 def open_prepared(path: Path, steps: Collection[int] | None = None) -> "Lake":

@@ -12,7 +12,7 @@ from jitter.core.files import check_overwrite, write_text
 from jitter.core.formatting import parse_numbers
 from jitter.core.parallel.executors import DaskExecutor, Executor, PoolExecutor
 from jitter.lake import DEFAULT_LAKE
-from jitter.report.forms import FORM_OF_SUFFIX, form_of
+from jitter.report.forms import FORM_OF_SUFFIX, SIGNATURES, form_of
 
 Command = Callable[..., Any]
 
@@ -170,7 +170,6 @@ class ReportOutputs(NamedTuple):
 def choose_outputs(
     forms: Sequence[str],
     outputs: Sequence[Path],
-    signatures: Mapping[str, bytes],
     *,
     of_traces: bool,
     force: bool,
@@ -182,7 +181,7 @@ def choose_outputs(
     suffix; otherwise the suffix of each file picks its form. With neither, the report goes to the terminal; a report
     of traces (`of_traces`) then also writes the page. It prints the terminal form unless another form takes stdout.
     `page` is where the page goes without a name. Raises `UsageError` for a suffix that picks no form, two files of one
-    form, two forms on stdout, and, unless `force`, a file that does not have the signature of its form.
+    form, two forms on stdout, and, unless `force`, a file that jitter did not write.
     """
     if len(forms) == 1 and len(outputs) == 1:
         files = {forms[0]: outputs[0]}
@@ -203,7 +202,7 @@ def choose_outputs(
             f"--{' and --'.join(on_stdout)} would both go to stdout", "name a file for one of them with -o"
         )
     for form, path in files.items():
-        check_overwrite(path, force, signatures[form])
+        check_overwrite(path, force, SIGNATURES[form])
     terminal = "terminal" if of_traces or not files else None
     return ReportOutputs(files, on_stdout[0] if on_stdout else terminal)
 

@@ -178,21 +178,10 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         **{name: getattr(comparison, name) for name in ("verdict", "sentence", "reasons", "notes", "base", "new")},
         "step_time": effect
         and {
-            "base_ns": effect.base_ns,
-            "new_ns": effect.new_ns,
-            "difference_ns": effect.difference_ns,
-            "fraction": effect.fraction,
-            "interval_ns": [effect.low_ns, effect.high_ns],
+            **_effect_values(effect),
             "noise_fraction": effect.noise_fraction,
             "p": effect.p,
-            "mean": (mean := comparison.mean_effect)
-            and {
-                "base_ns": mean.base_ns,
-                "new_ns": mean.new_ns,
-                "difference_ns": mean.difference_ns,
-                "fraction": mean.fraction,
-                "interval_ns": [mean.low_ns, mean.high_ns],
-            },
+            "mean": comparison.mean_effect and _effect_values(comparison.mean_effect),
         },
         "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
         "split": comparison.split,
@@ -212,6 +201,11 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     }
     plain: dict[str, Any] = _whole(msgspec.to_builtins(document))
     return plain
+
+
+def _effect_values(effect: StepEffect) -> dict[str, Any]:
+    values = {name: getattr(effect, name) for name in ("base_ns", "new_ns", "difference_ns", "fraction")}
+    return values | {"interval_ns": [effect.low_ns, effect.high_ns]}
 
 
 def _whole(value: Any, key: str = "") -> Any:
@@ -480,16 +474,13 @@ def _join_calls(entries: Sequence[CollectiveEntry], operations: Collection[str |
 def _change(base: CollectiveEntry | None, new: CollectiveEntry | None) -> CollectiveChange:
     either = base or new
     assert either is not None
-    return CollectiveChange(
-        *(either.collective, either.size_bytes, either.dtype, either.group_size, either.hosts),
-        None if base is None else base.calls_per_step,
-        None if new is None else new.calls_per_step,
-        None if base is None else base.busbw,
-        None if new is None else new.busbw,
-        new.busbw / base.busbw if base and new and base.busbw and new.busbw is not None else None,
-        None if base is None else base.wait_us,
-        None if new is None else new.wait_us,
+    calls, (base_busbw, new_busbw), waits = (
+        [None if entry is None else getattr(entry, name) for entry in (base, new)]
+        for name in ("calls_per_step", "busbw", "wait_us")
     )
+    ratio = new_busbw / base_busbw if base_busbw and new_busbw is not None else None
+    of_both = either.collective, either.size_bytes, either.dtype, either.group_size, either.hosts
+    return CollectiveChange(*of_both, *calls, base_busbw, new_busbw, ratio, *waits)
 
 
 def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:

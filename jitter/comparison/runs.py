@@ -73,7 +73,6 @@ def load_runs(
 def load_run(
     run: Run,
     steps: Collection[int] | None = None,
-    kind: str | None = None,
     label: str | None = None,
     open_lake: Callable[[Path], api.Lake] = api.open,
     beside: Sequence[Document] = (),
@@ -84,8 +83,8 @@ def load_run(
     documents `beside`.
     """
     opened = _open(run, open_lake)
-    sizes = [_list_sizes(opened, steps, kind), *(_list_sizes(one, None, kind) for one in beside)]
-    return _load(opened, steps, kind, label, sizes)
+    sizes = [_list_sizes(opened, steps, None), *(_list_sizes(one, None, None) for one in beside)]
+    return _load(opened, steps, None, label, sizes)
 
 
 def _open(run: Run, open_lake: Callable[[Path], api.Lake]) -> api.Lake | Document:

@@ -26,7 +26,6 @@ from jitter.core.formatting import (
     format_time,
 )
 from jitter.core.names.kernels import short_name
-from jitter.report.forms import COMPARISON_MARKDOWN_SIGNATURE
 from jitter.report.text.tables import (
     Column,
     Measure,
@@ -295,7 +294,7 @@ def render_comparison_markdown(comparison: Comparison) -> str:
     """Return verdict, split and what changed, for an issue or a chat. Text from traces is escaped."""
     from jitter.report.markdown import escape_markdown, format_list
 
-    lines = [COMPARISON_MARKDOWN_SIGNATURE.decode(), "", f"**{escape_markdown(comparison.sentence)}**", ""]
+    lines = ["# jitter compare", "", f"**{escape_markdown(comparison.sentence)}**", ""]
     lines += format_list(describe_sides(comparison))
     lines += _format_tables(comparison, _MOST_ROWS_OF_MARKDOWN)
     if comparison.notes:

@@ -20,28 +20,12 @@ FORM_OF_SUFFIX: Final = {
 }
 _SCREEN_COLUMNS: Final = 110
 
-# what an earlier report is recognized by: checked before anything is computed, and without Jinja2 or Bokeh
-HTML_SIGNATURE: Final = b'<meta name="generator" content="jitter '
-"""Stands near the top of every HTML page (`templates/page.html.j2`)."""
-
-JSON_SIGNATURE: Final = b'{\n "schema_version"'
-"""The first bytes of a JSON report."""
-
-MARKDOWN_SIGNATURE: Final = b"# jitter report"
-"""The first line of a Markdown report."""
-
-COMPARISON_MARKDOWN_SIGNATURE: Final = b"# jitter compare"
-"""The first line of a comparison in Markdown."""
-
-REPORT_SIGNATURES: Final = {"html": HTML_SIGNATURE, "json": JSON_SIGNATURE, "markdown": MARKDOWN_SIGNATURE}
-"""The signature of each form of report that is written to a file."""
-
-COMPARISON_SIGNATURES: Final = {
-    "html": HTML_SIGNATURE,
-    "json": JSON_SIGNATURE,
-    "markdown": COMPARISON_MARKDOWN_SIGNATURE,
+SIGNATURES: Final = {
+    "html": b'<meta name="generator" content="jitter ',  # near the top of `templates/page.html.j2`
+    "json": b'{\n "schema_version"',
+    "markdown": b"# jitter ",
 }
-"""The signature of each form of comparison that is written to a file."""
+"""What a file that jitter wrote begins with, by form. It is checked before anything is computed, and without Jinja2."""
 
 
 def form_of(path: Path) -> str:

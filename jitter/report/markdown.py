@@ -11,7 +11,6 @@ from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
-from jitter.report.forms import MARKDOWN_SIGNATURE
 from jitter.report.text.fix_list import Hosts, answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
@@ -32,7 +31,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     Text from traces is escaped.
     """
     lines = [
-        MARKDOWN_SIGNATURE.decode(),
+        "# jitter report",
         "",
         f"{escape_markdown(describe_run(facts))}",
         "",

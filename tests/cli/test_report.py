@@ -10,7 +10,7 @@ import pytest
 
 from jitter.cli import main
 from jitter.core.errors import ExitCode
-from jitter.report.forms import HTML_SIGNATURE
+from jitter.report.forms import SIGNATURES
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.report_lakes import report_job
 
@@ -107,7 +107,7 @@ def test_traces_are_ingested_reported_and_drawn(here: Path, capsys: pytest.Captu
     assert "Rank 1 (node0000): late kernel launches (CPU), kernel 9" in " ".join(out.split())
     assert out.splitlines()[-1] == "jitter-report.html"
     assert "4 ranks, 4 steps" in err
-    assert HTML_SIGNATURE in (here / "jitter-report.html").read_bytes()[:2048]
+    assert SIGNATURES["html"] in (here / "jitter-report.html").read_bytes()[:2048]
     assert {path.name for path in here.iterdir()} == {"traces", "jitter-lake", "jitter-report.html"}
 
 
@@ -206,13 +206,13 @@ class TestForms:
         out, err = capsys.readouterr()
         assert json.loads(out)["run"]["ranks"] == 4
         assert err.splitlines()[-1] == "jitter-report.html"
-        assert HTML_SIGNATURE in (lake / "jitter-report.html").read_bytes()[:2048]
+        assert SIGNATURES["html"] in (lake / "jitter-report.html").read_bytes()[:2048]
 
     @pytest.mark.parametrize("words", [["jitter-lake"], []])
     def test_the_file_may_follow_its_form(self, words: list[str], lake: Path, capsys: pytest.CaptureFixture[str]):
         assert main(["report", *words, "--html", "a.html", "--markdown", "a.md", "--json", "a.json"]) == ExitCode.DONE
         assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
-        assert HTML_SIGNATURE in (lake / "a.html").read_bytes()[:2048]
+        assert SIGNATURES["html"] in (lake / "a.html").read_bytes()[:2048]
         assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
         assert main(["report", "jitter-lake", "--json", "a.json"]) == ExitCode.DONE  # replaced
 
@@ -229,7 +229,7 @@ class TestForms:
         assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
         assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
         assert (lake / "a.md").read_text().startswith("# jitter report")
-        assert HTML_SIGNATURE in (lake / "a.html").read_bytes()[:2048]
+        assert SIGNATURES["html"] in (lake / "a.html").read_bytes()[:2048]
         assert main(["report", "-o", "a.json", "-o", "a.html"]) == ExitCode.DONE  # suffixes alone; replaced
 
     @pytest.mark.parametrize(

@@ -59,13 +59,12 @@ def compare(
     from jitter.comparison.compare_documents import compare_documents, render_comparison_json
     from jitter.comparison.runs import load_runs
     from jitter.report.comparison import print_comparison, render_comparison_html, render_comparison_markdown
-    from jitter.report.forms import COMPARISON_SIGNATURES
 
     given = {"html": as_html, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
     runs, named = take_outputs(runs, forms, reads_json=True)
     outputs = (*outputs, *named)
-    chosen = choose_outputs(forms, outputs, COMPARISON_SIGNATURES, of_traces=False, force=force, page=DEFAULT_PAGE)
+    chosen = choose_outputs(forms, outputs, of_traces=False, force=force, page=DEFAULT_PAGE)
     given_names = [] if names is None else [name.strip() for name in names.split(",")]
     bases, new = load_runs(runs, steps, base_steps, given_names, kind, open_prepared)
     comparison = compare_documents(bases, new)

@@ -119,9 +119,9 @@ def show(job: str, page: Path | None, as_html: bool, output: Path | None, force:
     path = page or output or DEFAULT_PAGE
     if is_page:
         from jitter.core.files import check_overwrite
-        from jitter.report.forms import HTML_SIGNATURE
+        from jitter.report.forms import SIGNATURES
 
-        check_overwrite(path, force, HTML_SIGNATURE)
+        check_overwrite(path, force, SIGNATURES["html"])
     runs, documents = _read(db, job)
     if not runs:
         raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")

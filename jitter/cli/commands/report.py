@@ -85,7 +85,7 @@ def report(
     from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.core.parallel.prefetch import import_ahead
     from jitter.lake.folder import LakeFolder
-    from jitter.report.forms import REPORT_SIGNATURES, render_report
+    from jitter.report.forms import render_report
 
     given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
@@ -96,7 +96,7 @@ def report(
     if open_page and traces and not (as_html or as_json or as_markdown or outputs):
         given["html"] = False  # the page is written anyway, next to the findings in the terminal
     forms = [form for form, is_given in given.items() if is_given]
-    chosen = choose_outputs(forms, outputs, REPORT_SIGNATURES, of_traces=bool(traces), force=force)
+    chosen = choose_outputs(forms, outputs, of_traces=bool(traces), force=force)
     done, ingested = ExitCode.DONE, None
     if traces:
         if not same_job:

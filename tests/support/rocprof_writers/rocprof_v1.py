@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from jitter.simulate.complete_file import complete_file
-from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
+from jitter.simulate.formats.rocprof_csv import CPU_NODES, RocprofRecords, collect_records
 from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
 

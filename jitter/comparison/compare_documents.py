@@ -474,13 +474,13 @@ def _join_calls(entries: Sequence[CollectiveEntry], operations: Collection[str |
 def _change(base: CollectiveEntry | None, new: CollectiveEntry | None) -> CollectiveChange:
     either = base or new
     assert either is not None
-    calls, (base_busbw, new_busbw), waits = (
+    (base_calls, new_calls), (base_busbw, new_busbw), (base_wait_us, new_wait_us) = (
         [None if entry is None else getattr(entry, name) for entry in (base, new)]
         for name in ("calls_per_step", "busbw", "wait_us")
     )
     ratio = new_busbw / base_busbw if base_busbw and new_busbw is not None else None
     of_both = either.collective, either.size_bytes, either.dtype, either.group_size, either.hosts
-    return CollectiveChange(*of_both, *calls, base_busbw, new_busbw, ratio, *waits)
+    return CollectiveChange(*of_both, base_calls, new_calls, base_busbw, new_busbw, ratio, base_wait_us, new_wait_us)
 
 
 def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.core.formatting import format_bandwidth, format_bytes, format_count, format_factor, format_quantity
+from jitter.core.formatting import format_bandwidth, format_bytes, format_count, format_digits, format_factor
 
 _MOST_BANDWIDTHS: Final = 4_000
 """Entries of a document: 20 sizes of 200 tables."""
@@ -146,8 +146,9 @@ def compare_throughputs(
 def describe_logs(bandwidths: Sequence[BandwidthChange], throughputs: Sequence[ThroughputChange]) -> str:
     """Return what changed by the logs, as one sentence; empty if both runs' logs measured nothing alike."""
     clauses = [
-        f"{change.label}: {QUANTITIES[change.quantity]} {format_quantity(change.base)} to {format_quantity(change.new)}"
-        f"{' s' if change.quantity in ('seconds', 'step_s') else ''}, {format_factor(change.speedup)} as fast"
+        f"{change.label}: {QUANTITIES[change.quantity]} {format_digits(change.base, 4)} to "
+        f"{format_digits(change.new, 4)}{' s' if change.quantity in ('seconds', 'step_s') else ''}, "
+        f"{format_factor(change.speedup)} as fast"
         for change in throughputs[:3]
     ]
     for (collective, ranks), group in groupby(bandwidths, key=lambda change: (change.collective, change.ranks)):

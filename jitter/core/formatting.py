@@ -91,22 +91,13 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def format_quantity(value: float) -> str:
-    """Return a number with four digits or more, and no exponent.
+def format_digits(value: float, digits: int = 3) -> str:
+    """Return a number with so many digits or more, and no exponent.
 
-    >>> format_quantity(388282.87), format_quantity(36.372)
-    ('388,283', '36.37')
+    >>> format_digits(388282.87), format_digits(101.96), format_digits(25.0), format_digits(36.372, 4)
+    ('388,283', '102', '25', '36.37')
     """
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
-
-
-def format_digits(value: float) -> str:
-    """Return a number with three digits or more, and no exponent: that of a table whose head names the unit.
-
-    >>> format_digits(1234.5), format_digits(101.96), format_digits(25.0)
-    ('1,234', '102', '25')
-    """
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:,.{digits}g}"
 
 
 def format_bandwidth(gb_per_s: float, of: float | None = None) -> str:

@@ -21,7 +21,6 @@ from jitter.core.formatting import (
     format_digits,
     format_factor,
     format_percent,
-    format_quantity,
     format_rank,
     format_time,
 )
@@ -163,7 +162,7 @@ def _calls(value: float | None) -> Measure:
 
 
 def _quantity(value: float) -> Measure:
-    return Measure(format_quantity(value), value)
+    return Measure(format_digits(value, 4), value)
 
 
 def _busbw(value: float) -> Measure:

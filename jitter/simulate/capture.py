@@ -1,4 +1,4 @@
-"""Effects of a capture in any format: lost launches, a truncated end, CUDA graphs."""
+"""Effects of a capture in any format: CUDA graphs; the calls that it recorded."""
 
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, get_args, get_type_hints
@@ -12,18 +12,10 @@ from jitter.simulate.recording import Bools, HostCall, RankRecording
 
 @dataclass(frozen=True)
 class CaptureOptions:
-    """Settings of the profiler, and what it lost."""
+    """Settings of the profiler."""
 
     graphs: Literal["off", "graph", "node"] = "off"
     """Run each step's forward kernels as a CUDA graph: off, recorded as one activity (graph), or per kernel (node)."""
-    unlaunched: int = 0
-    """One in this many kernels has no recorded launch; 0: all have one."""
-    early: int = 0
-    """Number of kernels launched before the capture began."""
-    cut_kernels: int = 0
-    """Number of activities at the end that were not recorded, although their launches were."""
-    open_last: bool = False
-    """Whether the last step's range has no end."""
 
     profiler: ClassVar[str | None] = None
     """The profiler, if it records graphs kernel by kernel."""
@@ -36,8 +28,6 @@ class CaptureOptions:
                 raise UsageError(f"{name}={value} is not one of {', '.join(choices)}")
         if self.profiler is not None and self.graphs == "graph":
             raise UsageError(f"{self.profiler} records graphs kernel by kernel", "take graphs=node")
-        if min(self.unlaunched, self.early, self.cut_kernels) < 0:
-            raise UsageError("unlaunched, early and cut_kernels are counts of kernels, 0 or more")
 
 
 def apply_capture(recording: RankRecording, capture: CaptureOptions) -> RankRecording:
@@ -46,24 +36,7 @@ def apply_capture(recording: RankRecording, capture: CaptureOptions) -> RankReco
     Kernels of a graph share the launch of the kernel before; a format that records whole graphs writes one row per
     graph (see `find_graph_heads`).
     """
-    if capture.graphs != "off":
-        recording = _as_graphs(recording)
-    if capture.unlaunched:
-        kept = np.ones(len(recording), np.bool_)
-        kept[capture.unlaunched - 1 :: capture.unlaunched] = False
-        # the launch of a graph belongs to many kernels and is kept
-        kept |= recording.shares_launch | np.append(recording.shares_launch[1:], False)
-        recording = replace(recording, has_launch=recording.has_launch & kept)
-    if capture.early:
-        launched = recording.has_launch & (np.arange(len(recording)) >= capture.early)
-        recording = replace(recording, has_launch=launched)
-    if capture.cut_kernels:
-        recording = _cut(recording, capture.cut_kernels)
-    if capture.open_last:
-        last = max((r.step for r in recording.steps), default=None)
-        ranges = tuple(r._replace(end_ns=None) if r.kind == "step" and r.step == last else r for r in recording.ranges)
-        recording = replace(recording, ranges=ranges)
-    return recording
+    return recording if capture.graphs == "off" else _as_graphs(recording)
 
 
 def find_graph_heads(recording: RankRecording) -> Bools:
@@ -93,21 +66,13 @@ def list_calls(recording: RankRecording) -> list[HostCall]:
     """Return all recorded calls: launches (one of a graph), launches whose activity was lost, and calls without one."""
     heads = find_graph_heads(recording)
     launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
-    launches = [_launch(recording, at, "cudaGraphLaunch" if heads[at] else None) for at in launched]
+    launches = [launch_call(recording, at, "cudaGraphLaunch" if heads[at] else None) for at in launched]
     return [*launches, *recording.lost_launches, *recording.calls]
 
 
-def _launch(recording: RankRecording, at: int, name: str | None = None) -> HostCall:
+def launch_call(recording: RankRecording, at: int, name: str | None = None) -> HostCall:
+    """Return the call that launched the activity at this position."""
     op = recording.operations[recording.operation[at]]
     times = int(recording.launch_start_ns[at]), int(recording.launch_end_ns[at])
     step = int(recording.step[at]) if recording.in_step[at] else None
     return HostCall(name or op.call, False, op.thread, *times, int(recording.correlation[at]), op.stream, step)
-
-
-def _cut(recording: RankRecording, count: int) -> RankRecording:
-    late = np.argsort(recording.start_ns, kind="stable")[max(0, len(recording) - count) :]
-    is_lost = recording.has_launch & ~recording.shares_launch
-    lost = tuple(_launch(recording, at) for at in sorted(late.tolist()) if is_lost[at])
-    keep = np.ones(len(recording), np.bool_)
-    keep[late] = False
-    return replace(recording.kept(keep), lost_launches=lost)

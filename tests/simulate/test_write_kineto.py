@@ -10,6 +10,7 @@ import pytest
 
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRecording, simulate, write
+from tests.support.partial_captures import PartialCapture
 
 JOB = Job(ranks=2, steps=2, kernels=40, seed=4, first_step=7, main_stream=7)
 RUN = simulate(JOB)
@@ -112,8 +113,8 @@ def test_collective_arguments_on_the_kernel(tmp_path: Path):
 
 def test_a_bare_array_with_graphs_and_losses(tmp_path: Path):
     own = next(iter(RUN.ranks()))
-    options = {"graphs": "node", "cut_kernels": 4, "open_last": True}
-    (path, *_) = write(RUN, tmp_path, "kineto", container="array", zipped=False, **options)
+    lost = PartialCapture(RUN, "node", cut_kernels=4, open_last=True)
+    (path, *_) = write(lost, tmp_path, "kineto", container="array", zipped=False)  # type: ignore[arg-type]
     events = load(path)
     assert isinstance(events, list)
     found = gpu_rows(events, NEW)

@@ -11,6 +11,7 @@ import pytest
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRecording, simulate, write
 from jitter.simulate.formats.nsys import SECRET
+from tests.support.partial_captures import PartialCapture
 
 JOB = Job(ranks=3, steps=2, kernels=40, seed=4, gpus_per_node=2, first_step=7)
 RUN = simulate(JOB)
@@ -91,8 +92,8 @@ def test_the_environment_and_the_session(tmp_path: Path):
 
 
 def test_several_ranks_in_a_report_share_its_clock(tmp_path: Path):
-    paths = write(RUN, tmp_path, "nsys", ranks_per_report=2, names="count")
-    assert [p.name for p in paths] == ["report1.sqlite", "report2.sqlite"]
+    paths = write(RUN, tmp_path, "nsys", ranks_per_report=2)
+    assert [p.name for p in paths] == ["node0000-1.sqlite", "node0001-2.sqlite"]
     first, second, _ = RUN.ranks()
     moved = second.moved(first.clock.offset_ns - second.clock.offset_ns)
     assert rows(paths[0], ACTIVITIES, first.pid) == expected(first)
@@ -126,14 +127,15 @@ def test_graphs(tmp_path: Path):
 
 def test_what_a_capture_loses(tmp_path: Path):
     own = next(iter(RUN.ranks()))
-    (path, *_) = write(RUN, tmp_path, "nsys", unlaunched=10, cut_kernels=5, early=3, open_last=True)
+    lost = PartialCapture(RUN, unlaunched=10, cut_kernels=5, early=3, open_last=True)
+    (path, *_) = write(lost, tmp_path, "nsys")  # type: ignore[arg-type]
     kept = rows(path, ACTIVITIES, own.pid)
     assert len(kept) == len(own) - 5
-    lost = set(range(9, len(own), 10)) | {0, 1, 2}
+    unknown = set(range(9, len(own), 10)) | {0, 1, 2}
     gone = sorted(range(len(own)), key=lambda at: own.start_ns[at])[-5:]
-    assert sum(r[5] is None for r in kept) == len(lost - set(gone))
+    assert sum(r[5] is None for r in kept) == len(unknown - set(gone))
     calls = rows(path, "select count(*) from CUPTI_ACTIVITY_KIND_RUNTIME")[0][0]
-    assert calls == len(own) + len(own.calls) - len(lost)
+    assert calls == len(own) + len(own.calls) - len(unknown)
     ends = [e for (e,) in rows(path, "select end from NVTX_EVENTS where text like '%step%' order by start")]
     assert [e is None for e in ends] == [False, True]
 
@@ -154,7 +156,7 @@ def test_parquet(tmp_path: Path):
     [
         ({"layout": "2019.1"}, "no nsys layout '2019.1'"),
         ({"shuffle": "perhaps"}, "is not yes or no"),
-        ({"unlaunched": "few"}, "not a whole number"),
+        ({"ranks_per_report": "few"}, "not a whole number"),
         ({"ranks_per_report": "0"}, "at least one rank"),
         ({"graphs": "some"}, "graphs=some"),
         ({"colour": "red"}, "no option 'colour'"),

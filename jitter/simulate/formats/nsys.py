@@ -157,8 +157,6 @@ class Options(CaptureOptions):
     """Whether rows are in random order."""
     ranks_per_report: int = 1
     """Processes per report; they share a clock, and correlation ids repeat."""
-    names: Literal["rank", "count"] = "rank"
-    """File names by rank (or node), or report1, report2, ... as nsys counts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,8 +188,7 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
         for rows in report.rows.values():
             random.Random(job.seed).shuffle(rows)
     first = ranks[0]
-    of_rank = f"rank{first.rank}" if options.ranks_per_report == 1 else f"{first.host}-{number}"
-    stem = of_rank if options.names == "rank" else f"report{number}"
+    stem = f"rank{first.rank}" if options.ranks_per_report == 1 else f"{first.host}-{number}"
     if options.container == "parquet":
         return write_parquet(report, folder / f"{stem}_pqtdir")
     return write_sqlite(report, folder / f"{stem}.sqlite")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture, list_calls
 from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.kineto import kineto_dialect
@@ -109,7 +108,6 @@ _REGISTERS: Final = {
     # as `rocpd convert` writes: a guid column first, and other capitals
     "7.1": ["Lds_Block_Size", "Scratch_Size", "Vgpr_Count", "Accum_Vgpr_Count", "Sgpr_Count"],
 }
-COMPANION_FILES: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "agent_info")
 
 
 @dataclass(frozen=True)
@@ -118,15 +116,7 @@ class Options(CaptureOptions):
     layout: Literal["0.5", "1.0", "7.1"] = "1.0"
     names: Literal["rank", "number", "process"] = "rank"
     """rank-3_…, myprofile-3_…, or a folder per host with files named by process, the default of rocprofv3."""
-    without: str = ""
-    """Missing companion files, joined by +: hip_api, marker_api, rccl_api, memory_copy, agent_info."""
     shuffle: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for part in self.without.split("+"):
-            if part and part not in COMPANION_FILES:
-                raise UsageError(f"without={part} is not one of {', '.join(COMPANION_FILES)}")
 
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
@@ -138,19 +128,16 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     if options.names == "process":
         folder = folder / recording.host
         folder.mkdir(exist_ok=True)
-    absent = set(options.without.split("+"))
     columns = _columns(options.layout)
     for name, records in _records(recording, collect_records(recording), options.layout).items():
-        if name not in absent:
-            lines = [[record.get(column.lower(), 0) for column in columns[name]] for record in records]
-            if options.shuffle:
-                random.Random(job.seed).shuffle(lines)
-            _write(folder / f"{prefix}_{name}_trace.csv", columns[name], lines)
-    if "agent_info" not in absent:
-        cpus = [[node, node, "CPU", "AMD EPYC"] for node in range(CPU_NODES)]
-        gpus = [[node, node, "GPU", "gfx942"] for node in range(CPU_NODES, CPU_NODES + 8)]
-        agents = ["Node_Id", "Logical_Node_Id", "Agent_Type", "Name"]
-        _write(folder / f"{prefix}_agent_info.csv", agents, [*cpus, *gpus])
+        lines = [[record.get(column.lower(), 0) for column in columns[name]] for record in records]
+        if options.shuffle:
+            random.Random(job.seed).shuffle(lines)
+        _write(folder / f"{prefix}_{name}_trace.csv", columns[name], lines)
+    cpus = [[node, node, "CPU", "AMD EPYC"] for node in range(CPU_NODES)]
+    gpus = [[node, node, "GPU", "gfx942"] for node in range(CPU_NODES, CPU_NODES + 8)]
+    agents = ["Node_Id", "Logical_Node_Id", "Agent_Type", "Name"]
+    _write(folder / f"{prefix}_agent_info.csv", agents, [*cpus, *gpus])
     return folder / f"{prefix}_kernel_trace.csv"
 
 

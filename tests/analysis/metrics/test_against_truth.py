@@ -8,9 +8,9 @@ import pytest
 import jitter
 from jitter.analysis.metrics.step_metrics import select_unmatched
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_document, write
-from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
+from tests.support.partial_captures import PartialCapture
 from tests.support.simulated import ingest_run, ingest_traces
 
 SMALL = {"ranks": 3, "steps": 2, "kernels": 40, "gpus_per_node": 2}
@@ -71,8 +71,9 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
 def test_captures_that_lack_launches(tmp_path, capture):
     """Kernels of lost launches go with the one before on their stream; those before the first launch go nowhere."""
     run = simulate(Job(ranks=2, steps=2, kernels=40, seed=3, warmup_kernels=12))
-    lake = ingest_run(run, tmp_path, "nsys", shuffle=True, **capture)
-    placed = [_placed(apply_capture(recording, CaptureOptions(**capture))) for recording in run.ranks()]
+    captured = PartialCapture(run, **capture)
+    lake = ingest_run(captured, tmp_path, "nsys", shuffle=True)
+    placed = [_placed(recording) for recording in captured.ranks()]
     assert_matches_truth(lake, compute_truth([one for one, _ in placed], run.job.epoch))
     assert_matches_oracle(lake)
     nothing_is_lost(lake)
@@ -114,7 +115,7 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
     write(run, folder, "nsys")
     for rank, cut in ((2, 5), (3, 12)):  # past the two tail kernels and the last copy: 2 and 9 of the last step
         one = simulate(job)
-        write(one, tmp_path / f"cut{cut}", "nsys", cut_kernels=cut)
+        write(PartialCapture(one, cut_kernels=cut), tmp_path / f"cut{cut}", "nsys")
         (tmp_path / f"cut{cut}" / f"rank{rank}.sqlite").replace(folder / f"rank{rank}.sqlite")
     lake = ingest_traces(tmp_path)
     wanted = {key: kernels for key, kernels in kernel_truth(run).items() if key[1] == 0}
@@ -136,14 +137,15 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
 def test_the_last_range_is_open_on_every_rank(tmp_path):
     """No uncut sequence of the step: the run's usual one is the reference, for those that got that far."""
     run = simulate(Job(ranks=3, steps=3, kernels=40, tail_kernels=0))
-    lake = ingest_run(run, tmp_path, "nsys", open_last=True)
+    lake = ingest_run(PartialCapture(run, open_last=True), tmp_path, "nsys")
     assert [[step.cut for step in source.steps] for source in lake.sources] == [[False, False, True]] * 3
     assert_matches_truth(lake, kernel_truth(run))
     assert_matches_oracle(lake)
 
 
 def test_a_capture_of_one_open_step_is_no_crash(tmp_path):
-    lake = ingest_run(simulate(Job(ranks=2, steps=1, kernels=40)), tmp_path, "nsys", open_last=True)
+    run = simulate(Job(ranks=2, steps=1, kernels=40))
+    lake = ingest_run(PartialCapture(run, open_last=True), tmp_path, "nsys")
     assert lake.metrics(0, 1).rows.num_rows == 0
     (index,) = lake.kernel_indices(lake.step_keys[0])
     assert (index.members, index.left_out) == ((), (0, 1))
@@ -153,7 +155,7 @@ def test_a_capture_of_one_open_step_is_no_crash(tmp_path):
 
 def test_all_that_stalls_before_its_last_collective_is_left_out(tmp_path):
     run = simulate(Job(ranks=2, steps=2, kernels=40))
-    lake = ingest_run(run, tmp_path, "nsys", cut_kernels=30)
+    lake = ingest_run(PartialCapture(run, cut_kernels=30), tmp_path, "nsys")
     assert lake.metrics(1, 1).rows.num_rows == 0
     assert [index.left_out for key in lake.step_keys for index in lake.kernel_indices(key)] == [(), (0, 1)]
     assert_as_truth_of(lake, run, 0)

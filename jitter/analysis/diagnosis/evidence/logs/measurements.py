@@ -16,8 +16,8 @@ from jitter.core.formatting import (
     format_bandwidth,
     format_bytes,
     format_count,
+    format_digits,
     format_percent,
-    format_quantity,
     format_ranks,
     format_time,
 )
@@ -334,7 +334,7 @@ def _training(rows: Rows) -> Iterator[str]:
             if values and column == "seconds":
                 medians[column] = words.format(format_time(median(values) * 1e9))
             elif values:
-                medians[column] = words.format(format_quantity(median(values)))
+                medians[column] = words.format(format_digits(median(values), 4))
         if medians:
             what = f"a step (median of {len(of_log)})" if has_steps else "the training"
             yield f"{what}: {', '.join(medians.values())} ({_file(source)})"

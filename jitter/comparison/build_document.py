@@ -123,7 +123,6 @@ def _measure(
     """Return the fields of a document that hold what these steps measure."""
     from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
     from jitter.analysis.diagnosis.limitations import explain_unverified_network
-    from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 
     diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
     if not analysis.run.programs:  # no rank recorded a step completely
@@ -171,9 +170,7 @@ def _measure(
         "usual": _usual_entry(usual, names),
         "jitter": jitter,
         "slow_steps": _slow_steps(of_kind, usual, near),
-        "waterfall": tuple(
-            RungEntry(*rung_time) for rung_time in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
-        ),
+        "waterfall": tuple(RungEntry(*rung_time) for rung_time in diagnosis.waterfall),
     }
 
 

@@ -81,6 +81,22 @@ def format_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}"
 
 
+class Ranks(tuple[int, ...]):
+    """Ranks in a sentence: `{ranks}` names them, `{ranks:waits|wait}` says what one of them does, or several.
+
+    >>> "{0} {0:waits|wait}; {1} {1:waits|wait}".format(Ranks([3]), Ranks([0, 1]))
+    'rank 3 waits; ranks 0,1 wait'
+    """
+
+    __slots__ = ()
+
+    def __format__(self, forms: str) -> str:
+        one, bar, many = forms.partition("|")
+        if not bar:
+            return format_ranks(self) if self else "these ranks"
+        return one if len(self) == 1 else many
+
+
 def abbreviate(name: str, most: int = 44) -> str:
     """Return a name, cut to `most` characters with an ellipsis."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
@@ -212,6 +228,16 @@ def format_numbers(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def format_some(texts: Sequence[str], most: int) -> str:
+    """Return the first texts, and how many more there are: `a, b and 3 more`.
+
+    >>> format_some(["a", "b"], 2), format_some(["a", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
 
 
 def format_ordinal(number: int) -> str:

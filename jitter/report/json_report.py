@@ -9,7 +9,7 @@ import msgspec
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.hang.model import Hang
-from jitter.analysis.diagnosis.loss.waterfall import RungTime, build_waterfall
+from jitter.analysis.diagnosis.loss.waterfall import RungTime
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
 from jitter.query.diagnosis_rows import culprit_values, efficiency_row, fact_row, step_values
@@ -26,7 +26,7 @@ def render_json(diagnosis: Diagnosis, facts: RunOverview) -> str:
 
 def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
     """Return the document as plain data; times in ns."""
-    waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
+    waterfall = diagnosis.waterfall
     conclusion = diagnosis.conclusion
     missing = conclusion.unrecorded or UnrecordedRanks((), 0, 0.0)
     document = {

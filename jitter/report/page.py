@@ -17,7 +17,7 @@ from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
-from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS, build_waterfall
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.diagnosis.verdict import advise_recurrence, write_jitter_verdict
 from jitter.api import Lake
@@ -163,7 +163,7 @@ def render_body(
     lake, run, diagnosis, facts = report.lake, report.run, report.diagnosis, report.facts
     fixes = list_fixes(diagnosis, lake.cohorts, lake.root)
     shown = [(describe_launch(finding.code) or "", *finding.evidence) for finding in diagnosis.culprits]
-    waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
+    waterfall = diagnosis.waterfall
     places = range(len(run.steps)) if live else [section.place for section in sections]
     content = {
         "lake": str(lake.root),

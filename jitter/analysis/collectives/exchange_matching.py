@@ -7,7 +7,7 @@ the rest, the difference that most pairs of exchanges of two ranks share, in eve
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import combinations, product
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 _LIMITS: Final = THRESHOLDS.exchange_matching
@@ -103,10 +104,7 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             for rank, rank_exchanges in exchanges.items()
         }
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
-        of_rank: dict[int, list[MatchedPair]] = defaultdict(list)
-        for pair in candidates:
-            for rank in pair.ranks:
-                of_rank[rank].append(pair)
+        of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
         least_ns = {rank: min(pair.wait_ns for pair in pairs) for rank, pairs in of_rank.items()}
         for pair in sorted(
             candidates, key=lambda pair: (pair.waits_more(min(least_ns[rank] for rank in pair.ranks)), pair.preference)

@@ -11,7 +11,6 @@ receives that state a group of more than two ranks: the peer is one of these ran
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Final, NamedTuple
@@ -22,6 +21,7 @@ from jitter.analysis.alignment.program import Operation, Program
 from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair, match_exchanges
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_lower_median
@@ -50,9 +50,7 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
         end: likewise, when it leaves.
 
     """
-    channels: dict[tuple[int, str | None], list[int]] = defaultdict(list)
-    for at, collective in enumerate(collectives):
-        channels[collective.stream, collective.collective].append(at)
+    channels = by_key(((collective.stream, collective.collective), at) for at, collective in enumerate(collectives))
     labels_of: dict[int, Ints] = {}
     took = end - start
     for channel in channels.values():
@@ -321,9 +319,7 @@ def _groups_of(labels: Ints) -> list[Ints]:
 
 def _by_groups(labels_of: Mapping[int, Ints]) -> list[tuple[Ints, list[int]]]:
     """Return the ways, (ranks,) each, in which collectives divide the ranks, with the collectives that do."""
-    places_of: dict[bytes, list[int]] = defaultdict(list)
-    for at, labels in labels_of.items():
-        places_of[labels.tobytes()].append(at)
+    places_of = by_key((labels.tobytes(), at) for at, labels in labels_of.items())
     return [(np.frombuffer(key, np.int64), places) for key, places in places_of.items()]
 
 
@@ -410,9 +406,7 @@ def _without_contradictions(
     """
     labels_of = dict(labels_of)
     for _ in range(THRESHOLDS.max_tried):
-        by_groups: dict[tuple[int, bytes], list[int]] = defaultdict(list)
-        for at, labels in labels_of.items():
-            by_groups[channel_of[at], labels.tobytes()].append(at)
+        by_groups = by_key(((channel_of[at], labels.tobytes()), at) for at, labels in labels_of.items())
         best: tuple[float, list[int], Ints] | None = None
         for places in by_groups.values():
             labels = labels_of[places[0]]
@@ -495,11 +489,8 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
         absent: the ranks of the job that were not recorded.
 
     """
-    members: dict[int, list[int]] = defaultdict(list)
-    for rank, label in zip(ranks, labels.tolist(), strict=True):
-        if label != ALONE:
-            members[label].append(rank)
-    groups = [tuple(group) for _, group in sorted(members.items())]
+    members = by_key(zip(labels.tolist(), ranks, strict=True))
+    groups = [tuple(group) for label, group in sorted(members.items()) if label != ALONE]
     if not absent:
         return groups
     for regular in regular_groups(max((*ranks, *absent)) + 1, max(map(len, groups), default=1)):
@@ -630,14 +621,12 @@ def find_unnamed_peers(
         if group is not None and group.ranks is not None and programs[team_of[rank]].operations[place].is_exchange
         if not group.is_ring and len(group.ranks) > 1
     ]
-    streams_of: dict[tuple[int, Group], set[int]] = defaultdict(set)
-    for rank, _, group, stream in exchanges:
-        streams_of[rank, group].add(stream)
+    streams_of = by_key(((rank, group), stream) for rank, _, group, stream in exchanges)
     ranks_of: dict[tuple[int, ...], frozenset[int]] = {}
     return {
         (rank, place): ranks_of.setdefault(group.ranks or (), frozenset(group.ranks or ()))
         for rank, place, group, _ in exchanges
-        if len(group.ranks or ()) - (rank in (group.ranks or ())) > 1 or len(streams_of[rank, group]) > 1
+        if len(group.ranks or ()) - (rank in (group.ranks or ())) > 1 or len(set(streams_of[rank, group])) > 1
     }
 
 
@@ -748,12 +737,16 @@ def _apart_ns(
 
 def _unknown_places(team_of: Mapping[int, int], attended: Attended) -> dict[int, list[int]]:
     """Return, by team, the places of collectives of which no rank records the group."""
-    unknown: dict[int, set[int]] = defaultdict(set)
-    known_places: dict[int, set[int]] = defaultdict(set)
-    for rank, attendances in attended.items():
-        for place, group in attendances:
-            (unknown if group is None else known_places)[team_of[rank]].add(place)
-    return {team: sorted(places - known_places[team]) for team, places in unknown.items()}
+    places = by_key(
+        ((team_of[rank], group is None), place)
+        for rank, attendances in attended.items()
+        for place, group in attendances
+    )
+    return {
+        team: sorted(set(of_team).difference(places.get((team, False), ())))
+        for (team, is_unknown), of_team in places.items()
+        if is_unknown
+    }
 
 
 def _times(step: TeamEnds | None, places: Sequence[int], ranks: Sequence[int]) -> Floats:

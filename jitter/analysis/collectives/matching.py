@@ -14,6 +14,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows, joined, spread_positions
 from jitter.lake.step_reader import StepColumns
 
@@ -320,10 +321,7 @@ def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[i
     """Return, for each group of all collectives, its absent members: ranks that are absent together share a number."""
     groups = [group for collective in collectives for group in (collective.absent or ((),) * collective.groups)]
     numbers: dict[tuple[int, ...], int] = {}
-    where: dict[int, list[int]] = defaultdict(list)
-    for group in dict.fromkeys(groups):
-        for rank in group:
-            where[rank].append(numbers.setdefault(group, len(numbers)))
+    where = by_key((rank, numbers.setdefault(group, len(numbers))) for group in dict.fromkeys(groups) for rank in group)
     alike: dict[tuple[int, ...], int] = {}
     number = {rank: alike.setdefault(tuple(group_numbers), ranks + len(alike)) for rank, group_numbers in where.items()}
     numbered = {group: sorted({number[rank] for rank in group}) for group in numbers}
@@ -430,17 +428,13 @@ def match(
             unpaired += is_alone
             keys.append(number_of.setdefault(key, len(number_of)))
     order = number_in_groups(np.array([attendance.rank for attendance in every], np.int64), np.array(keys, np.int64))
-    instances: dict[tuple[int, int], list[_Attendance]] = defaultdict(list)
-    for attendance, group_number, number in zip(every, keys, order.tolist(), strict=True):
-        instances[group_number, number].append(attendance)
+    instances = by_key(zip(zip(keys, order.tolist(), strict=True), every, strict=True))
     # at one place some ranks may be in a ring, and others meet otherwise
     in_ring = {
         rank: [place for place, group in of_rank if group and group.is_ring] for rank, of_rank in attended.items()
     }
     colour = _refined({rank: (team_of[rank], *in_ring[rank]) for rank in attended}, instances.values())
-    blocks: dict[int, list[int]] = defaultdict(list)
-    for rank, number in colour.items():
-        blocks[number].append(rank)
+    blocks = by_key((number, rank) for rank, number in colour.items())
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
     held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[_Attendance]]] = defaultdict(list)

@@ -13,6 +13,7 @@ import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Floats
 
@@ -54,10 +55,8 @@ def survey_communication(run: RunModel) -> CommunicationSurvey:
 
 
 def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, op in enumerate(run.programs[team].operations):
-        if op.kind == COMPUTE:
-            places[op.name].append(place)
+    operations = enumerate(run.programs[team].operations)
+    places = by_key((op.name, place) for place, op in operations if op.kind == COMPUTE)
     steps = [key for key in run.keys if len(run.ranks(key, team)) > 1]
     if not steps:
         return {}
@@ -88,9 +87,7 @@ def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floa
     `start_ns` and `end_ns` have shape (steps, operations, ranks). Kernels with equally many places are tested at once:
     a program may have tens of thousands of names.
     """
-    by_count: dict[int, list[str]] = defaultdict(list)
-    for name, kernel_places in places.items():
-        by_count[len(kernel_places)].append(name)
+    by_count = by_key((len(kernel_places), name) for name, kernel_places in places.items())
     duration = end_ns - start_ns
     spread = np.ptp(duration, axis=2)  # NaN where a rank lacks the operation
     likely: set[str] = set()

@@ -5,7 +5,6 @@ more layers, or a slow GPU, most of its time is in names that take longer there.
 alone has, are few names. A replay in which the stage is shorter by that says what equal stages would save.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ from jitter.analysis.execution.self_times import SelfTimes, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
@@ -172,9 +172,6 @@ def find_exchanging_teams(run: RunModel) -> frozenset[int]:
 
 
 def _times_by_name(run: RunModel, team: int, gpu: Floats) -> dict[str, list[float]]:
-    first = int(run.job.first[team])
-    times_ns: dict[str, list[float]] = defaultdict(list)
-    for place, operation in enumerate(run.programs[team].operations):
-        if operation.kind == COMPUTE and not np.isnan(gpu[first + place]):
-            times_ns[operation.name].append(float(gpu[first + place]))
-    return times_ns
+    operations, first = run.programs[team].operations, int(run.job.first[team])
+    times = zip(operations, gpu[first : first + len(operations)].tolist(), strict=True)
+    return by_key((op.name, ns) for op, ns in times if op.kind == COMPUTE and not np.isnan(ns))

@@ -16,7 +16,7 @@ from jitter.analysis.account.losses import OWN_CLASSES, LossClass
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
+from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
 Side = Literal["CPU", "GPU", "network"]
 
 
+_SIDES: Final[Mapping[TimePart, Side]] = {
+    TimePart.START: "CPU", TimePart.CPU: "CPU", TimePart.GPU: "GPU", TimePart.TRANSFER: "network",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class CauseInfo:
     """Everything about one cause."""
 
     words: str
     """Its name in prose."""
-    side: Side | None
     part: TimePart | None
     """Part of the step time that holds its excess."""
-    advice: str
-    """Behaviour of the culprit and where to look, as the end of a sentence that begins with the culprit."""
-    job_advice: str = ""
-    """The same of all ranks of the job."""
+    behaviour: str
+    """Behaviour of the culprit and where to look, as the end of a sentence that begins with it (`Ranks`)."""
     remedy: str = "fixing it"
     """What would help, as the subject of a sentence that says what it saves."""
     place: str = ""
@@ -50,146 +52,93 @@ class CauseInfo:
     is_late_launch: bool = False
     """Whether the host's work before a launch is evidence of it."""
 
+    @property
+    def side(self) -> Side | None:
+        """Whose time its part is."""
+        return None if self.part is None else _SIDES[self.part]
 
-CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
-    {
-        "cpu_after": CauseInfo(
-            words="late step ends",
-            side="CPU",
-            part=TimePart.START,
-            advice="is late at the end of its steps: check the host work after the last launch (optimizer, logging, "
-            "freeing memory)",
-            job_advice="are late at the end of their steps: check the host work after the last launch (optimizer, "
-            "logging, freeing memory)",
-            place="after the last launch of the step",
-            is_at_kernels=False,
-        ),
-        "late_start": CauseInfo(
-            words="late step starts",
-            side="CPU",
-            part=TimePart.START,
-            advice="starts its steps late: check the data loading and the host",
-            job_advice="start their steps late: check the data loading and the hosts",
-            remedy="less host work before the first kernel of the step",
-            place="before the first kernel of the step",
-            is_late_launch=True,
-        ),
-        "cpu_launch": CauseInfo(
-            words="late kernel launches",
-            side="CPU",
-            part=TimePart.CPU,
-            advice="launches its kernels late: check the host's CPU",
-            job_advice="launch their kernels late: check the hosts' CPUs and the training loop",
-            remedy="launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
-            is_late_launch=True,
-        ),
-        "unequal_stages": CauseInfo(
-            words="unequal pipeline stages",
-            side="GPU",
-            part=TimePart.GPU,
-            advice="is a longer pipeline stage than the others, and every micro-batch waits for it: divide the layers "
-            "anew",
-            job_advice="are a longer pipeline stage than the others, and every micro-batch waits for it: divide the "
-            "layers anew",
-            remedy="a stage as long as the other ones (fewer layers, or recomputation elsewhere)",
-        ),
-        "workload_imbalance": CauseInfo(
-            words="more or different work",
-            side="GPU",
-            part=TimePart.GPU,
-            advice="has more or different work: check how work is divided",
-            job_advice="have more or different work in these steps: check whether the steps are of another kind (an "
-            "evaluation, the last micro-batch of an optimizer step), else how work is divided over the steps",
-            remedy="equal work on all ranks (batch, sequence lengths, routing)",
-        ),
-        "gpu_time": CauseInfo(
-            words="slow GPU or more work",
-            side="GPU",
-            part=TimePart.GPU,
-            advice="takes longer for some of its kernels: check the share of the work, then the GPU",
-            job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
-        ),
-        "gpu_compute": CauseInfo(
-            words="slow GPU",
-            side="GPU",
-            part=TimePart.GPU,
-            advice="executes the same kernels more slowly: check GPU clocks, power, temperature and neighbours",
-            job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
-            remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
-        ),
-        "slow_copies": CauseInfo(
-            words="slow copies between host and GPU",
-            side="GPU",
-            part=TimePart.GPU,
-            advice="copies between host and GPU more slowly: check how much it copies, then its PCIe link and the NUMA "
-            "node of its host memory",
-            job_advice="copy between host and GPU more slowly: check how much they copy, then PCIe links and the NUMA "
-            "nodes of host memory",
-            remedy="copies at full speed (check their size, the PCIe link, NUMA binding, pinned memory)",
-        ),
-        "communication": CauseInfo(
-            words="slow communication",
-            side="network",
-            part=TimePart.TRANSFER,
-            advice="communicates slowly although the ranks arrive at the same time: check its network",
-            job_advice="communicate slowly although they arrive at the same time: check the network and the "
-            "communication library's settings",
-            remedy="a network link at full speed (check the NIC and the path of these ranks)",
-        ),
-        "slow_network": CauseInfo(
-            words="a network slower than its benchmark",
-            side="network",
-            part=TimePart.TRANSFER,
-            advice="communicates more slowly than the benchmark in every step: check its network",
-            job_advice="communicate more slowly than the benchmark in every step: check the network and the "
-            "communication library's settings",
-            remedy="the benchmark's bandwidth (check transport, NICs, settings of the communication library)",
-        ),
-        "sync_calls": CauseInfo(
-            words="calls in which the host waits for the GPU",
-            side="CPU",
-            part=TimePart.CPU,
-            advice="waits for its GPU in calls of the host: read results later, or less often",
-            job_advice="wait for their GPUs in calls of the host, and launches after them come late: read results "
-            "later, or less often",
-            remedy="no call in which the host waits for the GPU",
-        ),
-        "blocking_copies": CauseInfo(
-            words="copies that block the host",
-            side="CPU",
-            part=TimePart.CPU,
-            advice="waits for its GPU in copies: use pinned memory and asynchronous copies",
-            job_advice="wait for their GPUs in copies that block the host: use pinned memory and asynchronous copies",
-            remedy="copies that do not block the host",
-        ),
-        "launch_bound": CauseInfo(
-            words="kernels shorter than their launches",
-            side="CPU",
-            part=TimePart.CPU,
-            advice="launches kernels that take less time than their launch: fuse them, or launch them as a graph",
-            job_advice="launch kernels that take less time than their launch: fuse them, or launch them as a graph",
-            remedy="launches that take the host no time",
-        ),
-        "exposed_communication": CauseInfo(
-            words="communication that nothing hides",
-            side="network",
-            part=TimePart.TRANSFER,
-            advice="communicates without computing: start collectives earlier, beside compute",
-            job_advice="communicate without computing at the same time: start collectives earlier, in parts, beside "
-            "compute (at most this can be hidden)",
-            remedy="communication hidden by compute",
-        ),
-        "serial_copies": CauseInfo(
-            words="copies between host and GPU without kernels beside them",
-            side="GPU",
-            part=TimePart.GPU,
-            advice="copies without kernels beside it: copy ahead, on another stream",
-            job_advice="copy between host and GPU without kernels beside it: copy ahead, on another stream",
-            remedy="copies hidden by compute",
-        ),
-        "none": CauseInfo(words="no cause found", side=None, part=None, advice=""),
-    }
-)
+    def advise(self, *, is_job: bool) -> str:
+        """Return what a culprit does and where to look: one rank, host or link, or all ranks of the job."""
+        return self.behaviour.format(it=Ranks(range(1 + is_job)))
+
+
+# fmt: off
+CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
+    "cpu_after": CauseInfo(
+        "late step ends", TimePart.START,
+        "{it:is|are} late at the end of {it:its|their} steps: check the host work after the last launch (optimizer, "
+        "logging, freeing memory)",
+        place="after the last launch of the step", is_at_kernels=False),
+    "late_start": CauseInfo(
+        "late step starts", TimePart.START,
+        "{it:starts its|start their} steps late: check the data loading and the {it:host|hosts}",
+        "less host work before the first kernel of the step",
+        "before the first kernel of the step", is_late_launch=True),
+    "cpu_launch": CauseInfo(
+        "late kernel launches", TimePart.CPU,
+        "{it:launches its|launch their} kernels late: check the {it:host's CPU|hosts' CPUs and the training loop}",
+        "launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)", is_late_launch=True),
+    "unequal_stages": CauseInfo(
+        "unequal pipeline stages", TimePart.GPU,
+        "{it:is|are} a longer pipeline stage than the others, and every micro-batch waits for it: divide the layers "
+        "anew",
+        "a stage as long as the other ones (fewer layers, or recomputation elsewhere)"),
+    "workload_imbalance": CauseInfo(
+        "more or different work", TimePart.GPU,
+        "{it:has more or different work: check how work is divided|have more or different work in these steps: check "
+        "whether the steps are of another kind (an evaluation, the last micro-batch of an optimizer step), else how "
+        "work is divided over the steps}",
+        "equal work on all ranks (batch, sequence lengths, routing)"),
+    "gpu_time": CauseInfo(
+        "slow GPU or more work", TimePart.GPU,
+        "{it:takes longer for some of its|take longer for some of their} kernels: check the "
+        "{it:share of the work, then the GPU|work of these steps, then the GPUs}"),
+    "gpu_compute": CauseInfo(
+        "slow GPU", TimePart.GPU,
+        "{it:executes|execute} the same kernels more slowly: check "
+        "{it:GPU clocks, power, temperature and neighbours|the GPUs' clocks, power and cooling}",
+        "a GPU at full speed (check clocks, power, temperature, neighbours)"),
+    "slow_copies": CauseInfo(
+        "slow copies between host and GPU", TimePart.GPU,
+        "{it:copies|copy} between host and GPU more slowly: check how much {it:it copies, then its PCIe link and the "
+        "NUMA node of its|they copy, then PCIe links and the NUMA nodes of} host memory",
+        "copies at full speed (check their size, the PCIe link, NUMA binding, pinned memory)"),
+    "communication": CauseInfo(
+        "slow communication", TimePart.TRANSFER,
+        "{it:communicates slowly although the ranks|communicate slowly although they} arrive at the same time: check "
+        "{it:its network|the network and the communication library's settings}",
+        "a network link at full speed (check the NIC and the path of these ranks)"),
+    "slow_network": CauseInfo(
+        "a network slower than its benchmark", TimePart.TRANSFER,
+        "{it:communicates|communicate} more slowly than the benchmark in every step: check "
+        "{it:its network|the network and the communication library's settings}",
+        "the benchmark's bandwidth (check transport, NICs, settings of the communication library)"),
+    "sync_calls": CauseInfo(
+        "calls in which the host waits for the GPU", TimePart.CPU,
+        "{it:waits for its GPU|wait for their GPUs} in calls of the host{it:|, and launches after them come late}: "
+        "read results later, or less often",
+        "no call in which the host waits for the GPU"),
+    "blocking_copies": CauseInfo(
+        "copies that block the host", TimePart.CPU,
+        "{it:waits for its GPU in copies|wait for their GPUs in copies that block the host}: use pinned memory and "
+        "asynchronous copies",
+        "copies that do not block the host"),
+    "launch_bound": CauseInfo(
+        "kernels shorter than their launches", TimePart.CPU,
+        "{it:launches|launch} kernels that take less time than their launch: fuse them, or launch them as a graph",
+        "launches that take the host no time"),
+    "exposed_communication": CauseInfo(
+        "communication that nothing hides", TimePart.TRANSFER,
+        "{it:communicates without computing|communicate without computing at the same time}: start collectives "
+        "earlier, {it:beside compute|in parts, beside compute (at most this can be hidden)}",
+        "communication hidden by compute"),
+    "serial_copies": CauseInfo(
+        "copies between host and GPU without kernels beside them", TimePart.GPU,
+        "{it:copies|copy between host and GPU} without kernels beside it: copy ahead, on another stream",
+        "copies hidden by compute"),
+    "none": CauseInfo("no cause found", None, ""),
+})
+# fmt: on
 """The one vocabulary of causes."""
 
 
@@ -200,7 +149,7 @@ class Judgement(NamedTuple):
     certainty: CauseCertainty
     sentences: tuple[str, ...] = ()
     advice: str = ""
-    """What the rule advises, like `CauseInfo.advice`; empty: what the cause does."""
+    """What the rule advises, like `CauseInfo.advise`; empty: what the cause does."""
     job_advice: str = ""
     """The same of all ranks of the job."""
     remedy: str = ""

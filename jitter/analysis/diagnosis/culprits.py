@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
-from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
@@ -17,6 +16,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_numbers, format_ordinal, format_percent, format_time
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.sentences
@@ -24,35 +24,15 @@ _GAIN_RANGE: Final = "the saving is known as a range only: {}"
 _UNKNOWN_GAIN: Final = "whether that delays other ranks is unknown: {}"
 
 
-class PricedGroup(NamedTuple):
-    """A group of findings with what it costs, ns."""
-
-    group: FindingGroup
-    gain_ns: float
-    """What fixing it alone would save."""
-    share_ns: float
-    """Its share of the loss."""
-    gain_range: GainRange | None = None
-    """The least and the most that fixing it alone would save; None where they differ by little."""
-
-
 def make_culprit(
-    priced: PricedGroup, loss: Loss, time_ns: int, answers: Sequence[StepAnswer], evidence: Evidence
+    group: FindingGroup, loss: Loss, time_ns: int, answers: Sequence[StepAnswer], evidence: Evidence
 ) -> Culprit:
-    """Return the culprit of a group of findings.
+    """Return the culprit of a group of findings that has a price.
 
     `time_ns` is the time of the steps that have a loss (0 if unknown), `answers` are those of all steps of the run.
     """
-    group, gain_ns, share_ns, gain_range = priced
-    analysis, steps = evidence.analysis, group.steps
-    by_rank: dict[int, float] = {}
-    for outlier in group.outliers:
-        by_rank[outlier.rank] = by_rank.get(outlier.rank, 0.0) + outlier.excess_ns
-    rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else group.group.ranks[0]
-    if group.group.scope == "job" and group.parts:
-        rank = _lost_most(group, evidence)
-    elif not by_rank:
-        rank = _most_often_last(group, evidence)
+    analysis, steps, gain_ns, gain_range = evidence.analysis, group.steps, group.gain_ns, group.gain_range
+    rank = _worst_rank(group, evidence)
     losses = _losses_of(group, rank, evidence)
     excess_of_steps = evidence.excess_of_steps(group.candidates).tolist()
     location = evidence.locations[rank]
@@ -68,7 +48,7 @@ def make_culprit(
     )
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     recurrence = decide_group_recurrence(group, evidence)
-    loss_ns = round(max(share_ns, 0.0))
+    loss_ns = round(max(group.share_ns, 0.0))
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
     return Culprit(
         rung=_rung(group),
@@ -200,6 +180,16 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
         for origin in sorted(set(shares.origin.tolist()) & set(group.steps)):
             losses.setdefault(origin, []).append(shares.where(shares.origin == origin))
     return {number: join_losses(of_step) for number, of_step in losses.items()}
+
+
+def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:
+    """Return the group's rank that loses most, takes most longer, or arrives last most often; of equals the lowest."""
+    if group.group.scope == "job" and group.parts:
+        return _lost_most(group, evidence)
+    excess_ns = by_key((outlier.rank, outlier.excess_ns) for outlier in group.outliers)
+    if excess_ns:
+        return max(excess_ns, key=lambda rank: (sum(excess_ns[rank]), -rank))
+    return _most_often_last(group, evidence)
 
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:

@@ -12,7 +12,7 @@ from jitter.analysis.detection.likely_communication import CommunicationSurvey, 
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
-from jitter.analysis.diagnosis.culprits import PricedGroup, cap_gain, make_culprit
+from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bound
@@ -27,7 +27,7 @@ from jitter.analysis.diagnosis.step_answers import answer_steps
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_ranks
+from jitter.core.formatting import format_ranks, format_some
 from jitter.core.names.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
@@ -66,13 +66,17 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     loss = _sum_loss(steps)
     shares = _limit_to_loss([analysis.account.loss_of(group.scenario) for group in groups], loss.ns)
     ranges = _gain_ranges(evidence, groups, gains)
-    priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
-    priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
+    priced = [
+        replace(group, gain_ns=gain_ns, share_ns=share_ns, gain_range=gain_range)
+        for group, gain_ns, share_ns, gain_range in zip(groups, gains, shares, ranges, strict=True)
+    ]
+    for group in beside:
+        priced.append(replace(group, gain_ns=group.known_gain_ns or 0.0, share_ns=group.known_gain_ns or 0.0))
     priced.sort(
-        key=lambda row: (-max(round(row.share_ns), 0), -max(round(row.gain_ns), 0), -round(row.group.excess_ns))
+        key=lambda group: (-max(round(group.share_ns), 0), -max(round(group.gain_ns), 0), -round(group.excess_ns))
     )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
-    culprits = _name_suspects([make_culprit(row, loss, time_ns, steps, evidence) for row in priced])
+    culprits = _name_suspects([make_culprit(group, loss, time_ns, steps, evidence) for group in priced])
     run = analysis.run
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
     split = split_loss(map(evidence.after_launches.losses, counted), loss.ns, time_ns or None)
@@ -96,17 +100,16 @@ def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
     """Say of missing ranks that hold up the recorded ones which of them are late in most steps where they are not."""
     ranks = (culprit for culprit in culprits if culprit.scope == "rank" and culprit.rung == "ranks")
     late = {culprit.rank for culprit in ranks if culprit.recurs == "yes" or 2 * culprit.seen.steps >= culprit.seen.of}
-    return [_with_suspects(culprit, sorted(late & set(culprit.ranks))) for culprit in culprits]
-
-
-def _with_suspects(culprit: Culprit, late: Sequence[int]) -> Culprit:
-    if culprit.scope != "unrecorded" or not late:
-        return culprit
     advice = (
-        f"holds up the recorded ranks: mend {format_ranks(late)} first, late where recorded and missing here; then "
-        "record the ranks that are missing, and check the network"
+        "holds up the recorded ranks: mend {} first, late where recorded and missing here; then record the ranks that "
+        "are missing, and check the network"
     )
-    return replace(culprit, advice=advice)
+    return [
+        replace(culprit, advice=advice.format(format_ranks(suspects)))
+        if culprit.scope == "unrecorded" and (suspects := sorted(late.intersection(culprit.ranks)))
+        else culprit
+        for culprit in culprits
+    ]
 
 
 def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:
@@ -225,9 +228,7 @@ def _reason(survey: CommunicationSurvey) -> str | None:
         return "the traces hold whole graphs only, so communication inside them is not seen"
     if survey.likely:
         is_one = len(survey.likely) == 1
-        named = [short_name(kernel.name) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]]
-        unnamed = len(survey.likely) - len(named)
-        listed = ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
+        listed = format_some([short_name(kernel.name) for kernel in survey.likely], THRESHOLDS.sentences.max_named)
         subject = f"the kernel {listed} starts" if is_one else f"the kernels {listed} start"
         ends, it = ("ends", "it") if is_one else ("end", "them")
         return f"{subject} apart on the ranks and {ends} together, as communication does, and nothing names {it} so"

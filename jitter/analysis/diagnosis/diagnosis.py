@@ -9,7 +9,9 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
+from jitter.analysis.diagnosis.loss.waterfall import RungTime
 from jitter.analysis.diagnosis.model import (
+    RUNGS,
     SLOW_LINKS,
     Conclusion,
     Culprit,
@@ -122,6 +124,21 @@ class Diagnosis:
     def time_ns(self) -> int:
         """The time of these steps."""
         return sum(step.step_time_ns or 0 for step in self.timed_steps)
+
+    @property
+    def waterfall(self) -> tuple[RungTime, ...]:
+        """Every rung from the recorded time down."""
+        times: dict[Rung, int | None] = {}
+        if count := len(timed := self.timed_steps):
+            loss_ns = round(sum(step.loss_ns or 0 for step in timed) / count)
+            times = {"recorded": round(self.time_ns / count), "ranks": round(self.time_ns / count) - loss_ns}
+            times |= self.lower_rungs
+        rung_times, above = [], None
+        for rung in RUNGS:
+            time = times.get(rung)
+            rung_times.append(RungTime(rung, time, None if time is None or above is None else above - time))
+            above = above if time is None else time
+        return tuple(rung_times)
 
     @property
     def counted_steps(self) -> int:

@@ -13,6 +13,7 @@ from jitter.analysis.metrics.communication import Communication, tabulate_collec
 from jitter.analysis.metrics.time_shares import SHARES
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_bandwidth, format_percent
+from jitter.core.grouping import by_key
 from jitter.core.names.collectives import find_collective_name
 from jitter.core.names.kernels import copy_direction
 
@@ -85,10 +86,9 @@ def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[Effici
 
     Operators nest, so the largest share of a communication operator counts, not the sum.
     """
-    tables: dict[str, list[Mapping[str, Any]]] = {}
-    for row in operators:
-        if row["share"] is not None and row["self_device_ns"] is not None:
-            tables.setdefault(row["source"], []).append(row)
+    tables = by_key(
+        (row["source"], row) for row in operators if row["share"] is not None and row["self_device_ns"] is not None
+    )
     bounds = []
     for source, rows in tables.items():
         name = PurePath(source).name

@@ -11,12 +11,19 @@ import numpy as np
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.evidence.recorded_work import describe_side_work
 from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer, UnrecordedRanks
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
+from jitter.core.formatting import (
+    Ranks,
+    capitalize,
+    format_count,
+    format_numbers,
+    format_percent,
+    format_ranks,
+    format_time,
+)
 from jitter.lake.records import TRAIN
 
 
@@ -27,10 +34,8 @@ def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
     analysis, ranks = evidence.analysis, evidence.coverage.missing_ranks
     incomplete = tuple(sorted(evidence.coverage.incomplete_ranks))
     whole = float(np.nansum(analysis.measured.step_ns))
-    if not evidence.coverage.incomplete_groups.any() or not whole > 0:
-        return UnrecordedRanks(ranks, None, None, incomplete)
-    at_most_ns = evidence.coverage.bound_ns()
-    if at_most_ns <= 0:  # these collectives take time: the replay does not tell what waits for them
+    at_most_ns = evidence.coverage.bound_ns() if evidence.coverage.incomplete_groups.any() and whole > 0 else 0.0
+    if at_most_ns <= 0:  # collectives take time: the replay does not tell what waits for them
         return UnrecordedRanks(ranks, None, None, incomplete)
     return UnrecordedRanks(ranks, round(at_most_ns), at_most_ns / whole, incomplete)
 
@@ -90,29 +95,22 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
     return widest
 
 
-def describe_first_starts(analysis: RunAnalysis) -> str | None:
-    """Return a sentence on the spread of the first starts; None if it is small."""
-    spread = first_start_spread(analysis).ns
-    if spread < max(THRESHOLDS.minor_share * analysis.measured.usual_step_ns, _LIMITS.min_first_start_ns):
-        return None
-    return (
-        f"In the first recorded step, ranks start up to {format_time(spread)} apart: the reason lies before the "
+def _describe_first_starts(analysis: RunAnalysis) -> tuple[str | None, str | None]:
+    """Return what the spread of the first starts leaves open, as a doubt where no later step shows it, else a note."""
+    spread, usual_ns = first_start_spread(analysis), analysis.measured.usual_step_ns
+    is_lasting = not analysis.run.has_consecutive_steps and spread.last is not None
+    if is_lasting and spread.ns >= THRESHOLDS.min_clear_share * usual_ns:
+        doubt = (
+            f"Rank {spread.last} begins the recorded step last, {format_time(spread.ns)} after the first rank "
+            f"({format_percent(spread.ns / usual_ns)} of it): the reason lies before the recording, so no rank is "
+            "charged for it or cleared of it."
+        )
+        return doubt, None
+    note = (
+        f"In the first recorded step, ranks start up to {format_time(spread.ns)} apart: the reason lies before the "
         "recording, so no rank is charged for it."
     )
-
-
-def doubt_first_starts(analysis: RunAnalysis) -> str | None:
-    """Return why the rank that starts last cannot be cleared, where no later step shows it; None if it starts soon."""
-    if analysis.run.has_consecutive_steps:
-        return None
-    spread = first_start_spread(analysis)
-    if spread.last is None or spread.ns < THRESHOLDS.min_clear_share * analysis.measured.usual_step_ns:
-        return None
-    return (
-        f"Rank {spread.last} begins the recorded step last, {format_time(spread.ns)} after the first rank "
-        f"({format_percent(spread.ns / analysis.measured.usual_step_ns)} of it): the reason lies before the recording, "
-        "so no rank is charged for it or cleared of it."
-    )
+    return None, note if spread.ns >= max(THRESHOLDS.minor_share * usual_ns, _LIMITS.min_first_start_ns) else None
 
 
 def doubt_step_numbers(analysis: RunAnalysis) -> str | None:
@@ -232,27 +230,19 @@ _UNKNOWN_PARTNERS: Final = (
 )
 
 
-class Limit(NamedTuple):
-    """A limit of the diagnosis."""
-
-    sentence: str
-    is_doubt: bool = False
-    """Whether no rank, host or link can be cleared because of it."""
-
-
 def list_limits(
     evidence: Evidence, loss: Loss, culprits: Sequence[Culprit], unrecorded: UnrecordedRanks | None
-) -> Iterator[Limit]:
-    """Yield the limits of the diagnosis."""
+) -> tuple[list[str], list[str]]:
+    """Return the limits of the diagnosis: those because of which no rank, host or link can be cleared, and others."""
     analysis, run = evidence.analysis, evidence.analysis.run
-    first_starts, peerless = doubt_first_starts(analysis), find_lone_ranks(run)
+    (start_doubt, start_note), peerless = _describe_first_starts(analysis), find_lone_ranks(run)
     is_compared = not run.misses_partners and len(find_exchanging_teams(run)) > 1
     has_waits = culprits or run.is_unexplained
     doubts = [
         NO_COMMON_STEP if lacks_common_step(evidence) else None,
         None if unrecorded is None else explain_unrecorded(unrecorded),
         doubt_step_numbers(analysis),
-        first_starts,
+        start_doubt,
         CONTRADICTION if analysis.account.contradicts_recording else None,
         *_describe_model_error(evidence, loss),
         *(() if has_waits else _describe_possible_waits(evidence, loss)),
@@ -261,13 +251,13 @@ def list_limits(
         explain_no_peers(peerless, are_stages=is_compared) if peerless else None,
         _describe_following_hosts(run),
         *_describe_fast_ranks(evidence, culprits),
+        *(_describe_host_waits(evidence) if run.is_unexplained else ()),
     ]
-    yield from (Limit(sentence, is_doubt=True) for sentence in doubts if sentence is not None)
-    yield from (Limit(sentence, analysis.run.is_unexplained) for sentence in _describe_host_waits(evidence))
     unverified = unverified_transfers(evidence)
     interference = max((rules.interference for rules in run.dependencies.values()), default=0.0)
     others = [
-        describe_first_starts(analysis) if first_starts is None else None,
+        *(() if run.is_unexplained else _describe_host_waits(evidence)),
+        start_note,
         describe_warm_up(analysis),
         *describe_programs(analysis),
         describe_lone_sizes(analysis),
@@ -281,9 +271,20 @@ def list_limits(
         "Only one rank was recorded: it cannot be compared with other ranks." if len(run.team_of) < 2 else None,
         _ASSUMED_RANK if evidence.coverage.has_assumed_rank else None,
         ONE_STEP if len(run.keys) < 2 else None,
-        *describe_side_work(evidence.side_work_times),
+        *_describe_side_work(evidence),
     ]
-    yield from (Limit(sentence) for sentence in others if sentence is not None)
+    return [doubt for doubt in doubts if doubt is not None], [limit for limit in others if limit is not None]
+
+
+def _describe_side_work(evidence: Evidence) -> Iterator[str]:
+    """Say which steps contain a checkpoint, and which a validation."""
+    for kind, times in evidence.side_work_times.items():
+        shown = [str(key) for key in sorted(times)[: THRESHOLDS.sentences.max_named]]
+        unlisted = len(times) - len(shown)
+        listed = ", ".join(shown) + (f" and {format_count(unlisted, 'more step')}" if unlisted else "")
+        ranks = format_ranks(sorted({rank for by_rank in times.values() for rank in by_rank}))
+        longest = max(ns for by_rank in times.values() for ns in by_rank.values())
+        yield f"A {kind} lies in {listed} ({ranks}, up to {format_time(longest)})."
 
 
 def _describe_host_waits(evidence: Evidence) -> Iterator[str]:
@@ -360,9 +361,9 @@ def _describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Ite
     named = {rank for culprit in culprits for rank in culprit.ranks}
     for gap in evidence.analysis.outliers.fast_ranks:
         if not named.issuperset(gap.slow):
-            verb = "needs" if len(gap.fast) == 1 else "need"
+            fast = Ranks(gap.fast)
             yield capitalize(
-                f"{format_ranks(gap.fast)} {verb} {format_time(gap.gap_ns)} of GPU time per step less than "
+                f"{fast} {fast:needs|need} {format_time(gap.gap_ns)} of GPU time per step less than "
                 f"{format_ranks(gap.slow)}: unless there is less work there, the others are slow, which the loss "
                 "does not show."
             )
@@ -373,13 +374,10 @@ def unverified_transfers(evidence: Evidence) -> float | None:
 
     A network that is slow for all ranks in every step is the baseline of its own run.
     """
-    transfers, unverified_ns = evidence.analysis.transfers, 0.0
-    incomplete = evidence.analysis.run.collective_arrays.incomplete
-    for number, account in enumerate(evidence.analysis.account.of_steps):
+    incomplete, unverified_ns = evidence.analysis.run.collective_arrays.incomplete, 0.0
+    for number, expected in enumerate(evidence.analysis.transfers.expected):
         # the time of incomplete ones is that of unrecorded ranks, too
-        is_unverified = np.isnan(transfers.expected[number][account.groups]) & ~incomplete[account.groups]
-        took_ns = transfers.took[number][account.groups[is_unverified]]
-        unverified_ns += float(np.nansum(took_ns * account.passed[is_unverified]))
+        unverified_ns += evidence.coverage.transfers_ns(number, np.isnan(expected) & ~incomplete)
     whole_ns = float(evidence.analysis.measured.assumed_step_ns.sum())
     share = unverified_ns / whole_ns if whole_ns > 0 else 0.0
     return share if share >= THRESHOLDS.min_clear_share else None
@@ -412,17 +410,13 @@ def conclude(
 ) -> tuple[Conclusion, tuple[str, ...]]:
     """Return the conclusion from the loss, the steps and the findings, and the limits of the diagnosis as sentences."""
     unrecorded = bound_unrecorded(evidence)
-    limits = tuple(list_limits(evidence, loss, culprits, unrecorded))
-    doubts, status = (
-        tuple(limit.sentence for limit in limits if limit.is_doubt),
-        _status(evidence, loss, steps, culprits),
-    )
+    doubts, others = list_limits(evidence, loss, culprits, unrecorded)
+    status = _status(evidence, loss, steps, culprits)
     transfers = unverified_transfers(evidence)
     cleared: tuple[Cleared, ...] = ()
     if status == "within_noise" and not doubts and not evidence.is_single_rank:
         cleared = ("rank", "host", "link") if transfers is None else ("rank", "host")
-    conclusion = Conclusion(status, doubts, cleared, transfers, unrecorded)
-    return conclusion, tuple(limit.sentence for limit in limits)
+    return Conclusion(status, tuple(doubts), cleared, transfers, unrecorded), (*doubts, *others)
 
 
 def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Status:

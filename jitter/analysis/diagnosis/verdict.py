@@ -169,10 +169,7 @@ def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str:
     """Return the names of culprits within a sentence, the costliest first."""
-    names = [
-        f"{name_culprit(culprit)[:1].lower()}{name_culprit(culprit)[1:]}"
-        for culprit in culprits[: THRESHOLDS.sentences.max_named - 1]
-    ]
+    names = [_name_within(culprit) for culprit in culprits[: THRESHOLDS.sentences.max_named - 1]]
     if with_cause:
         names = [
             f"{name} ({CAUSES[culprit.cause].words})".replace(") (", ", ")
@@ -184,7 +181,12 @@ def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str
 
 def _alone(culprit: Culprit) -> str:
     saving = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
-    return f"{name_culprit(culprit)[:1].lower()}{name_culprit(culprit)[1:]} alone {saving}"
+    return f"{_name_within(culprit)} alone {saving}"
+
+
+def _name_within(culprit: Culprit) -> str:
+    """Return the culprit's name within a sentence."""
+    return f"{name_culprit(culprit)[:1].lower()}{name_culprit(culprit)[1:]}"
 
 
 def name_cause(culprit: Culprit) -> str:
@@ -211,8 +213,7 @@ def describe_advice(culprit: Culprit) -> str:
 def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
         return culprit.advice or "holds up the recorded ranks: record the ranks that are missing, and check the network"
-    info = CAUSES[culprit.cause]
-    usual = info.job_advice if culprit.scope == "job" and len(culprit.ranks) > 1 else info.advice
+    usual = CAUSES[culprit.cause].advise(is_job=culprit.scope == "job" and len(culprit.ranks) > 1)
     if culprit.holds_waits:
         return f"{usual.partition(':')[0]}: record the ranks that are missing, they may be late"
     return culprit.advice or usual

@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final, ParamSpec, TypeVar
 
-from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.core.errors import UsageError
 from jitter.core.formatting import parse_numbers
 from jitter.core.step_key import StepKey
@@ -174,7 +173,7 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
         if not run.is_ready:
             continue
         diagnosis = run.report.diagnosis
-        recorded = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)[0].step_time_ns
+        recorded = diagnosis.waterfall[0].step_time_ns
         add("ranks", run.report.facts.ranks, lake=lake)
         add("steps", run.report.facts.steps, lake=lake)
         add("step_time_seconds", None if recorded is None else recorded / 1e9, lake=lake)

@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.loss.split import (
     format_share,
     main_rank,
 )
-from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
+from jitter.analysis.diagnosis.loss.waterfall import describe_waterfall
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
@@ -289,7 +289,7 @@ def _cost(diagnosis: Diagnosis) -> str:
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts = describe_split(diagnosis.split)
-    waterfall = describe_waterfall(build_waterfall(diagnosis.steps, diagnosis.lower_rungs))
+    waterfall = describe_waterfall(diagnosis.waterfall)
     split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
     if not diagnosis.culprits:
         return split

@@ -27,7 +27,7 @@ def test_every_cause_has_an_entry():
 def test_an_entry_says_all_that_a_report_needs(cause: Cause):
     info = CAUSES[cause]
     assert info.words
-    assert info.advice
+    assert info.behaviour
     assert info.side is not None
     assert info.part is not None
 

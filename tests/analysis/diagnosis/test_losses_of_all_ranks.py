@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.loss import all_ranks
-from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, choose_steps
+from jitter.analysis.diagnosis.loss.waterfall import choose_steps
 from jitter.analysis.diagnosis.model import Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause
 from jitter.analysis.replay.ladder import no_change, price_changes
@@ -88,7 +88,7 @@ def test_a_pause_of_all_hosts_in_every_step_is_a_finding(tmp_path: Path):
 def test_a_step_loses_to_pauses_what_its_rungs_lose(tmp_path: Path):
     faults = [Fault.parse(fault) for fault in ("late_start:rank=0-3,ms=4", "cpu_stall:rank=0-3,kernel=30,ms=1")]
     diagnosis = ingest_run(simulate(Job(**SHORT), faults), tmp_path, "kineto").diagnose()
-    of_rungs = {rung.rung: rung.loss_ns or 0 for rung in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)}
+    of_rungs = {rung.rung: rung.loss_ns or 0 for rung in diagnosis.waterfall}
     told_ns = sum(one.loss_ns for one in diagnosis.of_all_ranks if one.rung in ("sync", "launch")) / 5
     assert of_rungs["sync"] < 0.1 * of_rungs["launch"]
     assert told_ns == pytest.approx(of_rungs["sync"] + of_rungs["launch"], rel=0.1)
@@ -258,7 +258,7 @@ def test_what_a_slow_network_costs_is_the_loss_of_its_rung(lakes: dict[str, "jit
     """Jitter is what differs between ranks: it is that of the same job with a network as fast as its benchmark."""
     found, fast = lakes["kineto"].diagnose(), lakes["healthy"].diagnose()
     (culprit,), timed = found.culprits, [step for step in found.steps if step.loss_ns is not None]
-    rungs = {one.rung: one for one in build_waterfall(found.steps, found.lower_rungs)}
+    rungs = {one.rung: one for one in found.waterfall}
     assert rungs["steps"].step_time_ns is not None
     assert rungs["network"].step_time_ns is not None
     per_step = rungs["steps"].step_time_ns - rungs["network"].step_time_ns

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run, step_ns
 
@@ -16,7 +15,7 @@ SHORT: dict[str, Any] = {"ranks": 4, "steps": 8, "kernels": 80, "seed": 5, "nois
 def waterfall(job: Job, folder: Path, *faults: str) -> dict[str, tuple[int | None, int | None]]:
     """(step time, loss) of each rung, ns."""
     diagnosis = ingest_run(simulate(job, [Fault.parse(fault) for fault in faults]), folder, "nsys").diagnose()
-    rungs = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
+    rungs = diagnosis.waterfall
     judged = [one for one in rungs if one.step_time_ns is not None]
     recorded, *lower = judged
     assert recorded.step_time_ns == judged[-1].step_time_ns + sum(one.loss_ns or 0 for one in lower)

@@ -45,14 +45,14 @@ def add_code_evidence(diagnosis: Diagnosis, lake: DiagnosedLake) -> Diagnosis:
     """
     return replace(
         diagnosis,
-        culprits=tuple(_with_moves(_with_code(culprit, lake), lake) for culprit in diagnosis.culprits),
+        culprits=tuple(
+            _with_code(culprit, lake).with_evidence(describe_migrations(lake, culprit.rank, culprit.steps))
+            if CAUSES[culprit.cause].is_late_launch
+            else _with_code(culprit, lake)
+            for culprit in diagnosis.culprits
+        ),
         of_all_ranks=tuple(_with_code(culprit, lake) for culprit in diagnosis.of_all_ranks),
     )
-
-
-def _with_moves(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
-    sentence = describe_migrations(lake, culprit.rank, culprit.steps) if CAUSES[culprit.cause].is_late_launch else None
-    return culprit if sentence is None else culprit.with_evidence([sentence])
 
 
 def _with_code(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
@@ -164,29 +164,26 @@ def _describe_gap(lake: DiagnosedLake, key: StepKey, rank: int, launch: _Launch)
     return f"in `{inner}`{within} for {format_time(int(covers[chosen[-1]]))} of {format_time(start_ns - before_ns)}"
 
 
-def describe_migrations(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> str | None:
+def describe_migrations(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> tuple[str, ...]:
     """Say how often a rank's launching threads moved to another core in these steps, where that is unusual.
 
-    None where the recording has no scheduling, or the rank moved about as often as the others. Raises `LakeError` if a
-    file of the lake is missing or damaged.
+    Nothing where the recording has no scheduling, or the rank moved about as often as the others. Raises `LakeError` if
+    a file of the lake is missing or damaged.
     """
     own_moves = _moves(recordings, rank, steps)
     if own_moves is None or own_moves[0] < _LIMITS.min_migrations:
-        return None
+        return ()
     others = sorted({peer for key in steps for peer in recordings.ranks_of(key)} - {rank}, key=lambda o: abs(o - rank))
-    known_moves = [
-        peer_moves
-        for peer in others[: THRESHOLDS.sampled_ranks]
-        if (peer_moves := _moves(recordings, peer, steps)) is not None
-    ]
-    sentence = f"its launching threads moved to another CPU core {own_moves[0]:.1f} times per step"
-    away = f", and were off the CPU for {format_time(own_moves[1])} at that"
-    if not known_moves:
-        return f"{sentence}{away}"
-    usual = float(median(moves for moves, _ in known_moves))
+    moves = (_moves(recordings, peer, steps) for peer in others[: THRESHOLDS.sampled_ranks])
+    known_moves = [of_peer[0] for of_peer in moves if of_peer is not None]
+    usual = float(median(known_moves)) if known_moves else 0.0
     if own_moves[0] < THRESHOLDS.much_more * usual:
-        return None
-    return f"{sentence} (the other ranks' {usual:.1f}){away}"
+        return ()
+    of_others = f" (the other ranks' {usual:.1f})" if known_moves else ""
+    return (
+        f"its launching threads moved to another CPU core {own_moves[0]:.1f} times per step{of_others}, and were off "
+        f"the CPU for {format_time(own_moves[1])} at that",
+    )
 
 
 def _moves(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> tuple[float, float] | None:

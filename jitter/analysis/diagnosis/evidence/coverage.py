@@ -88,13 +88,15 @@ class Coverage:
         """
         if not self._names_unrecorded:
             return 0.0
-        waited_ns = 0.0
-        for number in steps:
-            account = self._analysis.account.of_steps[number]
-            here = self.incomplete_groups[account.groups]
-            took_ns = self._analysis.transfers.took[number][account.groups[here]]
-            waited_ns += float(np.nansum(took_ns * account.passed[here]))
-        return waited_ns
+        groups = self.incomplete_groups
+        return sum(self.transfers_ns(number, groups) for number in steps)
+
+    def transfers_ns(self, number: int, groups: Bools) -> float:
+        """Return how long the end of a step waits for transfers of some groups, ns, as the account passes it on."""
+        account = self._analysis.account.of_steps[number]
+        here = groups[account.groups]
+        took_ns = self._analysis.transfers.took[number][account.groups[here]]
+        return float(np.nansum(took_ns * account.passed[here]))
 
     def may_delay(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.

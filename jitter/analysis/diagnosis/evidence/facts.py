@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from statistics import median_low
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,12 +17,6 @@ from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.coverage import Coverage
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, stages_of_ranks
-from jitter.analysis.diagnosis.evidence.recorded_work import (
-    SideWorkTimes,
-    describe_marker_numbers,
-    explain_by_side_work,
-    side_work_times,
-)
 from jitter.analysis.diagnosis.evidence.workload import (
     WorkloadComparison,
     compare_for_work,
@@ -31,10 +26,15 @@ from jitter.analysis.diagnosis.loss.waterfall import LowerRungs, choose_steps, j
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_count, format_time
+from jitter.core.grouping import by_key
+from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import RankStepRecord
+
+_LIMITS: Final = THRESHOLDS.evidence
 
 
 class DataLoadingTimes(NamedTuple):
@@ -171,9 +171,32 @@ class Evidence:
         return self._workloads[outlier]
 
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
-        """Return evidence that the rank's step markers state more work than the other ranks', in its worst steps."""
+        """Return a sentence on the first number of its markers that is larger than all others' in its worst steps.
+
+        None where markers have different numbers of numbers, or other ranks did not record the steps.
+        """
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
-        return describe_marker_numbers(self.records, outlier.rank, keys)
+        larger: list[tuple[tuple[int, str], tuple[float, float]]] = []
+        for key in keys:
+            numbers = {
+                peer: parse_marker_numbers(step_record.step.marker or "", key.step, key.epoch, peer)
+                for peer, step_record in self.records[key].items()
+            }
+            stated = numbers.pop(outlier.rank, ())
+            if not stated or not numbers or any(len(of_peer) != len(stated) for of_peer in numbers.values()):
+                return ()
+            for at, number in enumerate(stated):
+                others = [of_peer[at].value for of_peer in numbers.values()]
+                if number.value >= _LIMITS.marker_ratio * max(others) and number.value > max(others):
+                    larger.append(((at, number.name), (number.value, median_low(others))))
+        for (_, name), values in by_key(larger).items():
+            if len(values) == len(keys):
+                what, (own_value, other_value) = name.replace("_", " "), values[0]
+                return (
+                    f"its step markers state more work: {what} is {own_value:g} against {other_value:g} on the other "
+                    "ranks",
+                )
+        return ()
 
     def own_details(self, outlier: Outlier) -> list[str]:
         """Return what costs host time to record, and is known of the rank's launches but not of most other ranks'."""
@@ -199,14 +222,29 @@ class Evidence:
         return DataLoadingTimes(float(np.median(times)), float(np.median(others)) if others else None)
 
     @cached_property
-    def side_work_times(self) -> SideWorkTimes:
-        """Times of checkpoints and validations in the steps."""
-        return side_work_times(self.records)
+    def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:
+        """By kind (`checkpoint`, `validation`) that occurs: its time, ns, by step and rank, as the records state it."""
+        times_of: dict[str, dict[StepKey, dict[int, int]]] = {}
+        for key, ranks in self.records.items():
+            for rank, (_, step) in ranks.items():
+                for kind, ns in (("checkpoint", step.checkpoint_ns), ("validation", step.validation_ns)):
+                    if ns is not None:
+                        times_of.setdefault(kind, {}).setdefault(key, {})[rank] = ns
+        return dict(sorted(times_of.items()))
 
     def side_work(self, outlier: Outlier) -> tuple[str, ...]:
-        """Return evidence that checkpoints or validations explain an outlier; empty if they do not."""
+        """Return evidence that checkpoints or validations explain most of an outlier; empty if they do not."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
-        return explain_by_side_work(self.side_work_times, outlier, keys, THRESHOLDS.main_share)
+        least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
+        sentences = []
+        for kind, times in self.side_work_times.items():
+            of_rank = [times[key][outlier.rank] for key in keys if outlier.rank in times.get(key, {})]
+            if of_rank and sum(of_rank) / len(keys) >= least_ns:
+                sentences.append(
+                    f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {len(of_rank)} "
+                    f"of {format_count(len(keys), 'step')}"
+                )
+        return tuple(sentences)
 
     def _loading_ns(self, rank: int, number: int) -> float:
         key = self.analysis.keys[number]

@@ -10,6 +10,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import KernelLocation, ProfileLocation
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.metrics.step_kernels import UNMATCHED
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
@@ -117,9 +118,7 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
         if all(rank in replica_of for rank in group) and len({replica_of[rank] for rank in group}) == len(group)
     ]
     stage_of = {rank: rank for rank in replica_of} | _join(apart)
-    ranks_of: dict[int, set[int]] = {}
-    for rank, stage in stage_of.items():
-        ranks_of.setdefault(stage, set()).add(rank)
+    ranks_of = by_key((stage, rank) for rank, stage in stage_of.items())
     return {rank: frozenset(ranks_of[stage]) for rank, stage in stage_of.items()}
 
 

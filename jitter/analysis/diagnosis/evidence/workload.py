@@ -14,6 +14,7 @@ from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.analysis.replay.ladder import mask_operations
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
@@ -48,9 +49,7 @@ class WorkloadComparison:
 
         Times are summed by kernel name; the name's mean must be below by twice its standard error.
         """
-        names: dict[int, list[tuple[float, float]]] = {}
-        for name, took, usual in self.times:
-            names.setdefault(name, []).append((took, usual))
+        names = by_key((name, (took, usual)) for name, took, usual in self.times)
         total = sum(usual for _, _, usual in self.times)
         slower = sum(took for _, took, _ in self.times) / total - 1 if total > 0 else 0.0
         if slower <= 0:

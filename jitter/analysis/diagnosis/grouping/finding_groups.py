@@ -10,6 +10,7 @@ import numpy as np
 from jitter.analysis.account.charges import Charges
 from jitter.analysis.detection.deviations import compare_with_one_rank
 from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, join_outliers, of_one_rank
+from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.recurrence import chance_of_repetition
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
@@ -20,6 +21,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
+from jitter.core.grouping import by_key
 from jitter.core.numeric.stats import known_medians, lower_median
 from jitter.core.numeric.student_t import student_tail
 from jitter.lake.rank_places import assign_nodes
@@ -45,6 +47,12 @@ class FindingGroup:
     judgement: Judgement
     is_lead: bool = False
     """Whether it rests on the account of the loss alone, without a test of significance."""
+    gain_ns: float = 0.0
+    """What fixing it alone would save, as `share_ns` once it is priced."""
+    share_ns: float = 0.0
+    """Its share of the loss."""
+    gain_range: GainRange | None = None
+    """The least and the most that fixing it alone would save; None where they differ by little."""
 
     @property
     def cause(self) -> Cause:
@@ -120,13 +128,9 @@ def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     candidates = evidence.pricing.worth_fixing
-    by_cause: dict[tuple[Cause, TimePart], list[FindingGroup]] = {}
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
-    for late in _by_rank(candidates, evidence):
-        by_cause.setdefault((late.judgement.cause, late.candidates[0].part), []).append(late)
-    for members in by_cause.values():
-        groups += _group_ranks(members, evidence)
-    return groups
+    alike = by_key(((late.cause, late.candidates[0].part), late) for late in _by_rank(candidates, evidence))
+    return groups + [group for members in alike.values() for group in _group_ranks(members, evidence)]
 
 
 def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:

@@ -9,6 +9,7 @@ from typing import Final
 from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.diagnosis.model import Scope
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.lake.rank_places import RankPlace, assign_nodes
 
 _ROUNDING: Final = 1e-9
@@ -103,13 +104,8 @@ def chance_of_sharing(
 def _places(locations: Mapping[int, RankPlace]) -> list[RankGroup]:
     """Return every host and every device of the run, unless it holds all ranks."""
     nodes = assign_nodes(locations)
-    hosts: dict[object, list[int]] = {}
-    devices: dict[int, list[int]] = {}
-    for rank, location in sorted(locations.items()):
-        if rank in nodes:
-            hosts.setdefault(nodes[rank], []).append(rank)
-        if location.device is not None:
-            devices.setdefault(location.device, []).append(rank)
+    hosts = by_key((nodes[rank], rank) for rank in sorted(locations) if rank in nodes)
+    devices = by_key((locations[rank].device, rank) for rank in sorted(locations))
     places = []
     if len(hosts) > 1:
         places += [
@@ -118,7 +114,9 @@ def _places(locations: Mapping[int, RankPlace]) -> list[RankGroup]:
         places += [
             RankGroup("device", tuple(ranks), device=device)
             for device, ranks in devices.items()
-            if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(locations)
+            if device is not None
+            and len({nodes[rank] for rank in ranks if rank in nodes}) > 1
+            and len(ranks) < len(locations)
         ]
     return places
 
@@ -130,9 +128,7 @@ def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> l
         of_first = None if shared_by is None else Counter(rank % every for rank in shared_by)
         if of_first is not None and max(of_first.values()) < 2:
             continue
-        of_remainder: dict[int, list[int]] = {}
-        for rank in ranks:
-            of_remainder.setdefault(rank % every, []).append(rank)
+        of_remainder = by_key((rank % every, rank) for rank in ranks)
         series += [
             RankGroup("ranks", tuple(of), every=every)
             for first, of in sorted(of_remainder.items())

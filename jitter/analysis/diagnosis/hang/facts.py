@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.formatting import parse_numbers
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, parse_operation
 from jitter.lake.log_records import Row
 
@@ -177,16 +178,12 @@ def _first_mismatch(rows: list[Row]) -> list[Row]:
 
 def _with_stated_groups(timeouts: list[Row]) -> list[Row]:
     """Return the timeouts, those without a group with the only one that other lines state of the same call."""
-    groups: dict[tuple[Any, ...], set[str]] = defaultdict(set)
-    calls = [(row["sequence"], row["operation"], row["input_elements"]) for row in timeouts]
-    for call, row in zip(calls, timeouts, strict=True):
-        if row["group_name"] is not None:
-            groups[call].add(row["group_name"])
+    calls = [((row["sequence"], row["operation"], row["input_elements"]), row) for row in timeouts]
+    stated = by_key((call, row["group_name"]) for call, row in calls if row["group_name"] is not None)
+    only = {call: names[0] for call, names in stated.items() if len(set(names)) == 1}
     return [
-        {**row, "group_name": min(groups[call])}
-        if row["group_name"] is None and len(groups[call]) == 1 and not is_exchange(row)
-        else row
-        for call, row in zip(calls, timeouts, strict=True)
+        row if row["group_name"] is not None or is_exchange(row) else {**row, "group_name": only.get(call)}
+        for call, row in calls
     ]
 
 
@@ -196,12 +193,13 @@ def _separate_unnamed(timeouts: list[Row]) -> list[Row]:
     Each group numbers its calls by itself, so that only equal calls under one number are likely to be of one group.
     """
     unnamed = [row for row in timeouts if row["group_name"] is None and not is_exchange(row)]
-    numbers_of_rank, calls_of_number = (defaultdict(set) for _ in range(2))
-    for row in unnamed:
-        numbers_of_rank[row["rank"]].add(row["sequence"])
-        elements = row["input_elements"] if parse_operation(row["operation"] or "") in SYMMETRIC else None
-        calls_of_number[row["sequence"]].add((row["operation"], elements))
-    if all(len(seen) == 1 for seen in (*numbers_of_rank.values(), *calls_of_number.values())):
+    calls = [
+        (row["operation"], row["input_elements"] if parse_operation(row["operation"] or "") in SYMMETRIC else None)
+        for row in unnamed
+    ]
+    numbers_of_rank = by_key((row["rank"], row["sequence"]) for row in unnamed)
+    calls_of_number = by_key((row["sequence"], call) for row, call in zip(unnamed, calls, strict=True))
+    if all(len(set(seen)) == 1 for seen in (*numbers_of_rank.values(), *calls_of_number.values())):
         return timeouts
     of_unnamed = {id(row): f"{_UNNAMED}{row['sequence']} {row['operation']} {row['input_elements']}" for row in unnamed}
     return [{**row, "group_name": of_unnamed.get(id(row), row["group_name"])} for row in timeouts]
@@ -225,10 +223,7 @@ def _other_dumps(calls: pa.Table, group_rows: Sequence[Row]) -> set[str]:
     files = sorted({*newest, *worlds}, key=lambda file: (newest.get(file, 0), file), reverse=True)
     world = next((worlds[file] for file in files if file in worlds), None)
     others = {file for file in files if worlds.get(file, world) != world}
-    by_rank: dict[int, list[str]] = defaultdict(list)
-    for file in files:
-        if file in rank_of and file not in others:
-            by_rank[rank_of[file]].append(file)
+    by_rank = by_key((rank_of[file], file) for file in files if file in rank_of and file not in others)
     folder_of = {file: str(PurePath(file).parent) for file in files}
     kept = Counter(folder_of[same[0]] for same in by_rank.values())
     age = {folder: at for at, folder in enumerate(dict.fromkeys(folder_of.values()))}
@@ -357,7 +352,7 @@ def _list_pending(facts: HangFacts) -> None:
                 firsts[key] = min(firsts.get(key, (order, number)), (order, number))
             elif key in firsts and firsts[key][1] == number:  # of a call that its group's status alone knows, no order
                 firsts[key] = order, number
-    has_dump = set(pc.unique(calls["rank"]).to_pylist())
+    has_dump = facts.dumped()
     for (rank, place), (order, _) in sorted(firsts.items(), key=lambda item: item[1]):
         facts.pending.setdefault(rank, []).append(OpenCall(order, place, batch_of.get(order, order)))
         if order == _BEFORE_ALL and rank in has_dump:

@@ -10,7 +10,7 @@ the GPU, and a host that waits for it, go through a rank's calls in their order.
 """
 
 from bisect import bisect
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -39,10 +39,11 @@ from jitter.analysis.diagnosis.hang.facts import (
     parse_ranks,
     pending_exchanges,
 )
-from jitter.analysis.diagnosis.hang.model import Call, Hang, LastCall, StuckOperation, Variant
+from jitter.analysis.diagnosis.hang.model import Call, Hang, LastCall, StuckOperation, Variant, list_variants
 from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, escape_control, format_time
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, KINDS, MEMORY, short_name
 from jitter.lake.log_records import Row
 
@@ -110,21 +111,20 @@ def _stuck_collectives(facts: HangFacts) -> Iterator[_Stuck]:
         return
     mismatches = _find_mismatches(facts, collectives, stuck)
     wanted = pa.array(sorted({*stuck.values(), *mismatches.values()}), pa.int64())
-    rows: dict[tuple[DumpGroup, int], list[Row]] = defaultdict(list)
-    for row in collectives.filter(pc.is_in(collectives["sequence"], wanted)).to_pylist():
-        rows[facts.group(row["rank"], row["group_name"]), row["sequence"]].append(row)
-    stated = {(*key, row["rank"]) for key, group_rows in rows.items() for row in group_rows}
-    timeouts: dict[DumpGroup, list[Row]] = defaultdict(list)
-    for row in facts.timeouts:
-        if is_exchange(row):
-            continue
-        group = facts.group(row["rank"], row["group_name"])
-        timeouts[group].append(row)
-        if (group, row["sequence"], row["rank"]) not in stated:
-            rows[group, row["sequence"]].append(call_of_timeout(row))
+    recorded = collectives.filter(pc.is_in(collectives["sequence"], wanted)).to_pylist()
+    calls = by_key((_number_in_group(facts, row), row) for row in recorded)
+    timeouts = by_key((_number_in_group(facts, row), row) for row in facts.timeouts if not is_exchange(row))
     for group, last in stuck.items():
         at = mismatches.get(group, last)
-        yield _Stuck(Place(group), _stuck_collective(facts, group, (at, last), rows[group, at], timeouts[group]))
+        rows = calls.get((group, at), [])
+        stated = {row["rank"] for row in rows}
+        rows += [call_of_timeout(row) for row in timeouts.get((group, at), ()) if row["rank"] not in stated]
+        of_group = [row for (of, _), gave_up in timeouts.items() if of == group for row in gave_up]
+        yield _Stuck(Place(group), _stuck_collective(facts, group, (at, last), rows, of_group))
+
+
+def _number_in_group(facts: HangFacts, row: Row) -> tuple[DumpGroup, int]:
+    return facts.group(row["rank"], row["group_name"]), row["sequence"]
 
 
 def _find_mismatches(facts: HangFacts, collectives: pa.Table, stuck: Mapping[DumpGroup, int]) -> dict[DumpGroup, int]:
@@ -141,11 +141,10 @@ def _find_mismatches(facts: HangFacts, collectives: pa.Table, stuck: Mapping[Dum
     if not differing.num_rows:
         return mismatches
     numbers = pc.unique(differing["sequence"])
-    seen: dict[tuple[DumpGroup, int], set[str]] = defaultdict(set)
-    for row in single.filter(pc.is_in(single["sequence"], numbers)).to_pylist():
-        seen[facts.group(row["rank"], row["group_name"]), row["sequence"]].add(row["signature_min"])
+    rows = single.filter(pc.is_in(single["sequence"], numbers)).to_pylist()
+    seen = by_key((_number_in_group(facts, row), row["signature_min"]) for row in rows)
     for (group, number), signatures in seen.items():
-        if len(signatures) > 1 and group in stuck and number <= stuck[group]:
+        if len(set(signatures)) > 1 and group in stuck and number <= stuck[group]:
             mismatches[group] = min(number, mismatches.get(group, number))
     return mismatches
 
@@ -179,11 +178,9 @@ def _stuck_collective(
             unknown.add(rank)
         elif last < at:
             missing.add(rank)
-    states: dict[int, set[str | None]] = defaultdict(set)
-    for row in rows:
-        states[row["rank"]].add(row.get("state"))
-    started = {rank for rank, seen in states.items() if "started" in seen}
-    idle = {rank for rank, seen in states.items() if seen == {"scheduled"}} if started else set()
+    states = by_key((row["rank"], row.get("state")) for row in rows)
+    has_begun = any("started" in seen for seen in states.values())
+    idle = {rank for rank, seen in states.items() if has_begun and set(seen) == {"scheduled"}}
     of_number = [row for row in timeouts if row["sequence"] == at]
     waits = [row["waited_ns"] for row in of_number if row["waited_ns"] is not None]
     limits = [row["timeout_ns"] for row in (*of_number, *rows) if row["timeout_ns"] is not None]
@@ -207,27 +204,24 @@ def _stuck_collective(
 
 
 def _variants(facts: HangFacts, name: str | None, at: int, rows: Iterable[Row]) -> tuple[Variant, ...]:
-    """Return what the ranks called under one number, most ranks first; empty if they agree.
-
-    A rank that made several calls under the number coalesced them: these are not compared.
-    """
-    by_rank: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_rank[row["rank"]].append(row)
+    """Return what the ranks called; a rank that made several calls under the number coalesced them: not compared."""
     is_by_lines = any("state" not in row for row in rows)  # these name operations in other words, and no types
-    kinds: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for calls in by_rank.values():
-        if len(calls) == 1:
-            row = calls[0]
-            given = (row["input_elements"],) if row["collective"] in SYMMETRIC else ()
-            words = (row["collective"],) if is_by_lines else (row["operation"], row["dtype"] if given else None)
-            kinds[*words, *given].append(row)
-    if len(kinds) < 2:
-        return ()
-    variants = (
-        Variant(_call(facts, name, at, calls), tuple(sorted(row["rank"] for row in calls))) for calls in kinds.values()
-    )
-    return tuple(sorted(variants, key=lambda variant: (-len(variant.ranks), variant.ranks)))
+
+    def what(row: Row) -> tuple[Any, ...]:
+        given = (row["input_elements"],) if row["collective"] in SYMMETRIC else ()
+        words = (row["collective"],) if is_by_lines else (row["operation"], row["dtype"] if given else None)
+        return (*words, *given)
+
+    single = [calls[0] for calls in by_key((row["rank"], row) for row in rows).values() if len(calls) == 1]
+    return _list_variants(facts, name, at, by_key((what(row), row) for row in single).values())
+
+
+def _list_variants(
+    facts: HangFacts, name: str | None, number: int | None, alike: Iterable[Sequence[Row]]
+) -> tuple[Variant, ...]:
+    """Return what ranks called under one number, most ranks first; empty if they agree."""
+    ranks_of = {_call(facts, name, number, calls): [row["rank"] for row in calls] for calls in alike}
+    return list_variants(ranks_of) if len(ranks_of) > 1 else ()
 
 
 def _variants_apart(facts: HangFacts, group: DumpGroup, at: int, timeouts: Iterable[Row]) -> tuple[Variant, ...]:
@@ -243,9 +237,7 @@ def _variants_apart(facts: HangFacts, group: DumpGroup, at: int, timeouts: Itera
     for row in sorted(timeouts, key=lambda row: row["sequence"]):
         if row["sequence"] == at or (progress.get(row["rank"], Progress()).completed or 0) > at:
             first.setdefault(row["rank"], row)
-    by_number: dict[int, list[Row]] = defaultdict(list)
-    for row in first.values():
-        by_number[row["sequence"]].append(call_of_timeout(row))
+    by_number = by_key((row["sequence"], call_of_timeout(row)) for row in first.values())
     if at not in by_number or by_number[at][0]["collective"] not in ALIGNING_OPERATIONS or len(by_number) < 2:
         return ()
     return tuple(
@@ -319,11 +311,10 @@ def _stuck_barriers(facts: HangFacts) -> Iterator[_Stuck]:
     absent = {rank for row in facts.barriers for rank in parse_ranks(row["not_entered"] or "")}
     waiting = {row["rank"] for row in facts.barriers} - absent
     limits = [row["timeout_ns"] for row in facts.barriers if row["timeout_ns"] is not None]
-    call = Call(None, None, None, BARRIER, BARRIER, None, None, None, None)
     yield _Stuck(
         None,
         StuckOperation(
-            call,
+            Call(operation=BARRIER, collective=BARRIER),
             is_stated=True,
             waiting=tuple(sorted(waiting)),
             not_entered=tuple(sorted(absent)),
@@ -334,18 +325,13 @@ def _stuck_barriers(facts: HangFacts) -> Iterator[_Stuck]:
 
 def _stated_mismatches(facts: HangFacts) -> Iterator[_Stuck]:
     """Return the calls of which PyTorch's check (TORCH_DISTRIBUTED_DEBUG=DETAIL) states that they differ."""
-    ranks: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in facts.mismatches:
-        ranks[row["operation"], row["input_elements"], row["dtype"]].append(call_of_timeout(row))
+    called = by_key(
+        ((row["operation"], row["input_elements"], row["dtype"]), call_of_timeout(row)) for row in facts.mismatches
+    )
     number = facts.mismatches[0]["sequence"] if facts.mismatches else None
-    variants = sorted(
-        (Variant(_call(facts, None, number, rows), tuple(sorted(row["rank"] for row in rows)))
-         for rows in ranks.values()),
-        key=lambda variant: (-len(variant.ranks), variant.ranks),
-    )  # fmt: skip
-    if len(variants) > 1:
+    if variants := _list_variants(facts, None, number, called.values()):
         waiting = tuple(sorted(row["rank"] for row in facts.mismatches))
-        yield _Stuck(None, StuckOperation(variants[0].call, is_stated=True, waiting=waiting, variants=tuple(variants)))
+        yield _Stuck(None, StuckOperation(variants[0].call, is_stated=True, waiting=waiting, variants=variants))
 
 
 def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[int, str]) -> Hang:

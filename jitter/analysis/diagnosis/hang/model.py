@@ -1,6 +1,6 @@
 """The parts of a hang verdict as plain data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,17 +15,17 @@ it. `all_entered`: all members called it, and it did not end. `undecided`: membe
 class Call:
     """A call of a collective, a send or a receive."""
 
-    group: str | None
-    group_description: str | None
-    sequence: int | None
-    operation: str | None
+    group: str | None = None
+    group_description: str | None = None
+    sequence: int | None = None
+    operation: str | None = None
     """As the source names it."""
-    collective: str | None
-    size_bytes: int | None
-    elements: int | None
+    collective: str | None = None
+    size_bytes: int | None = None
+    elements: int | None = None
     """Of the rank's input."""
-    dtype: str | None
-    source_line: str | None
+    dtype: str | None = None
+    source_line: str | None = None
     """`file(line): function`, outside PyTorch; None where the recording has no Python stacks."""
 
 
@@ -35,6 +35,12 @@ class Variant:
 
     call: Call
     ranks: tuple[int, ...]
+
+
+def list_variants(ranks_of: Mapping[Call, Iterable[int]]) -> tuple[Variant, ...]:
+    """Return what ranks called, most ranks first."""
+    variants = (Variant(call, tuple(sorted(ranks))) for call, ranks in ranks_of.items())
+    return tuple(sorted(variants, key=lambda variant: (-len(variant.ranks), variant.ranks)))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ NCCL before 2.19 prints no id that the ranks of a communicator share; that of al
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Variant
 from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import escape_control, format_ranks
+from jitter.core.formatting import escape_control, format_ranks, format_some
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import parse_operation
 from jitter.lake.log_records import Row
 
@@ -53,11 +55,8 @@ class _Communicator:
 
     def called(self, number: int) -> dict[_Signature, list[int]]:
         """Return the ranks that made each call of a number, without those that grouped several under it."""
-        ranks: dict[_Signature, list[int]] = defaultdict(list)
-        for rank, calls in sorted(self.calls.items()):
-            if len(calls.get(number, ())) == 1:
-                ranks[calls[number][0]].append(rank)
-        return ranks
+        single = ((calls[number][0], rank) for rank, calls in self.calls.items() if len(calls.get(number, ())) == 1)
+        return by_key(sorted(single, key=itemgetter(1)))
 
 
 def find_hang_in_calls(rows: Sequence[Row], *, is_confirmed: bool) -> Hang | None:
@@ -94,13 +93,10 @@ def describe_calls(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _describe(communicator: _Communicator) -> str:
-    ranks: dict[int, list[int]] = defaultdict(list)
-    for rank, number in communicator.last.items():
-        ranks[number].append(rank)
+    ranks = by_key((number, rank) for rank, number in communicator.last.items())
     texts = [f"{format_ranks(sorted(of_number))} at {number}" for number, of_number in sorted(ranks.items())]
-    more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
     name = "the communicator of all ranks" if communicator.name is None else f"communicator {communicator.name}"
-    return f"last calls of {name} in NCCL's log: {', '.join(texts[:_MOST])}{more}; a log that was cut off ends earlier"
+    return f"last calls of {name} in NCCL's log: {format_some(texts, _MOST)}; a log that was cut off ends earlier"
 
 
 def _hang(communicator: _Communicator, at: int, *, is_confirmed: bool) -> Hang:
@@ -115,7 +111,7 @@ def _hang(communicator: _Communicator, at: int, *, is_confirmed: bool) -> Hang:
         unrecorded=tuple(sorted(set(communicator.members) - set(last))),
         variants=variants if len(variants) > 1 else (),
     )
-    hang = judge(Hang(stuck, kind_of(stuck), stuck.blocking), Doubts(is_confirmed), lambda ranks: ())
+    hang = judge(Hang(stuck, kind_of(stuck), stuck.blocking), Doubts(is_confirmed))
     return hang.with_evidence([f"call {at} is opCount {at:x} in NCCL's log", *_behind_now(communicator, at)])
 
 
@@ -127,17 +123,18 @@ def _behind_now(communicator: _Communicator, at: int) -> Iterator[str]:
 
 def _call(communicator: _Communicator, number: int, what: _Signature | None) -> Call:
     if what is None:
-        return Call(communicator.name, None, number, None, None, None, None, None, None)
+        return Call(communicator.name, sequence=number)
     operation, elements, dtype, _ = what
-    return Call(communicator.name, None, number, operation, parse_operation(operation), None, elements, dtype, None)
+    return Call(communicator.name, None, number, operation, parse_operation(operation), None, elements, dtype)
 
 
 def _communicators(rows: Sequence[Row]) -> tuple[list[_Communicator], bool]:
     """Return the communicators whose ranks are known, the largest first, and whether these are all, with all ranks."""
-    by_name: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        if None not in (row["comm"], row["rank"], row["ranks"]) and 1 < row["ranks"] <= _LARGEST:
-            by_name[row["comm"]].append(row)
+    by_name = by_key(
+        (row["comm"], row)
+        for row in rows
+        if None not in (row["comm"], row["rank"], row["ranks"]) and 1 < row["ranks"] <= _LARGEST
+    )
     world = max((row["ranks"] for of_name in by_name.values() for row in of_name), default=0)
     named: list[tuple[str | None, list[Row]]] = []
     of_world: dict[int, list[str]] = defaultdict(list)
@@ -169,22 +166,22 @@ def _communicator(
     name: str | None, rows: Sequence[Row], of_process: Mapping[tuple[Any, Any], int], world: int
 ) -> _Communicator | None:
     """Return a communicator with global ranks; None where a rank is not known, or where it has sends and receives."""
-    calls: dict[int, dict[int, list[_Signature]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        rank = row["rank"] if row["ranks"] == world else of_process.get((row["host"], row["process"]))
-        if rank is None or row["operation"] in ("Send", "Recv"):
-            return None
-        calls[rank][row["sequence"]].append((row["operation"], row["elements"], row["dtype"], row["root"]))
-    if len(calls) < 2:
+    ranks: list[Any] = [
+        row["rank"] if row["ranks"] == world else of_process.get((row["host"], row["process"])) for row in rows
+    ]
+    if None in ranks or len(set(ranks)) < 2 or any(row["operation"] in ("Send", "Recv") for row in rows):
         return None
+    of_ranks = by_key(
+        (rank, (row["sequence"], (row["operation"], row["elements"], row["dtype"], row["root"])))
+        for rank, row in zip(ranks, rows, strict=True)
+    )
+    calls = {rank: by_key(numbered) for rank, numbered in of_ranks.items()}
     return _Communicator(name, tuple(range(world)) if rows[0]["ranks"] == world else (), calls)
 
 
 def _global_ranks(named: Sequence[tuple[str | None, Sequence[Row]]], world: int) -> dict[tuple[Any, Any], int]:
     """Return the global rank of each process that has one, from a communicator of all ranks."""
-    ranks: dict[tuple[Any, Any], set[int]] = defaultdict(set)
-    for _, of_name in named:
-        for row in of_name:
-            if row["ranks"] == world:
-                ranks[row["host"], row["process"]].add(row["rank"])
-    return {process: next(iter(of_process)) for process, of_process in ranks.items() if len(of_process) == 1}
+    ranks = by_key(
+        ((row["host"], row["process"]), row["rank"]) for _, rows in named for row in rows if row["ranks"] == world
+    )
+    return {process: of_process[0] for process, of_process in ranks.items() if len(set(of_process)) == 1}

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Variant
+from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Variant, list_variants
 from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_count, format_ranks
+from jitter.core.grouping import by_key
 from jitter.lake.log_records import Rows
 
 _MOST: Final = THRESHOLDS.sentences.max_named
@@ -51,15 +52,10 @@ def find_hang_in_ras(rows: Rows) -> Hang | None:
 
     Ranks that are behind in one query alone may be on their way.
     """
-    by_communicator: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if row["comm"] is not None:
-            by_communicator[row["comm"]].append(row)
-    lost_of = {communicator: _lost(of_communicator) for communicator, of_communicator in by_communicator.items()}
-    for communicator, lost in lost_of.items():
-        if lost:
-            stuck = StuckOperation(_call(communicator), not_entered=lost, is_unresponsive=True)
-            return _hang(stuck, rows)
+    by_communicator = by_key((row["comm"], row) for row in rows if row["comm"] is not None)
+    for communicator, of_communicator in by_communicator.items():
+        if lost := _lost(of_communicator):
+            return _hang(StuckOperation(_call(communicator), not_entered=lost, is_unresponsive=True), rows)
     unlike = [counts for name, of_name in by_communicator.items() if (counts := _unlike_counts(name, of_name))]
     unlike.sort(key=lambda counts: -len(counts.by_rank))
     for counts in unlike:
@@ -81,18 +77,16 @@ def _sentences(rows: Rows) -> Iterator[str]:
         if row["state"] in _LOST and row["rank"] is None:
             verb = "is considered dead" if row["state"] == "dead" else "does not answer"
             yield f"the process of GPU {row['device']} on {row['host']} {verb} (NCCL RAS)"
-    lost: dict[str, set[int]] = defaultdict(set)
-    for row in rows:
-        if row["state"] in _LOST and row["rank"] is not None:
-            lost[row["comm"] or "?"].add(row["rank"])
-    for communicator, ranks in lost.items():
-        yield f"communicator {communicator} lacks {format_ranks(sorted(ranks))} (NCCL RAS; numbers in the communicator)"
+    lost = by_key((row["comm"] or "?", row) for row in rows if row["state"] in _LOST and row["rank"] is not None)
+    for communicator, of_communicator in lost.items():
+        ranks = format_ranks(_lost(of_communicator))
+        yield f"communicator {communicator} lacks {ranks} (NCCL RAS; numbers in the communicator)"
     last = max((_query(row) for row in rows), default=None)
-    groups: dict[tuple[str, str | None], dict[int, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["operations"] is not None and _query(row) == last:
-            groups[row["comm"] or "?", row["operation"]][row["operations"]].append(row)
-    for (communicator, operation), by_count in groups.items():
+    counted = (row for row in rows if row["operations"] is not None and _query(row) == last)
+    for (communicator, operation), of_group in by_key(
+        ((row["comm"] or "?", row["operation"]), (row["operations"], row)) for row in counted
+    ).items():
+        by_count = by_key(of_group)
         if len(by_count) > 1:
             what = operation or "operation"
             texts = ", ".join(_ranks_at(f"{what} {at}", of_count) for at, of_count in sorted(by_count.items()))
@@ -117,13 +111,8 @@ def _lost(rows: Rows) -> tuple[int, ...]:
 
 def _unlike_counts(communicator: str, rows: Rows) -> _Counts | None:
     """Return what the ranks launched, if the last two queries state the same, and not the same of all ranks."""
-    queries: dict[tuple[int, str, int], dict[str | None, dict[int, set[tuple[Any, ...]]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(set))
-    )
-    for row in rows:
-        if row["operations"] is not None:
-            queries[_query(row)][row["operation"]][row["operations"]].add((row["rank"], row["count"]))
-    before, last = (queries[key] for key in sorted(queries)[-2:]) if len(queries) > 1 else ({}, {})
+    queries = by_key((_query(row), row) for row in rows if row["operations"] is not None)
+    before, last = (_stated_counts(queries[key]) for key in sorted(queries)[-2:]) if len(queries) > 1 else ({}, {})
     if before != last or all(len(by_count) == 1 for by_count in last.values()):
         return None
     listed = [_listed(by_count) for by_count in last.values()]
@@ -133,6 +122,12 @@ def _unlike_counts(communicator: str, rows: Rows) -> _Counts | None:
             by_rank[rank][operation] = count
     places = {row["rank"]: (row["host"], row["process"], row["device"]) for row in rows if row["host"] is not None}
     return _Counts(communicator, by_rank, places)
+
+
+def _stated_counts(rows: Rows) -> dict[str | None, dict[int, set[tuple[Any, ...]]]]:
+    """Return, of each kind of collective, which ranks (rank, how many there are) are at which count."""
+    kinds = by_key((row["operation"], (row["operations"], (row["rank"], row["count"]))) for row in rows)
+    return {kind: {count: set(at) for count, at in by_key(of_kind).items()} for kind, of_kind in kinds.items()}
 
 
 def _listed(by_count: Mapping[int, set[tuple[Any, ...]]]) -> dict[int, int]:
@@ -152,28 +147,25 @@ def _stuck(counts: _Counts) -> StuckOperation:
     behind = counts.by_rank[counts.behind[0]]
     call = _call(counts.communicator)
     if not ahead:  # equally many collectives, of other kinds
-        return StuckOperation(call, waiting=counts.behind, variants=tuple(_variants(counts, call)))
+        return StuckOperation(call, waiting=counts.behind, variants=_variants(counts, call))
     fewer = [what for what, count in behind.items() if all(of_rank[what] > count for of_rank in ahead)]
     if len(fewer) == 1:
         call = replace(call, operation=fewer[0], sequence=behind[fewer[0]] + 1)
     return StuckOperation(call, waiting=counts.waiting, not_entered=counts.behind)
 
 
-def _variants(counts: _Counts, call: Call) -> Iterator[Variant]:
-    """Yield which collectives ranks launched more of than other ranks."""
-    least: dict[str | None, int] = {}
-    for of_rank in counts.by_rank.values():
-        for what, count in of_rank.items():
-            least[what] = min(count, least.get(what, count))
-    ranks: dict[str, list[int]] = defaultdict(list)
-    for rank, of_rank in sorted(counts.by_rank.items()):
-        ranks[" and ".join(str(what) for what, count in of_rank.items() if count > least[what])].append(rank)
-    for operation, of_operation in sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1])):
-        yield Variant(replace(call, operation=operation), tuple(of_operation))
+def _variants(counts: _Counts, call: Call) -> tuple[Variant, ...]:
+    """Return which collectives ranks launched more of than other ranks."""
+    launched = by_key(item for of_rank in counts.by_rank.values() for item in of_rank.items())
+    more = {
+        rank: " and ".join(str(what) for what, count in of_rank.items() if count > min(launched[what]))
+        for rank, of_rank in counts.by_rank.items()
+    }
+    return list_variants(by_key((replace(call, operation=operation), rank) for rank, operation in more.items()))
 
 
 def _call(communicator: str) -> Call:
-    return Call(communicator, "communicator of NCCL", None, None, None, None, None, None, None)
+    return Call(communicator, "communicator of NCCL")
 
 
 def _hang(stuck: StuckOperation, rows: Rows) -> Hang:
@@ -185,4 +177,4 @@ def _hang(stuck: StuckOperation, rows: Rows) -> Hang:
         if row["comm"] == stuck.call.group and row["host"] is not None and row["rank"] in culprits
     }
     named = [escape_control(places[rank]) for rank in sorted(places)[:_MOST]]
-    return judge(hang, Doubts(), lambda ranks: ()).with_evidence([*named, *describe_ras(rows)])
+    return judge(hang, Doubts()).with_evidence([*named, *describe_ras(rows)])

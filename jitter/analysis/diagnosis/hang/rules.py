@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import abbreviate, capitalize, escape_control, format_count, format_ranks
+from jitter.core.formatting import Ranks, abbreviate, capitalize, escape_control, format_count, format_ranks
 
 _MOST: Final = THRESHOLDS.sentences.max_named
 
@@ -62,21 +62,21 @@ RULES: Final = (
     Rule("mismatch", lambda stuck: stuck.variants,
          "Hang: the ranks' calls{number}{group} differ: {variants}", _CODE),
     Rule("failed", lambda stuck: stuck.failed,
-         "Hang: {ranks} failed ({failure}) and {waiting} {wait} in {call}",
+         "Hang: {ranks} failed ({failure}) and {waits}",
          "read the log of {ranks} at its end: the other ranks wait for a process that is gone"),
     Rule("unresponsive", lambda stuck: stuck.is_unresponsive and stuck.not_entered,
-         "Hang: {ranks} of communicator {name} {do} not answer NCCL's health query",
+         "Hang: {ranks} of communicator {name} {ranks:does|do} not answer NCCL's health query",
          "look at the process of {ranks}: it is stopped or dead (its log, dmesg, out of memory), or its host is not "
          "reachable"),
     Rule("not_entered", lambda stuck: stuck.not_entered and _is_alone(stuck),
          "Hang: {waiting} alone entered {call}: {missing} did not", _CODE, names_ranks=False),
     Rule("not_entered", lambda stuck: stuck.not_entered, "Hang: {ranks} did not enter {call}", _STOPPED),
     Rule("undecided", lambda stuck: stuck.unrecorded,
-         "Hang: {waiting} {wait} in {call}; {absent} left no dump or line, so whether {it} entered the operation is "
-         "unknown",
+         "Hang: {waits}; {absent} left no dump or line, so whether {absent:it|each of them} entered the "
+         "operation is unknown",
          "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host",
          names_ranks=False),
-    Rule("undecided", lambda stuck: stuck.unknown, "Hang: {waiting} {wait} in {call}; {doubts}",
+    Rule("undecided", lambda stuck: stuck.unknown, "Hang: {waits}; {doubts}",
          "collect whole dumps of all members, taken at one time, with a larger TORCH_NCCL_TRACE_BUFFER_SIZE",
          names_ranks=False),
     Rule("undecided", lambda stuck: not stuck.waiting,
@@ -84,11 +84,11 @@ RULES: Final = (
          "health query, and which of them wait elsewhere is not known",
          "query again for all ranks: ncclras -v -f json", names_ranks=False),
     Rule("undecided", lambda stuck: not stuck.members,
-         "Hang: {waiting} {wait} in {call}, and the sources do not say which ranks did not enter it",
+         "Hang: {waits}, and the sources do not say which ranks did not enter it",
          "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host",
          names_ranks=False),
     Rule("not_started", lambda stuck: stuck.not_started,
-         "Hang: {ranks} enqueued {call} and {has} not started it on the GPU",
+         "Hang: {ranks} enqueued {call} and {ranks:has|have} not started it on the GPU",
          "look at the GPU of {ranks}: work that was enqueued before the operation does not end; check dmesg for Xid "
          "errors"),
     Rule("all_entered", lambda stuck: True, "Hang in the network or on a GPU: {whole} entered {call}{rest}",
@@ -99,7 +99,7 @@ RULES: Final = (
 _CIRCLE: Final = Rule(
     "not_entered",
     lambda stuck: stuck.blocking,
-    "Hang: {waiting} {wait} in {call}{blocker}: each for the others",
+    "Hang: {waits}{blocker}: each for the others",
     "call the operations of these groups in the same order on all ranks; if they are, a rank made a call of one of "
     "them too few or too many, or its host stopped after a call that it does not wait for",
 )
@@ -107,8 +107,7 @@ _CIRCLE: Final = Rule(
 _PARTED: Final = Rule(
     "mismatch",
     lambda stuck: False,
-    "Hang: before {parted} {ranks} made other calls than in other steps, unlike the other ranks; {waiting} {wait} in "
-    "{call}",
+    "Hang: before {parted} {ranks} made other calls than in other steps, unlike the other ranks; {waits}",
     _CODE,
 )
 """Of such operations, and of two calls that differ, where the ranks' earlier steps tell which rank changed."""
@@ -125,7 +124,9 @@ def kind_of(operation: StuckOperation) -> HangKind:
     return _rule_of(operation).kind
 
 
-def judge(hang: Hang, doubts: Doubts, last_calls: Callable[[Sequence[int]], tuple[LastCall, ...]]) -> Hang:
+def judge(
+    hang: Hang, doubts: Doubts, last_calls: Callable[[Sequence[int]], tuple[LastCall, ...]] = lambda ranks: ()
+) -> Hang:
     """Return the hang with culprits, last calls and sentences."""
     rule = _PARTED if hang.parted_at else _CIRCLE if hang.is_circular else _rule_of(hang.operation)
     culprits = hang.culprits if rule.names_ranks else ()
@@ -164,24 +165,20 @@ def _rule_of(operation: StuckOperation) -> Rule:
 def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
     root = hang.operation
     blocker = next((other for other in hang.others if set(root.blocking) & set(other.operation.waiting)), None)
-    verb = _verb(root.blocking, "wait")
-    is_one = len(hang.culprits) == 1
+    call, waiting, blocking = _describe_call(root.call), Ranks(root.waiting), Ranks(root.blocking)
     is_apart = _is_apart(root)
     return {
-        "call": _describe_call(root.call),
+        "call": call,
         "number": "" if root.call.sequence is None or is_apart else f" number {root.call.sequence}",
         "parted": "" if hang.parted_at is None else f"call {hang.parted_at.sequence}{_of_group(hang.parted_at)}",
         "group": _of_group(root.call),
         "name": root.call.group,
         "failure": "; ".join(dict.fromkeys(doubts.failures[rank] for rank in root.failed if rank in doubts.failures)),
-        "ranks": format_ranks(hang.culprits) if hang.culprits else "these ranks",
-        "waiting": format_ranks(root.waiting),
-        "missing": format_ranks(root.not_entered),
-        "absent": format_ranks(root.unrecorded),
-        "it": "it" if len(root.unrecorded) == 1 else "each of them",
-        "wait": _verb(root.waiting, "wait"),
-        "has": "has" if is_one else "have",
-        "do": "does" if is_one else "do",
+        "ranks": Ranks(hang.culprits),
+        "waiting": waiting,
+        "waits": f"{waiting} {waiting:waits|wait} in {call}",
+        "missing": Ranks(root.not_entered),
+        "absent": Ranks(root.unrecorded),
         "whole": {0: "the rank", 1: "the rank", 2: "both ranks"}.get(
             len(root.members), f"all {len(root.members)} ranks"
         ),
@@ -190,7 +187,7 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
         else " and none completed it",
         "blocker": ""
         if blocker is None
-        else f", and {format_ranks(root.blocking)} {verb} in {_describe_call(blocker.operation.call)}",
+        else f", and {blocking} {blocking:waits|wait} in {_describe_call(blocker.operation.call)}",
         "doubts": "; ".join(_unknown(root, doubts)),
         "variants": "; ".join(
             f"{format_ranks(variant.ranks)} called {_name_operation(variant.call)} "
@@ -218,17 +215,18 @@ def _evidence(hang: Hang) -> Iterator[str]:
         yield waiting
     if _is_apart(root):
         ahead = format_ranks([rank for variant in root.variants[1:] for rank in variant.ranks])
-        behind = f"{format_ranks(root.waiting)} {_verb(root.waiting, 'wait')}"
-        yield f"{ahead} completed calls after the one that {behind} in: one made another call before"
+        behind = Ranks(root.waiting)
+        waits = f"{behind} {behind:waits|wait}"
+        yield f"{ahead} completed calls after the one that {waits} in: one made another call before"
     for last in hang.last_calls[:_MOST]:
         state = "completed" if last.completed else "not completed"
         yield f"rank {last.rank}'s last call is {_describe_call(last.call)}, {state}"
     if len(hang.last_calls) > _MOST:
         yield f"{len(hang.last_calls) - _MOST} more ranks that did not enter it have last calls (--json lists them)"
-    if hang.culprits and (both := sorted(set(root.blocking) - set(hang.culprits))):
+    if hang.culprits and (both := Ranks(sorted(set(root.blocking) - set(hang.culprits)))):
         elsewhere = next((other.operation for other in hang.others if set(both) & set(other.operation.waiting)), None)
         where = "" if elsewhere is None else f" in {_describe_call(elsewhere.call)}"
-        yield f"{format_ranks(both)} did not enter it either, and {_verb(both, 'wait')}{where}"
+        yield f"{both} did not enter it either, and {both:waits|wait}{where}"
     if (root.variants or root.failed) and (others := sorted(set(root.not_entered) - set(root.failed))):
         yield f"{format_ranks(others)} did not enter it"
     for other in hang.others[: _MOST - 1]:
@@ -243,9 +241,8 @@ def _evidence(hang: Hang) -> Iterator[str]:
 def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
     root = hang.operation
     named = root.unrecorded if hang.kind == "undecided" else root.failed
-    if absent := sorted({*root.unrecorded, *(() if root.members else doubts.silent)}.difference(named)):
-        verb = "is" if len(absent) == 1 else "are"
-        yield f"{format_ranks(absent)} left no dump or line and {verb} neither blamed nor cleared"
+    if absent := Ranks(sorted({*root.unrecorded, *(() if root.members else doubts.silent)}.difference(named))):
+        yield f"{absent} left no dump or line and {absent:is|are} neither blamed nor cleared"
     if hang.kind != "undecided":
         yield from _unknown(root, doubts)
     if doubts.other_dumps:
@@ -303,11 +300,8 @@ def _describe_waiting(operation: StuckOperation) -> str:
         waited = f"; the watchdog gave up after {_seconds(operation.waited_ns)}"
     elif operation.timeout_ns is not None:
         waited = f"; the watchdog's limit is {_seconds(operation.timeout_ns)}"
-    return f"{format_ranks(operation.waiting)} {_verb(operation.waiting, 'wait')}{since}{waited}"
-
-
-def _verb(ranks: Sequence[int], verb: str) -> str:
-    return f"{verb}s" if len(ranks) == 1 else verb
+    waiting = Ranks(operation.waiting)
+    return f"{waiting} {waiting:waits|wait}{since}{waited}"
 
 
 def _date(ns: int) -> str:

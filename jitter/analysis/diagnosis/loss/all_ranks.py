@@ -12,14 +12,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.alignment.program import Operation
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
-from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange, Seen
+from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.ladder import (
@@ -79,16 +81,19 @@ class _Measured(NamedTuple):
 
 class _Loss(NamedTuple):
     cause: Cause
-    loss_class: str
     chosen: Bools
     """(operations,) those that cause it."""
     change: ProgramChange
     """The program without it."""
     min_share: float
     """Of a step: a smaller cost is no finding."""
-    confidence: Confidence
     team: int | None = None
     """The one whose program costs it, where it is not the program of all ranks."""
+
+    @property
+    def loss_class(self) -> str:
+        part = CAUSES[self.cause].part
+        return "" if part is None else CLASSES_OF_PART[part][0].label
 
 
 def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
@@ -137,7 +142,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 device=None,
                 cause=loss.cause,
                 cause_certainty="certain",
-                confidence="low" if holds_waits else loss.confidence,
+                confidence="low" if holds_waits else "medium" if is_exposed else "high",
                 seen=Seen(len(timed), len(timed)),
                 recurs="yes",
                 more_steps=None,
@@ -209,18 +214,17 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
     nothing, share, large = no_change(len(measured.operations)), _LIMITS.min_share, _LIMITS.compute_bound
     pauses = masks.in_step & is_pause(measured.host_ns)
     late, later = pauses & masks.first, pauses & ~masks.first
-    yield _Loss("late_start", "start", late, nothing._replace(without_host_time=late), large, "high")
-    yield _Loss("cpu_launch", "launch", later, nothing._replace(without_host_time=later), large, "high")
+    yield _Loss("late_start", late, nothing._replace(without_host_time=late), large)
+    yield _Loss("cpu_launch", later, nothing._replace(without_host_time=later), large)
     calls, copies = masks.sync_calls, masks.blocking_copies
-    yield _Loss("sync_calls", "launch", calls, nothing._replace(without_waiting=calls), share, "high")
-    yield _Loss("blocking_copies", "launch", copies, nothing._replace(without_waiting=copies), share, "high")
+    yield _Loss("sync_calls", calls, nothing._replace(without_waiting=calls), share)
+    yield _Loss("blocking_copies", copies, nothing._replace(without_waiting=copies), share)
     is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
     small = measured.mask(COMPUTE) & is_small & ~pauses
-    yield _Loss("launch_bound", "launch", small, nothing._replace(without_launch_time=small), share, "high")
-    collectives, hidden = measured.mask(COLLECTIVE), nothing._replace(without_transfers=True)
-    yield _Loss("exposed_communication", "transfer", collectives, hidden, _LIMITS.compute_bound, "medium")
+    yield _Loss("launch_bound", small, nothing._replace(without_launch_time=small), share)
+    yield _Loss("exposed_communication", measured.mask(COLLECTIVE), nothing._replace(without_transfers=True), large)
     copies = masks.host_copies
-    yield _Loss("serial_copies", "gpu", copies, nothing._replace(gpu_factor=np.where(copies, 0.0, 1.0)), share, "high")
+    yield _Loss("serial_copies", copies, nothing._replace(gpu_factor=np.where(copies, 0.0, 1.0)), share)
 
 
 def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[_Loss]:
@@ -236,7 +240,7 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
     chosen = (factor == factor.min()) & (factor < 1)
     team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
     change = no_change(len(factor))._replace(gpu_factor=factor)
-    yield _Loss("unequal_stages", "gpu", chosen, change, _LIMITS.min_share, "high", team)
+    yield _Loss("unequal_stages", chosen, change, _LIMITS.min_share, team)
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:

@@ -12,10 +12,8 @@ from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.diagnosis.causes import CAUSES, Side
 from jitter.analysis.diagnosis.model import Cause, ClassShares, LossShare, RankShare, StepAnswer
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_percent, format_some, format_time
 from jitter.core.numeric.arrays import distinct_rows, joined
-
-_LIMITS: Final = THRESHOLDS.sentences
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,8 @@ def _list_ranks(ns_of: Mapping[int, int]) -> str:
     listed = {rank: ns for rank, ns in ns_of.items() if round(100 * ns / whole) > 0}
     if len(listed) == 1:
         return f"rank {next(iter(listed))} (nearly all)"
-    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[: _LIMITS.max_named])
-    unnamed = len(listed) - _LIMITS.max_named
-    return f"ranks {named}" + (f" and {unnamed} more" if unnamed > 0 else "")
+    shares = [f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in listed.items()]
+    return f"ranks {format_some(shares, THRESHOLDS.sentences.max_named)}"
 
 
 def describe_split(split: Sequence[LossShare]) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import RUNGS, SLOW_LINKS, Culprit, Rung, StepAnswer
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, Rung
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import middle_of_longest_stretch
 from jitter.analysis.replay.ladder import list_rungs, replay_programs
@@ -173,19 +173,3 @@ def describe_waterfall(rungs: Sequence[RungTime]) -> str:
         if abs(rung_time.loss_ns or 0) >= THRESHOLDS.sentences.min_rung_share * (whole or 0)
     ]
     return f"a step of {format_time(whole)} is {' + '.join([*costs, f'{format_time(best)} at best'])}"
-
-
-def build_waterfall(steps: Sequence[StepAnswer], lower: Mapping[Rung, int]) -> tuple[RungTime, ...]:
-    """Return every rung; `lower` are the step times of the judged rungs below `ranks`, ns."""
-    timed = [step for step in steps if step.loss_ns is not None and step.step_time_ns is not None]
-    if not timed:
-        return tuple(RungTime(rung, None, None) for rung in RUNGS)
-    recorded = round(sum(step.step_time_ns or 0 for step in timed) / len(timed))
-    loss = round(sum(step.loss_ns or 0 for step in timed) / len(timed))
-    times: dict[Rung, int] = {"recorded": recorded, "ranks": recorded - loss, **lower}
-    rung_times, above = [], None
-    for rung in RUNGS:
-        time = times.get(rung)
-        rung_times.append(RungTime(rung, time, None if time is None or above is None else above - time))
-        above = above if time is None else time
-    return tuple(rung_times)

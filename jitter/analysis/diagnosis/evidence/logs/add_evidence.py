@@ -22,6 +22,9 @@ _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error", "host")
 _OF_HANG: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network")
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
+_OTHER_CLOCKS: Final = (
+    "The GPU clocks in the logs are of another time than the steps (another run, or another time zone): not used."
+)
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
 
@@ -62,7 +65,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         and not is_told(fact, fact.subject)
         and not (fact.ranks and all(is_told(fact, (fact.kind, rank)) for rank in fact.ranks))
     ]
-    notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
+    notes = [] if run.gpu_clocks or not logs.gpu_clocks or _OTHER_CLOCKS in diagnosis.notes else [_OTHER_CLOCKS]
     items += _errors_of_another_time(logs, run)
     return replace(
         diagnosis,
@@ -144,12 +147,3 @@ def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
     )
     for fact in find_facts(others, _OF_TIMES[1:]):
         yield replace(fact, words=f"{fact.words}, at another time than the steps", causes=(), certainty="unknown")
-
-
-def _time_notes(logs: JobLogs, run: JobLogs) -> Iterator[str]:
-    """Tell of GPU clocks of another time than the steps: none of their rows can be evidence."""
-    if logs.gpu_clocks and not run.gpu_clocks:
-        yield (
-            "The GPU clocks in the logs are of another time than the steps (another run, or another time zone): "
-            "not used."
-        )

@@ -1,6 +1,5 @@
 """Rows of the relations that a job's logs fill, and the ranks that each row is about."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +9,7 @@ import numpy as np
 
 from jitter.analysis.metrics.bandwidth_baseline import BaselineRow
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import RankPlace, assign_nodes, short_host
@@ -39,15 +39,12 @@ class Bindings:
         self.near = {row["gpu"]: set(row["near_cpus"]) for row in logs.topology if row["near_cpus"]}
         self.cpus = {rank: frozenset(row["cpus"]) for rank, row in self.rows.items()}
         self.devices = {rank: place.device for rank, place in logs.places.items()}
-        by_thread: dict[tuple[object, int], set[int]] = defaultdict(set)
         nodes = {rank: row["host"] or logs.nodes.get(rank) for rank, row in self.rows.items()}
-        for rank, cpus in self.cpus.items():
-            for cpu in cpus if nodes[rank] is not None else ():
-                by_thread[nodes[rank], cpu].add(rank)
+        known = {rank: cpus for rank, cpus in self.cpus.items() if nodes[rank] is not None}
+        users = by_key(((nodes[rank], cpu), rank) for rank, cpus in known.items() for cpu in cpus)
         self.sharing = {
-            rank: {cpu: by_thread[nodes[rank], cpu] - {rank} for cpu in cpus if len(by_thread[nodes[rank], cpu]) > 1}
-            for rank, cpus in self.cpus.items()
-            if nodes[rank] is not None
+            rank: {cpu: {*of} - {rank} for cpu in cpus if len(of := users[nodes[rank], cpu]) > 1}
+            for rank, cpus in known.items()
         }
 
     def gpu_of(self, rank: int) -> int | None:
@@ -115,14 +112,8 @@ class JobLogs:
 
     @cached_property
     def _gpus(self) -> dict[tuple[object, object], list[int]]:
-        by_place: dict[tuple[object, object], list[int]] = defaultdict(list)
-        for rank, node in self.nodes.items():
-            place = self.places[rank]
-            if place.bus_id is not None:
-                by_place[node, place.bus_id].append(rank)
-            if place.device is not None:
-                by_place[node, place.device].append(rank)
-        return by_place
+        places = [(node, self.places[rank], rank) for rank, node in self.nodes.items()]
+        return by_key(((node, number), rank) for node, place, rank in places for number in (place.bus_id, place.device))
 
     @cached_property
     def bound(self) -> Bindings:
@@ -158,22 +149,25 @@ class JobLogs:
     def reconciled(self) -> "JobLogs":
         """Return the logs without the files that contradict each other, as those of two runs: neither is believed."""
         world = max((row["ranks"] for row in self.communicators if row.get("ranks")), default=None)
-        stated: dict[tuple[int, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for row in self.communicators:
-            if row["rank"] is not None and row.get("ranks") == world and row.get("source") is not None:
-                for what, value in (("host", short_host(row["host"])), ("network", row["network"])):
-                    if value is not None:
-                        stated[row["rank"], what][row["source"]].add(value)
-        ranks_of_files: dict[tuple[str, ...], set[int]] = defaultdict(set)
-        for (rank, _), of_files in stated.items():
-            if len({tuple(sorted(values)) for values in of_files.values()}) > 1:
-                ranks_of_files[tuple(sorted(of_files))].add(rank)
+        stated = by_key(
+            ((row["rank"], what), (row["source"], value))
+            for row in self.communicators
+            if row["rank"] is not None and row.get("ranks") == world and row.get("source") is not None
+            for what, value in (("host", short_host(row["host"])), ("network", row["network"]))
+            if value is not None
+        )
+        of_files = [(rank, by_key(values)) for (rank, _), values in stated.items()]
+        ranks_of_files = by_key(
+            (tuple(sorted(values)), rank)
+            for rank, values in of_files
+            if len({frozenset(of_file) for of_file in values.values()}) > 1
+        )
         lost = {file for files in ranks_of_files for file in files}
         return replace(
             self,
             communicators=[row for row in self.communicators if row.get("source") not in lost],
             edges=[row for row in self.edges if row.get("source") not in lost],
-            contested=[(tuple(sorted(ranks)), files) for files, ranks in sorted(ranks_of_files.items())],
+            contested=[(tuple(sorted(set(ranks))), files) for files, ranks in sorted(ranks_of_files.items())],
         )
 
     def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":

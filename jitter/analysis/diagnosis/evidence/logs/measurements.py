@@ -1,6 +1,6 @@
 """What logs measured of a job without traces: bandwidths reached, tables compared, time in MPI, the last rank."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from pathlib import PurePath
@@ -19,8 +19,10 @@ from jitter.core.formatting import (
     format_digits,
     format_percent,
     format_ranks,
+    format_some,
     format_time,
 )
+from jitter.core.grouping import by_key
 from jitter.lake.log_records import Row, Rows
 from jitter.lake.rank_places import short_host
 
@@ -39,8 +41,8 @@ _SPEEDS: Final = {
 }
 
 
-_SOURCES: Final = ("torchrun", "program", "system", "slurmctld", "srun")
-"""Of how processes ended, the most telling first."""
+_SOURCES: Final = {"torchrun": None, "program": "manner", "system": "process", "slurmctld": None, "srun": None}
+"""Of how processes ended, the most telling first; the column of what is told once for all processes that have it."""
 _ENDED_BY_OTHERS: Final = (-SIGABRT, -SIGINT, -SIGKILL, -SIGTERM)
 """Signals with which watchdogs, users, launchers and schedulers end processes that did not fail of themselves."""
 _Table = tuple[str, int | None, str]
@@ -92,11 +94,8 @@ def describe_measurements(relations: Mapping[str, Rows]) -> list[str]:
 
 
 def _tables(rows: Rows, ranks: Rows) -> list[_Measured]:
-    hosts: dict[str, dict[str, None]] = defaultdict(dict)
-    for row in ranks:
-        hosts[row["source"]].setdefault(row["host"])
-    for source, _ in _measured_alone(ranks):
-        del hosts[source]
+    alone = dict(_measured_alone(ranks))
+    hosts = by_key((row["source"], row["host"]) for row in ranks if row["source"] not in alone)
     return _by_size(
         (
             ((row["collective"], row["ranks"], row["source"]), row["size_bytes"], row["busbw"])
@@ -122,20 +121,20 @@ def _by_size(
     measured: Iterable[tuple[_Table, int, float]], hosts: Mapping[str, Iterable[str]] = NO_HOSTS
 ) -> list[_Measured]:
     """Return tables of bandwidths from single ones: table, size, GB/s; `hosts` are those of each source."""
-    bandwidths: dict[_Table, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for table, size, busbw in measured:
-        bandwidths[table][size].append(busbw)
+    bandwidths = by_key((table, (size, busbw)) for table, size, busbw in measured)
     return [
-        _Measured(*table, {size: median(values) for size, values in sizes.items()}, tuple(hosts.get(table[2], ())))
-        for table, sizes in bandwidths.items()
+        _Measured(
+            *table,
+            {size: median(values) for size, values in by_key(of_table).items()},
+            tuple(dict.fromkeys(hosts.get(table[2], ()))),
+        )
+        for table, of_table in bandwidths.items()
     ]
 
 
 def _alike(tables: Iterable[_Measured]) -> list[tuple[str, list[_Measured]]]:
     """Return the tables of each operation and number of ranks."""
-    alike: dict[tuple[str, int | None], list[_Measured]] = defaultdict(list)
-    for table in tables:
-        alike[table.collective, table.ranks].append(table)
+    alike = by_key(((table.collective, table.ranks), table) for table in tables)
     return [(collective, rows) for (collective, _), rows in alike.items()]
 
 
@@ -150,10 +149,9 @@ def _wrong_results(rows: Rows) -> Iterator[str]:
 
 def _measured_alone(ranks: Rows) -> Iterator[tuple[str, list[str]]]:
     """Return the logs of several hosts in which each host has all ranks, with the hosts: each ran the whole test."""
-    places: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
-    for row in ranks:
-        places[row["source"]][row["host"]].add((row["rank"], row["device"]))
-    for source, of_hosts in places.items():
+    places = by_key((row["source"], (row["host"], (row["rank"], row["device"]))) for row in ranks)
+    for source, of_source in places.items():
+        of_hosts = {host: set(on_host) for host, on_host in by_key(of_source).items()}
         numbers = {tuple(sorted(rank for rank, _ in on_host)) for on_host in of_hosts.values()}
         # ranks that share a GPU are of several tests
         are_whole = all(len({device for _, device in on_host}) == len(on_host) for on_host in of_hosts.values())
@@ -170,22 +168,18 @@ def _without_network(rows: Rows, ranks: Rows) -> Iterator[str]:
             f"each of {len(hosts)} hosts ({named}) was measured alone, as by nccl-tests built without MPI: the network "
             f"between them was not ({_file(source)})"
         )
-    busbw: dict[str, float] = defaultdict(float)
-    for row in rows:
-        if row["algbw"] and row["algbw"] >= 1:  # which no bus bandwidth of several ranks rounds to 0
-            busbw[row["source"]] = max(busbw[row["source"]], row["busbw"] or 0)
-    for source, most in busbw.items():
-        if not most and source not in alone:
+    # with an algorithm bandwidth of which no bus bandwidth of several ranks rounds to 0
+    busbw = by_key((row["source"], row["busbw"]) for row in rows if row["algbw"] and row["algbw"] >= 1)
+    for source, values in busbw.items():
+        if not any(values) and source not in alone:
             yield f"each test was of one rank, which communicates with no other: bus bandwidth 0 ({_file(source)})"
 
 
 def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:
     """Name the host that is slow with every partner, where one operation was measured on several sets of hosts."""
     for collective, rows in _alike(table for table in tables if len(table.hosts) > 1):
-        best: dict[str, float] = defaultdict(float)
-        for table in rows:
-            for host in table.hosts:
-                best[host] = max(best[host], table.peak[0])
+        peaks = by_key((host, table.peak[0]) for table in rows for host in table.hosts)
+        best = {host: max(reached) for host, reached in peaks.items()}
         slowest = min(best, key=lambda host: (best[host], host))
         without = [table.peak[0] for table in rows if slowest not in table.hosts]
         with_it = [table for table in rows if slowest in table.hosts]
@@ -229,18 +223,19 @@ def _peaks(tables: Sequence[_Measured]) -> Iterator[str]:
 
 def _last_rank(recorded: Rows) -> Iterator[str]:
     """Name the rank that enters most collectives last: its kernel waits for no other rank, and is the shortest."""
-    calls: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-    for row in recorded:
-        call = (row["group_name"], row["sequence"], row["rank"], row["duration_ns"])
-        if None not in call and row["timing"] in ("kernel_gpu", "cuda_event"):
-            calls[call[0], call[1]][row["rank"]] = row["duration_ns"]
-    waits: dict[int, list[int]] = defaultdict(list)
-    counted = [durations for durations in calls.values() if len(durations) > 1]
-    for durations in counted:
-        last = min(durations, key=lambda rank: durations[rank])
-        waits[last].append(median_low(durations.values()) - durations[last])
+    calls = by_key(
+        ((row["group_name"], row["sequence"]), (row["rank"], row["duration_ns"]))
+        for row in recorded
+        if None not in (row["group_name"], row["sequence"], row["rank"], row["duration_ns"])
+        and row["timing"] in ("kernel_gpu", "cuda_event")
+    )
+    counted = [durations for call in calls.values() if len(durations := dict(call)) > 1]
     if not counted:
         return
+    last = [min(durations, key=durations.__getitem__) for durations in counted]
+    waits = by_key(
+        (rank, median_low(durations.values()) - durations[rank]) for rank, durations in zip(last, counted, strict=True)
+    )
     rank, lags = max(waits.items(), key=lambda pair: len(pair[1]))
     # of two ranks alike, each is last in half of the calls, with a standard deviation of √calls / 2
     if len(lags) - len(counted) / 2 > THRESHOLDS.outlier_sigmas * sqrt(len(counted)) / 2:
@@ -252,20 +247,18 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
 
 def describe_exits(rows: Rows) -> Iterator[str]:
     """Tell which process failed first, by its launcher, and which failed for what, by the system or the program."""
-    alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
-    for row in rows:
-        source = row["stated_by"] or "torchrun"  # as older versions read it
-        what = {"system": "process", "program": "manner"}.get(source)
-        if source in _SOURCES:
-            alike[source, what and row[what]].append(row)
+    stated = [(row["stated_by"] or "torchrun", row) for row in rows]  # as older versions read it
+    alike = by_key(
+        ((source, (column := _SOURCES[source]) and row[column]), row) for source, row in stated if source in _SOURCES
+    )
     sentences = []
-    if (first := _first_exit(alike["torchrun", None])) is not None:
+    if (first := _first_exit(alike.get(("torchrun", None), ()))) is not None:
         killed = ", as the system does that is out of memory, and the scheduler"
         sentences.append(
             f"the first process that torchrun saw fail is rank {first['rank']}{_on([first])}, with "
             f"{_how(first['exit_code'])}{killed if first['exit_code'] == -SIGKILL else ''}"
         )
-    for (source, what), ended in sorted(alike.items(), key=lambda item: _SOURCES.index(item[0][0])):
+    for (source, what), ended in sorted(alike.items(), key=lambda item: [*_SOURCES].index(item[0][0])):
         ranks = sorted({row["rank"] for row in ended if row["rank"] is not None})
         if source == "program":
             sentences.append(f"{format_ranks(ranks) if ranks else f'a process{_on(ended)}'} failed: {what}")
@@ -305,8 +298,7 @@ def _how(code: int) -> str:
 
 def _on(rows: Rows) -> str:
     hosts = sorted({row["host"] for row in rows if row["host"] is not None})
-    more = f" and {len(hosts) - _MOST} more" if len(hosts) > _MOST else ""
-    return f" on {', '.join(hosts[:_MOST])}{more}" if hosts else ""
+    return f" on {format_some(hosts, _MOST)}" if hosts else ""
 
 
 def describe_proxies(recorded: Rows) -> Iterator[str]:
@@ -324,9 +316,7 @@ def describe_proxies(recorded: Rows) -> Iterator[str]:
 
 def _training(rows: Rows) -> Iterator[str]:
     """Say what training logs time: the median of their steps, or the whole run."""
-    by_log: dict[tuple[str, bool], list[Row]] = defaultdict(list)
-    for row in rows:
-        by_log[row["source"], row["step"] is not None].append(row)
+    by_log = by_key(((row["source"], row["step"] is not None), row) for row in rows)
     for (source, has_steps), of_log in by_log.items():
         medians = {}
         for column, words in _SPEEDS.items():
@@ -342,10 +332,11 @@ def _training(rows: Rows) -> Iterator[str]:
 
 def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
     """Tell each run's time in MPI, the one with the largest share first; then which calls and ranks have it."""
-    timed: dict[str | None, list[Row]] = defaultdict(list)
-    for row in ranks:
-        if row["communication_s"] is not None and row["elapsed_s"] and row["rank"] is not None:
-            timed[row["run"]].append(row)
+    timed = by_key(
+        (row["run"], row)
+        for row in ranks
+        if row["communication_s"] is not None and row["elapsed_s"] and row["rank"] is not None
+    )
     details: list[str] = []
     profiled = {(total["run"], total["rank"]) for total in calls if total["average_bytes"] is None and total["seconds"]}
     typical = {}

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import PurePath
 from statistics import median
@@ -15,19 +16,23 @@ from jitter.analysis.diagnosis.evidence.logs.measurements import describe_exits,
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
+    Ranks,
     escape_control,
     format_bandwidth,
     format_count,
     format_numbers,
     format_percent,
     format_ranks,
+    format_some,
     format_time,
 )
+from jitter.core.grouping import by_key
 from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import short_host
 
 _LIMITS: Final = THRESHOLDS.evidence
 _MOST: Final = THRESHOLDS.sentences.max_named
+_listed: Final = partial(format_some, most=_MOST)
 _FABRIC: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
 """Beginnings of names of a fabric's interfaces."""
 _SLOWDOWNS: Final = {
@@ -107,15 +112,25 @@ def _unlike_others(
 
     With `of_equal`, of values that equally many ranks have one is the commonest.
     """
-    ranks: dict[Any, set[int]] = defaultdict(set)
-    for members, row in logs.members:
-        if (value := value_of(row)) is not None:
-            ranks[value].update(members)
+    stated = by_key((value_of(row), rank) for members, row in logs.members for rank in members)
+    ranks = {value: tuple(sorted(set(of_value))) for value, of_value in stated.items() if value is not None}
     usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)), default=None)
-    for value, ranks_of_value in sorted(ranks.items(), key=lambda item: str(item[0])):
-        is_rarer = len(ranks_of_value) < len(ranks[usual]) or (of_equal and value != usual)
-        if ranks_of_value and is_rarer:
-            yield value, tuple(sorted(ranks_of_value)), usual
+    for value in sorted(ranks, key=str):
+        if len(ranks[value]) < len(ranks[usual]) or (of_equal and value != usual):
+            yield value, ranks[value], usual
+
+
+def _unlike(
+    words: str, value_of: Callable[[Mapping[str, Any]], Any], *, of_equal: bool = False
+) -> Callable[[JobLogs], Iterator[Statement]]:
+    """Return a rule that finds the ranks of `_unlike_others`; `words` name the value."""
+
+    def find(logs: JobLogs) -> Iterator[Statement]:
+        for value, ranks, usual in _unlike_others(logs, value_of, of_equal=of_equal):
+            if value != "Socket":  # TCP has a rule of its own
+                yield Statement(f"{format_ranks(ranks)}: {words} {value}, the other ranks: {usual}", ranks)
+
+    return find
 
 
 def _odd_tcp(logs: JobLogs) -> tuple[int, ...]:
@@ -128,20 +143,9 @@ def _over_tcp(logs: JobLogs) -> Iterator[Statement]:
     if ranks := _odd_tcp(logs):
         usual = next(usual for network, _, usual in _unlike_others(logs, itemgetter("network")) if network == "Socket")
         rows = [row for members, row in logs.members if set(members) & set(ranks)]
-        communicate = "communicates" if len(ranks) == 1 else "communicate"
-        words = f"{format_ranks(ranks)} {communicate} by TCP{_over(rows)}, the other ranks by {usual}{_why(rows)}"
+        odd, over, why = Ranks(ranks), _over(rows), _why(rows)
+        words = f"{odd} {odd:communicates|communicate} by TCP{over}, the other ranks by {usual}{why}"
         yield Statement(words, ranks, reason=f"NCCL over TCP in place of {usual}")
-
-
-def _odd_networks(logs: JobLogs) -> Iterator[Statement]:
-    for network, ranks, usual in _unlike_others(logs, itemgetter("network")):
-        if network != "Socket":
-            yield Statement(f"{format_ranks(ranks)}: network {network}, the other ranks: {usual}", ranks)
-
-
-def _odd_versions(logs: JobLogs) -> Iterator[Statement]:
-    for version, ranks, usual in _unlike_others(logs, itemgetter("version")):
-        yield Statement(f"{format_ranks(ranks)}: version {version}, the other ranks: {usual}", ranks)
 
 
 def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
@@ -228,11 +232,6 @@ def _protocol(row: Mapping[str, Any]) -> str | None:
     return protocols.pop() if len(protocols) == 1 else None
 
 
-def _mixed_fabric(logs: JobLogs) -> Iterator[Statement]:
-    for protocol, ranks, usual in _unlike_others(logs, _protocol, of_equal=True):
-        yield Statement(f"{format_ranks(ranks)}: adapters of {protocol}, the other ranks: {usual}", ranks)
-
-
 def _odd_adapters(logs: JobLogs) -> Iterator[Statement]:
     """Find ranks with other adapters than most ranks; where each GPU has its own, than most GPUs of its number."""
     adapters = {
@@ -243,16 +242,13 @@ def _odd_adapters(logs: JobLogs) -> Iterator[Statement]:
     known = {rank: names for rank, names in adapters.items() if names}
     everywhere = Counter(known.values())
     is_shared = bool(known) and 2 * max(everywhere.values()) > len(known)
-    by_place: dict[int | None, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for rank, names in sorted(known.items()):
-        device = None if is_shared or rank not in logs.places else logs.places[rank].device
-        if is_shared or device is not None:
-            by_place[device][names].append(rank)
-    ranks_of_node: dict[object, list[int]] = defaultdict(list)
-    for rank in known:
-        ranks_of_node[logs.nodes.get(rank)].append(rank)
+    devices = {} if is_shared else {rank: place.device for rank, place in logs.places.items()}
+    ranks_of_node = by_key((logs.nodes.get(rank), rank) for rank in known)
     users = Counter((logs.nodes.get(rank), names) for rank, names in known.items())
-    for device, ranks_of in by_place.items():
+    for device, ranks_there in by_key((devices.get(rank), rank) for rank in sorted(known)).items():
+        if device is None and not is_shared:
+            continue
+        ranks_of = by_key((known[rank], rank) for rank in ranks_there)
         # of two hosts whose ranks differ, the odd one shares the adapter with another rank of its host
         weight = {
             names: (len(ranks), all(users[logs.nodes.get(rank), names] == 1 for rank in ranks))
@@ -379,13 +375,11 @@ def _clock_rows(logs: JobLogs) -> dict[_Gpu, list[Mapping[str, Any]]]:
     """Return the samples of each GPU; a row that names no host is of the job's host, if there is one alone."""
     hosts = {place.host for place in logs.places.values() if place.host is not None}
     only = next(iter(hosts)) if len(hosts) == 1 else None
-    by_gpu: dict[_Gpu, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in logs.gpu_clocks:
-        device = row["device"]
-        bus_id = row.get("bus_id") if device is None else None
-        if device is not None or bus_id is not None:
-            by_gpu[_Gpu(row["host"] or only, device, bus_id)].append(row)
-    return by_gpu
+    by_gpu = by_key(
+        (_Gpu(row["host"] or only, row["device"], row.get("bus_id") if row["device"] is None else None), row)
+        for row in logs.gpu_clocks
+    )
+    return {gpu: rows for gpu, rows in by_gpu.items() if gpu.device is not None or gpu.bus_id is not None}
 
 
 def _limits_of(row: Mapping[str, Any]) -> set[str]:
@@ -437,12 +431,9 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
         limited_gpus[gpu.host, " and ".join(unusual)].append(slow)
     for (host, limits), slow_gpus in limited_gpus.items():
         is_node = host is not None and 2 * len(slow_gpus) > gpus_of_host[host]
-        by_words: dict[object, list[_SlowClock]] = defaultdict(list)
-        for slow in slow_gpus:
-            told = slow.gpu if host is None else None if is_node else slow.told
-            by_words[told].append(slow)
-        for alike in by_words.values():
-            yield _describe_clocks(alike, limits)
+        alike = by_key((slow.gpu if host is None else None if is_node else slow.told, slow) for slow in slow_gpus)
+        for slow_alike in alike.values():
+            yield _describe_clocks(slow_alike, limits)
 
 
 class _SlowClock(NamedTuple):
@@ -497,10 +488,7 @@ def _power_caps(logs: JobLogs) -> Iterator[Statement]:
     }
     counts = Counter(cap for cap, _ in caps.values())
     usual = max(counts, key=lambda cap: (counts[cap], cap), default=0.0)
-    alike: dict[tuple[str | None, float], list[_Gpu]] = defaultdict(list)
-    for gpu, (cap, _) in caps.items():
-        if cap < _LIMITS.lower_power_cap * usual:
-            alike[gpu.host, cap].append(gpu)
+    alike = by_key(((gpu.host, cap), gpu) for gpu, (cap, _) in caps.items() if cap < _LIMITS.lower_power_cap * usual)
     for (host, cap), gpus in sorted(alike.items(), key=str):
         ranks = tuple(sorted({rank for gpu in gpus for rank in logs.ranks_of_gpu(*gpu)}))
         drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
@@ -560,33 +548,27 @@ def _errors(logs: JobLogs) -> Iterator[Statement]:
 
 def _faults_of_program(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs whose errors are all of the program: many GPUs have them where a job is ended."""
-    by_codes: dict[tuple[int, ...], list[Statement]] = defaultdict(list)
-    for counts, said in _errors_by_gpu(logs):
-        if _OF_PROGRAM.issuperset(counts):
-            by_codes[tuple(sorted(counts))].append(said._replace(causes=None, certainty=None))
-    for codes, of_gpus in by_codes.items():
-        alike = of_gpus
+    of_program = ((codes, said) for codes, said in _errors_by_gpu(logs) if _OF_PROGRAM.issuperset(codes))
+    for codes, of_gpus in by_key((tuple(sorted(codes)), said) for codes, said in of_program).items():
+        told = of_gpus
         if len(of_gpus) > _MOST:
             hosts = {said.host for said in of_gpus if said.host is not None}
             where = f"on {format_count(len(hosts), 'host')}" if hosts else "in kernel logs"
             words = f"{_listed([f'Xid {code}' for code in codes])} of {len(of_gpus)} GPUs {where}"
-            alike = [Statement(words, tuple(sorted({rank for said in of_gpus for rank in said.ranks})))]
-        for said in alike:
-            yield said._replace(words=f"{said.words}, which a program's own fault or its end causes, too")
+            told = [Statement(words, tuple(sorted({rank for said in of_gpus for rank in said.ranks})))]
+        for said in told:
+            words = f"{said.words}, which a program's own fault or its end causes, too"
+            yield said._replace(words=words, causes=None, certainty=None)
 
 
 def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
     """Return what is told of the errors of each GPU and switch, with how often each error number occurs."""
-    by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
-    files: dict[tuple[object, ...], set[str]] = defaultdict(set)
-    for row in logs.gpu_errors:
-        if row["code"] is not None:
-            owner = _Gpu(row["host"], row.get("device"), row["bus_id"])
-            by_gpu[owner][row["code"]] += 1
-            files[owner].add(PurePath(row["source"]).name if row.get("source") else "a kernel log")
-    for (host, number, bus_id), codes in sorted(
-        by_gpu.items(), key=lambda gpu_codes: (-gpu_codes[1].total(), str(gpu_codes[0]))
-    ):
+    by_gpu = by_key(
+        (_Gpu(row["host"], row.get("device"), row["bus_id"]), row) for row in logs.gpu_errors if row["code"] is not None
+    )
+    for gpu_of_rows, rows in sorted(by_gpu.items(), key=lambda gpu_rows: (-len(gpu_rows[1]), str(gpu_rows[0]))):
+        (host, number, bus_id), codes = gpu_of_rows, Counter(row["code"] for row in rows)
+        files = {PurePath(row["source"]).name if row.get("source") else "a kernel log" for row in rows}
         ranks = logs.ranks_of_gpu(host, number, bus_id)
         device = logs.places[ranks[0]].device if ranks else number
         ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
@@ -603,7 +585,7 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         causes: tuple[Cause, ...] = (
             _NETWORK if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
         )
-        where = f"on {host}" if host is not None else f"in {_listed(sorted(files[host, number, bus_id]))}"
+        where = f"on {host}" if host is not None else f"in {_listed(sorted(files))}"
         if not ranks and host is None:
             causes = ()  # of an unknown host: evidence of no rank
         certainty: CauseCertainty | None = None if ranks else "unknown"
@@ -613,12 +595,14 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
 
 def _memory(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs with errors of their memory that could not be corrected; without a time, of the GPU's whole life."""
-    by_gpu: dict[_Gpu, dict[str, int]] = defaultdict(dict)
-    for row in logs.gpu_errors:
-        if row.get("memory") is not None:
-            counts = by_gpu[_Gpu(row["host"], row["device"], row["bus_id"])]
-            counts[row["memory"]] = max(row["count"] or 0, counts.get(row["memory"], 0))
-    for gpu, counts in sorted(by_gpu.items(), key=str):
+    by_gpu = by_key(
+        (_Gpu(row["host"], row["device"], row["bus_id"]), row)
+        for row in logs.gpu_errors
+        if row.get("memory") is not None
+    )
+    for gpu, rows in sorted(by_gpu.items(), key=lambda gpu_rows: str(gpu_rows[0])):
+        errors = by_key((row["memory"], row["count"] or 0) for row in rows)
+        counts = {what: max(of_kind) for what, of_kind in errors.items()}
         ranks = logs.ranks_of_gpu(*gpu)
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         what = ", ".join(f"{what} {count:,}" for what, count in counts.items())
@@ -638,11 +622,12 @@ def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]
     """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
 
     def find(logs: JobLogs) -> Iterator[Statement]:
-        alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-        for row in logs.incidents:
-            if row["kind"] == kind:
-                detail = row["detail"] if kind in ("pcie", "file_system") else None
-                alike[row["rank"], row["host"], row["bus_id"], detail].append(row)
+        has_detail = kind in ("pcie", "file_system")
+        alike = by_key(
+            ((row["rank"], row["host"], row["bus_id"], row["detail"] if has_detail else None), row)
+            for row in logs.incidents
+            if row["kind"] == kind
+        )
         for (rank, host, bus_id, detail), rows in sorted(alike.items(), key=str):
             of_gpu = logs.ranks_of_gpu(host, None, bus_id) if bus_id is not None else ()
             ranks = (rank,) if rank is not None else of_gpu
@@ -775,21 +760,17 @@ def _name_ranks(chosen: Sequence[int], every: Sequence[int]) -> str:
     return f"all but {format_numbers(others)}" if len(others) < len(chosen) else format_numbers(chosen)
 
 
-def _listed(names: Sequence[str]) -> str:
-    omitted = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + omitted
-
-
 _CHECK_FABRIC: Final = "check the network plug-in, NCCL_IB_DISABLE, NCCL_NET and the adapters of these nodes"
 _BIND: Final = "bind each rank to the CPU cores near its GPU"
 _BIND_APART: Final = "bind each rank to CPU cores of its own"
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "certain", _over_tcp, _CHECK_FABRIC),
-    Rule("network", _NETWORK, "likely", _odd_networks, _CHECK_FABRIC),
+    Rule("network", _NETWORK, "likely", _unlike("network", itemgetter("network")), _CHECK_FABRIC),
     Rule("network", _NETWORK, "certain", _all_over_tcp, _CHECK_FABRIC),
     Rule("network", _NETWORK, "likely", _failed_plugins, _CHECK_FABRIC),
-    Rule("network", _NETWORK, "likely", _mixed_fabric, "check that the ranks of a job are on one fabric"),
+    Rule("network", _NETWORK, "likely", _unlike("adapters of", _protocol, of_equal=True),
+         "check that the ranks of a job are on one fabric"),
     Rule("network", _NETWORK, "likely", _odd_adapters,
          "check NCCL_IB_HCA and that each rank finds the adapters of its node"),
     Rule("network", _NETWORK, "unknown", _other_interfaces),
@@ -799,7 +780,7 @@ RULES: Final[tuple[Rule, ...]] = (
          "check NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, the IOMMU, and PCIe access control (ACS)"),
     Rule("network", _NETWORK, "unknown", _links),
     Rule("network", _NETWORK, "unknown", lambda logs: map(Statement, describe_proxies(logs.proxied)), is_item=False),
-    Rule("network", _NETWORK, "unknown", _odd_versions),
+    Rule("network", _NETWORK, "unknown", _unlike("version", itemgetter("version"))),
     Rule("network", _NETWORK, "unknown", _below_benchmark, is_item=False),
     Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy),
     Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "check the GPU's cooling and its power limit"),

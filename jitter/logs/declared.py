@@ -37,24 +37,61 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)  # where a line of the format occurs: most files hold few formats
 
 
+REAL: Final = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_GROUPS: Final = {
+    **{
+        field.name: r"\d{1,18}" if kinds.is_integer(field.type) else REAL
+        for schema in SCHEMAS.values()
+        for field in schema
+        if kinds.is_integer(field.type) or kinds.is_floating(field.type)
+    },
+    **dict.fromkeys(("epoch", "at", "of"), r"\d{1,18}"),
+    "ms": REAL,
+    "bus_id": r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?",
+    "host": r"[A-Za-z0-9][\w.-]{0,253}",
+    "nic": r"[\w.-]{1,64}",
+}
+"""What `<name>` stands for in a pattern: numbers of columns, parts of a step's number, milliseconds, names."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """What a line states by a pattern."""
+    """What a line states by a pattern; see `rule`."""
 
+    relation: str | None
     pattern: str
-    """May occur several times in a line."""
-    relation: str | None = None
-    """The relation that gets a row; None: the values belong to the rows of the lines that follow."""
-    is_begin: bool = False
-    """Whether the lines that follow complete the row."""
-    values: Callable[[re.Match[str], str], Values | None] | None = None
-    """Returns the values from the match and the text before it, in place of the groups; None: the line states none."""
-    fixed: Values | None = None
-    """Values of every row; `{name}` in a text is what that group matched."""
-    section: str | None = None
-    """The title of the section in which the rule counts."""
-    numbered: str | None = None
-    """Column with the number of the row since the beginning of the report."""
+    triggers: tuple[bytes, ...]
+    values: Callable[[re.Match[str], str], Values | None] | None
+    begins: bool
+    section: str | None
+    numbered: str | None
+    fixed: Values
+
+
+def rule(
+    relation: str | None,
+    pattern: str,
+    *triggers: bytes,
+    values: Callable[[re.Match[str], str], Values | None] | None = None,
+    begins: bool = False,
+    section: str | None = None,
+    numbered: str | None = None,
+    **fixed: Any,
+) -> Rule:
+    """Return the rule that a line which holds `pattern`, once or several times, states a row of `relation`.
+
+    `triggers` are bytes of which such a line holds one, where those of the format do not tell.
+    The named groups of the pattern are columns; `<step>` is short for a group of this name with the values that the
+    column has (`_GROUPS`). Without a relation the values belong to the rows of the lines that follow. `values` returns
+    them in place of the groups, from the match and the text before it; None: the line states none. `begins`: the lines
+    that follow complete the row. `section` is the title of the section in which the rule counts, `numbered` the column
+    with the number of the row since the beginning of the report. `fixed` are values of every row; `{name}` in a text is
+    what that group matched.
+    """
+    written = re.sub(
+        r"(?<!P)<(\w+)>", lambda name: f"(?P{name[0]}{_GROUPS[name[1]]})" if name[1] in _GROUPS else name[0], pattern
+    )
+    return Rule(relation, written, triggers, values, begins, section, numbered, fixed)
 
 
 @dataclass(frozen=True)
@@ -62,8 +99,9 @@ class Patterns:
     """A format whose lines match patterns; the first rule that matches counts."""
 
     format: str
-    triggers: tuple[bytes, ...]
     rules: tuple[Rule, ...]
+    triggers: tuple[bytes, ...] = ()
+    """Bytes of which one stands in each line that is read, or that opens a report; default: those of the rules."""
     mention: str | None = None
     """A line that holds it more often than a rule matches is broken."""
     opens: str | None = None
@@ -103,9 +141,6 @@ class Columns:
 
 
 class _DeclaredParser(LineParser):
-    def __init__(self, context: Context, declared: Patterns | Columns) -> None:
-        super().__init__(context, declared.format, declared.triggers)
-
     def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
         """Add a row with the values as the columns hold them."""
         row = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before)}
@@ -143,7 +178,8 @@ class _Stream:
 
 class _PatternParser(_DeclaredParser):
     def __init__(self, context: Context, declared: Patterns) -> None:
-        super().__init__(context, declared)
+        triggers = declared.triggers or tuple(trigger for rule in declared.rules for trigger in rule.triggers)
+        super().__init__(context, declared.format, triggers)
         self._declared = declared
         self._streams: dict[int | None, _Stream] = defaultdict(_Stream)
 
@@ -190,8 +226,8 @@ class _PatternParser(_DeclaredParser):
         if values is None:
             return
         groups = match.groupdict()
-        fixed = (rule.fixed or {}).items()
-        values = {**{name: one.format(**groups) if isinstance(one, str) else one for name, one in fixed}, **values}
+        fixed = {name: one.format(**groups) if isinstance(one, str) else one for name, one in rule.fixed.items()}
+        values = {**fixed, **values}
         stream = self._streams[rank]
         if rule.relation is None:
             _update(stream.head if stream.row is None else stream.row[1], values, is_new=stream.row is None)
@@ -201,7 +237,7 @@ class _PatternParser(_DeclaredParser):
         if rule.numbered:
             values[rule.numbered] = stream.number
             stream.number += 1
-        if rule.is_begin:
+        if rule.begins:
             self._complete(stream)
             stream.row = (rule.relation, {key: value for key, value in values.items() if value is not None})
         else:
@@ -221,7 +257,7 @@ class ColumnsParser(_DeclaredParser):
     """Reads the rows below a header."""
 
     def __init__(self, context: Context, declared: Columns) -> None:
-        super().__init__(context, declared)
+        super().__init__(context, declared.format, declared.triggers)
         self._declared = declared
         self._names: list[str] = []
         self._at: dict[str, int] = {}

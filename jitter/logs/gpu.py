@@ -6,9 +6,10 @@ driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from jitter.logs.declared import KILLED, Columns, Patterns, Rule, Values
+from jitter.logs.declared import KILLED, Columns, Patterns, Rule, Values, rule
 from jitter.logs.line_parser import Context
 from jitter.logs.values import bus_address, number, time_ns
 
@@ -127,9 +128,9 @@ def _dcgm_rule(relation: str) -> Rule:
         }
 
     names = "|".join(metrics)
-    return Rule(
-        rf"^DCGM_FI_DEV_(?P<name>{names})\{{(?P<labels>[^{{}}]*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
+    return rule(
         relation,
+        rf"^DCGM_FI_DEV_(?P<name>{names})\{{(?P<labels>[^{{}}]*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
         values=values,
     )
 
@@ -149,7 +150,8 @@ _STATUS: Final = {
     "13": "the peer was not ready, retries exceeded",
 }
 """`ibv_wc_status` of rdma-core's verbs.h."""
-_EVENT: Final[Values] = {"count": 1, "is_event": True}
+_event: Final = partial(rule, "links", count=1, is_event=True)
+_incident: Final = partial(rule, "incidents", count=1)
 
 
 def _completion(match: re.Match[str], before: str) -> Values:
@@ -182,8 +184,8 @@ _REMAPPED: Final = {
     "Pending": "row remapping pending",
     "Remapping Failure Occurred": "row remapping failed",
 }
-_BOXED: Final = r"\|\s*(?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
-_CARD: Final = r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},"
+_NO_MEMORY: Final = r"^(?!.*(?i:module|memory))"
+"""Titles of sections that are of the whole GPU."""
 
 FORMATS: Final = (
     # `nvidia-smi --query-gpu=… --format=csv`, with or without units; without a header nothing names the columns
@@ -206,67 +208,52 @@ FORMATS: Final = (
     # `nvidia-smi`: a box of two or three lines a GPU, first number, PCI address and errors, then temperature and power
     Patterns(
         "nvidia-smi-table",
-        (b"| 000000", b"|   000000", b"W |"),
         (
-            Rule(rf"^\s*\|\s+(?P<device>\d{{1,4}})\s+\S.{{0,80}}?{_BOXED}", "gpu_clocks", is_begin=True),
-            Rule(
-                r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:(?P<temp_c>\d{1,3})C|\S{1,9})\s+P\d{1,2}\s+"
-                r"(?:(?P<power_w>\d{1,6})W|\S{1,9})\s*/\s*(?P<power_cap_w>\d{1,6})W\s*\|"
+            rule("gpu_clocks", r"^\s*\|\s+<device>\s+\S.{0,80}?\|\s*<bus_id>", begins=True),
+            rule(
+                None,
+                r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:<temp_c>C|\S{1,9})\s+P\d{1,2}\s+"
+                r"(?:<power_w>W|\S{1,9})\s*/\s*<power_cap_w>W\s*\|",
             ),
         ),
+        (b"| 000000", b"|   000000", b"W |"),
     ),
     Patterns(
         "nvidia-smi-table",
-        (b"| 000000", b"|   000000"),
         (
-            Rule(
-                rf"{_BOXED}\s+\w+\s*\|\s*(?P<count>[1-9]\d{{0,17}}) \|",
+            rule(
                 "gpu_errors",
-                fixed={"memory": "uncorrected errors since the driver began"},
+                r"\|\s*<bus_id>\s+\w+\s*\|\s*(?P<count>[1-9]\d{0,17}) \|",
+                memory="uncorrected errors since the driver began",
             ),
         ),
+        (b"| 000000", b"|   000000"),
     ),
     # an indented report, GPU after GPU; the number of a GPU is its place in the report
     Patterns(
         "nvidia-smi-q",
-        (b"NVSMI LOG",),
         (
-            Rule(r"^Timestamp\s+: (?P<time_ns>.+)"),
-            Rule(
-                r"^GPU (?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$",
-                "gpu_clocks",
-                is_begin=True,
-                numbered="device",
-            ),
-            Rule(r"^\s+([A-Z][A-Za-z ]*?)\s+: (Active|Not Active)\s*$", values=_stated_reason),
-            Rule(r"^\s+GPU Current Temp\s+: (?P<temp_c>\d+)"),
-            Rule(
-                r"^\s+(?:Instantaneous |Average )?Power Draw\s+: (?P<power_w>\d[\d.]*)",
-                section=r"^(?!.*(?i:module|memory))",
-            ),
-            Rule(
-                r"^\s+(?:Enforced|Current) Power Limit\s+: (?P<power_cap_w>\d[\d.]*)",
-                section=r"^(?!.*(?i:module|memory))",
-            ),
-            Rule(r"^\s+SM\s+: (?P<sm_mhz>\d+)", section=r"^Clocks$"),
-            Rule(
-                r"^\s+Current\s+: (?P<count>\d+)x\s*$",
-                "links",
-                section="^Link Width$",
-                fixed={"counter": "PCIe lanes"},
-            ),
-            Rule(
+            rule(None, r"^Timestamp\s+: (?P<time_ns>.+)"),
+            rule("gpu_clocks", r"^GPU <bus_id>\s*$", begins=True, numbered="device"),
+            rule(None, r"^\s+([A-Z][A-Za-z ]*?)\s+: (Active|Not Active)\s*$", values=_stated_reason),
+            rule(None, r"^\s+GPU Current Temp\s+: <temp_c>"),
+            rule(None, r"^\s+(?:Instantaneous |Average )?Power Draw\s+: <power_w>", section=_NO_MEMORY),
+            rule(None, r"^\s+(?:Enforced|Current) Power Limit\s+: <power_cap_w>", section=_NO_MEMORY),
+            rule(None, r"^\s+SM\s+: <sm_mhz>", section="^Clocks$"),
+            rule("links", r"^\s+Current\s+: <count>x\s*$", section="^Link Width$", counter="PCIe lanes"),
+            rule(
+                "gpu_errors",
                 r"^\s+(?P<what>(?:DRAM|SRAM) Uncorrectable\w*(?: [\w-]+)*?)\s+: (?P<count>[1-9]\d*)\s*$",
-                "gpu_errors",
-                fixed={"memory": "{what} errors"},
+                memory="{what} errors",
             ),
-            Rule(
-                r"^\s+(Uncorrectable Error|Pending|Remapping Failure Occurred)\s+: ([1-9]\d*|Yes)\s*$",
+            rule(
                 "gpu_errors",
+                r"^\s+(Uncorrectable Error|Pending|Remapping Failure Occurred)\s+: ([1-9]\d*|Yes)\s*$",
                 section="^Remapped Rows$",
                 values=lambda match, before: {"memory": _REMAPPED[match[1]], "count": match[2].replace("Yes", "1")},
             ),
         ),
+        (b"NVSMI LOG",),
         opens="NVSMI LOG",
         section=r"\s+([A-Z][\w ()]*?)\s*",
     ),
@@ -293,20 +280,20 @@ FORMATS: Final = (
         values=_dmon_row,
     ),
     # DCGM's exporter for Prometheus: a line a metric and GPU
-    Patterns("dcgm-exporter", (b"DCGM_FI_DEV_",), tuple(map(_dcgm_rule, _DCGM))),
+    Patterns("dcgm-exporter", tuple(map(_dcgm_rule, _DCGM)), (b"DCGM_FI_DEV_",)),
     # the concise table of ROCm 5 and 6; ROCm 6 puts node, ids and partitions (`NPS1, SPX, 0`) between
     Patterns(
         "rocm-smi",
-        (b"Concise Info", b"SCLK"),
         (
-            Rule(
-                r"^\s*(?P<device>\d{1,4})\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?P<temp_c>\d+(?:\.\d+)?\s?°?[cC]|N/A)\s+"
-                r"(?P<power_w>\d+(?:\.\d+)?W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?P<sm_mhz>\d+M[hH]z|None|N/A)\s+"
-                # a cap of 0: of a GPU that shares another one's
-                r"(?:\S+\s+){3}(?:0+(?:\.0*)?W?|(?P<power_cap_w>\d[\d.]*)W?|\D\S*)(?:\s.*)?$",
+            rule(
                 "gpu_clocks",
+                r"^\s*<device>\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?:<temp_c>\s?°?[cC]|N/A)\s+"
+                r"(?:<power_w>W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?:<sm_mhz>M[hH]z|None|N/A)\s+"
+                # a cap of 0: of a GPU that shares another one's
+                r"(?:\S+\s+){3}(?:0+(?:\.0*)?W?|<power_cap_w>W?|\D\S*)(?:\s.*)?$",
             ),
         ),
+        (b"Concise Info", b"SCLK"),
         mention=r"^\s*\d{1,4}\s+\S+.*\d%",
         opens="Concise Info|SCLK.{0,255}MCLK",
         closes="End of ROCm",
@@ -314,33 +301,33 @@ FORMATS: Final = (
     # `rocm-smi -a`: a line a measurement
     Patterns(
         "rocm-smi",
-        (b"GPU[",),
         (
-            Rule(
-                r"^GPU\[(?P<device>\d{1,4})\]\s*: (?:"
-                r"sclk clock level: \d+: \((?P<sm_mhz>\d+)Mhz\)"
-                r"|Temperature \(Sensor junction\) \(C\): (?P<temp_c>\d[\d.]*)"
-                r"|(?:Average|Current Socket) Graphics Package Power \(W\): (?P<power_w>\d[\d.]*)"
-                r"|Max Graphics Package Power \(W\): (?P<power_cap_w>\d[\d.]*))",
+            rule(
                 "gpu_clocks",
+                r"^GPU\[<device>\]\s*: (?:sclk clock level: \d+: \(<sm_mhz>Mhz\)"
+                r"|Temperature \(Sensor junction\) \(C\): <temp_c>"
+                r"|(?:Average|Current Socket) Graphics Package Power \(W\): <power_w>"
+                r"|Max Graphics Package Power \(W\): <power_cap_w>)",
             ),
         ),
+        (b"GPU[",),
     ),
     # `amd-smi metric`: an indented report
     Patterns(
         "amd-smi",
-        (b"GPU: ",),
         (
-            Rule(r"^GPU: (?P<device>\d{1,4})\s*$", "gpu_clocks", is_begin=True),
-            Rule(r"^\s+SOCKET_POWER: (?P<power_w>\d[\d.]*) W"),
-            Rule(r"^\s+(?:SOCKET_)?POWER_LIMIT: (?P<power_cap_w>\d[\d.]*) W"),
-            Rule(r"^\s+HOTSPOT: (?P<temp_c>\d[\d.]*) "),
-            Rule(r"^\s+CLK: (?P<sm_mhz>\d+) MHz", section="^GFX_0$"),
-            Rule(
+            rule("gpu_clocks", r"^GPU: <device>\s*$", begins=True),
+            rule(None, r"^\s+SOCKET_POWER: <power_w> W"),
+            rule(None, r"^\s+(?:SOCKET_)?POWER_LIMIT: <power_cap_w> W"),
+            rule(None, r"^\s+HOTSPOT: <temp_c> "),
+            rule(None, r"^\s+CLK: <sm_mhz> MHz", section="^GFX_0$"),
+            rule(
+                None,
                 r"^\s+THROTTLE_STATUS: (UN)?THROTTLED",
                 values=lambda match, before: {"reasons": [] if match[1] else ["throttled"]},
             ),
         ),
+        (b"GPU: ",),
         opens=r"^GPU: \d{1,4}\s*$",
         closes=r"^(?!GPU: )\S",
         section=r"\s+([A-Z][A-Z_\d]*):\s*",
@@ -367,7 +354,7 @@ FORMATS: Final = (
             "bus_id": r"PCI Bus|gpu_bdf|bdf",
         },
         r"(?i)^\s*(?:timestamp,)?(?:device|gpu),",
-        row=_CARD,
+        row=r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},",
         values=_amd_row,
     ),
     # `amd-smi monitor`: each value with its unit
@@ -390,221 +377,199 @@ FORMATS: Final = (
     Patterns(
         "kernel-log",
         (
-            b"Xid (",
-            b"NVRM: The NVIDIA GPU ",
-            b"mlx5_core ",
-            b"amdgpu ",
-            b" AER: ",
-            b"soft lockup",
-            b" blocked for more ",
-            b"Killed process ",
-            b"cpu clock throttled",
-            b" not responding, still trying",
-            b"Lustre: ",
-        ),
-        (
             # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
-            Rule(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b", "gpu_errors"),
+            rule("gpu_errors", r"\bS?Xid \((?:PCI:)?<bus_id>\): (?P<code>\d{1,6})\b", b"Xid ("),
             # a GPU that the driver finds fallen off the bus, said in three lines without an Xid; of one that it does
             # not support, it says more in the first
-            Rule(
-                r"\bNVRM: The NVIDIA GPU (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s*(?:$|#012)",
+            rule(
                 "gpu_errors",
-                fixed={"code": 79},
+                r"\bNVRM: The NVIDIA GPU <bus_id>\s*(?:$|#012)",
+                b"NVRM: The NVIDIA GPU ",
+                code=79,
             ),
             # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` of Ethernet
-            Rule(
-                r"\bmlx5_core [0-9a-f:.]{7,16}:? (?P<nic>[\w.-]{1,64}): (?:Port: (?P<link>\d{1,3}) )?"
-                r"Link (?:DOWN|down)\b",
-                "links",
-                fixed={"counter": "link down events", **_EVENT},
+            _event(
+                r"\bmlx5_core [0-9a-f:.]{7,16}:? <nic>: (?:Port: <link> )?Link (?:DOWN|down)\b",
+                b"mlx5_core ",
+                counter="link down events",
             ),
             # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `GPU reset begin!`
-            Rule(
-                r"\bamdgpu (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): .{0,120}?"
+            rule(
+                "gpu_errors",
+                r"\bamdgpu <bus_id>: .{0,120}?"
                 r"(?:(?P<error>(?:\b(?P<count>[1-9]\d{0,17}) (?:new )?)?uncorrectable hardware errors?\b)"
                 r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)",
-                "gpu_errors",
+                b"amdgpu ",
                 values=_amdgpu,
             ),
             # aer.c; to 6.9 `Corrected error received: 0000:02:00.0`, later `Correctable error message received from …`
-            Rule(
+            _incident(
                 r" AER: (?:Multiple )?(?P<how>Correct|Uncorrect)(?:ed|able)(?: \((?:Non-)?Fatal\))? error "
-                r"(?:message )?received(?::| from) (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])",
-                "incidents",
+                r"(?:message )?received(?::| from) <bus_id>",
+                b" AER: ",
                 values=lambda match, before: {"bus_id": match["bus_id"], "detail": f"{match['how']}ed".lower()},
-                fixed={"kind": "pcie", "count": 1},
+                kind="pcie",
             ),
             # watchdog.c, hung_task.c, oom_kill.c
-            Rule(
-                r"\bsoft lockup - CPU#\d{1,6} stuck for (?P<seconds>\d{1,9})s! \[(?P<detail>[^\]]{1,32}?):\d",
-                "incidents",
-                fixed={"kind": "soft_lockup", "count": 1},
+            _incident(
+                r"\bsoft lockup - CPU#\d{1,6} stuck for <seconds>s! \[(?P<detail>[^\]]{1,32}?):\d",
+                b"soft lockup",
+                kind="soft_lockup",
             ),
-            Rule(
-                r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than (?P<seconds>\d{1,9}) seconds",
-                "incidents",
-                fixed={"kind": "hung_task", "count": 1},
+            _incident(
+                r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than <seconds> seconds",
+                b" blocked for more ",
+                kind="hung_task",
             ),
             # therm_throt.c, of a core or of its package
-            Rule(
+            _incident(
                 r"CPU\d{1,6}: (?:Core|Package) temperature above threshold, cpu clock throttled",
-                "incidents",
-                fixed={"kind": "cpu_heat", "count": 1},
+                b"cpu clock throttled",
+                kind="cpu_heat",
             ),
-            Rule(
-                r"\b(?:nfs: server \S{1,255} not responding, still trying"
-                r"|Lustre: (?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w+: Connection to \S{1,255} .{0,255}was lost)",
-                "incidents",
-                values=lambda match, before: {
-                    "detail": f"Lustre's {match['target']}" if match["target"] else "an NFS server"
-                },
-                fixed={"kind": "file_system", "count": 1},
+            _incident(
+                r"\bnfs: server \S{1,255} not responding, still trying",
+                b" not responding, still trying",
+                kind="file_system",
+                detail="an NFS server",
             ),
-            Rule(r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", "exits", fixed=KILLED),
+            _incident(
+                r"\bLustre: (?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w+: Connection to \S{1,255} .{0,255}was lost",
+                b"Lustre: ",
+                kind="file_system",
+                detail="Lustre's {target}",
+            ),
+            rule("exits", r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", b"Killed process ", **KILLED),
         ),
         mention=r"\bS?Xid \(",
     ),
     # NCCL's net_ib.cc, ibvwrap.cc and the plug-ins made after them; 2.4 to 2.12 print `error` for `status=`
     Patterns(
         "nccl-debug",
-        (b"Got completion ", b" async ", b"Call to ibv_", b" Cuda failure ", b"NET/OFI Request"),
         (
-            Rule(
-                r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
+            rule(
                 "exits",
+                r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
+                b" Cuda failure ",
                 # without multicast over NVSwitches NCCL goes on
                 values=lambda match, before: None if "nvls.cc:" in before else {},
-                fixed={"manner": "CUDA error: {what}", "stated_by": "program"},
+                manner="CUDA error: {what}",
+                stated_by="program",
             ),
-            Rule(
+            _event(
                 r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
-                r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca (?P<nic>[\w.-]{1,64})\s*$)?",
-                "links",
+                r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca <nic>\s*$)?",
+                b"Got completion ",
                 values=_completion,
-                fixed=_EVENT,
             ),
-            Rule(
+            _event(
                 r"NET/OFI Request .{0,40}?completed with error\. RC: \d{1,4}\. Error: (?P<why>[\w (),:-]{1,80})",
-                "links",
-                fixed={"counter": "OFI requests failed ({why})", **_EVENT},
+                b"NET/OFI Request",
+                counter="OFI requests failed ({why})",
             ),
-            Rule(
-                r"NET/IB\w{0,16} ?: (?:(?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}) )?(?:Got (?:non-fatal )?async event|"
+            _event(
+                r"NET/IB\w{0,16} ?: (?:<nic>:<link> )?(?:Got (?:non-fatal )?async event|"
                 r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?"
                 r"(?=[a-zA-Z -]{0,80}(?:err|fatal|catastrophic))(?P<counter>[a-zA-Z][a-zA-Z -]{1,79}[a-zA-Z])",
-                "links",
-                fixed=_EVENT,
+                b" async ",
             ),
-            Rule(
+            _event(
                 r"\bCall to (?P<call>ibv_\w{1,40}) failed"
-                r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?"
-                r"(?:.{0,60}? on dev (?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}))?",
-                "links",
+                r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?(?:.{0,60}? on dev <nic>:<link>)?",
+                b"Call to ibv_",
                 values=_failed_call,
-                fixed=_EVENT,
             ),
         ),
     ),
     Patterns(
         "fabric-manager",
-        (b"detected NVSwitch ",),
         (
-            Rule(
-                r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id "
-                r"(?P<bus_id>[0-9a-fA-F:.]{7,16})",
+            rule(
                 "gpu_errors",
+                r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id <bus_id>",
+                b"detected NVSwitch ",
             ),
         ),
     ),
     # `nvidia-smi nvlink -s` and `-e`
     Patterns(
         "nvlink",
-        (b"(UUID: GPU-", b": NVIDIA "),
         (
-            Rule(
-                r"^\s+Link (?P<link>\d{1,3}): (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: (?P<count>\d{1,18})\s*$", "links"
-            ),
-            Rule(
-                r"^\s+Link (?P<link>\d{1,3}): (?P<counter>Link recovery failed) events: (?P<count>\d{1,18})\s*$",
-                "links",
-            ),
-            Rule(r"^\s+Link (?P<link>\d{1,3}): (?P<gb_per_s>[\d.]+) GB/s\s*$", "links", fixed={"state": "active"}),
-            Rule(r"^\s+Link (?P<link>\d{1,3}): <inactive>\s*$", "links", fixed={"state": "inactive"}),
-            Rule(r"^GPU (?P<device>\d{1,4}): (?:NVIDIA |.*\(UUID: GPU-)"),
+            rule("links", r"^\s+Link <link>: (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: <count>\s*$"),
+            rule("links", r"^\s+Link <link>: (?P<counter>Link recovery failed) events: <count>\s*$"),
+            rule("links", r"^\s+Link <link>: <gb_per_s> GB/s\s*$", state="active"),
+            rule("links", r"^\s+Link <link>: <inactive>\s*$", state="inactive"),
+            rule(None, r"^GPU <device>: (?:NVIDIA |.*\(UUID: GPU-)"),
         ),
+        (b"(UUID: GPU-", b": NVIDIA "),
         opens=r"^GPU \d{1,4}: (?:NVIDIA |.*\(UUID: GPU-)",
     ),
     # `ibstat`, `ibstatus`, `ibv_devinfo`
     Patterns(
         "ibstat",
-        (b"CA '", b"Infiniband device '", b"hca_id:"),
         (
-            Rule(r"^(?:\s*CA '|hca_id:\s+)(?P<nic>[\w.-]{1,64})"),
-            Rule(r"^Infiniband device '(?P<nic>[\w.-]{1,64})' port (?P<link>\d{1,3}) status:", "links", is_begin=True),
-            Rule(r"^\s*(?:Port |port:\s+)(?P<link>\d{1,3}):?\s*$", "links", is_begin=True),
-            Rule(
+            rule(None, r"^(?:\s*CA '|hca_id:\s+)<nic>"),
+            rule("links", r"^Infiniband device '<nic>' port <link> status:", begins=True),
+            rule("links", r"^\s*(?:Port |port:\s+)<link>:?\s*$", begins=True),
+            rule(
+                None,
                 r"^\s*[Ss]tate:\s+(?:PORT_|\d+: )?(?P<state>[A-Z]\w+)",
                 values=lambda match, before: {"state": match["state"].capitalize()},
             ),
-            Rule(
-                r"^\s*[Rr]ate:\s+(?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}
+            rule(
+                None,
+                r"^\s*[Rr]ate:\s+(?P<rate>[\d.]+)",
+                values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8},
             ),
         ),
+        (b"CA '", b"Infiniband device '", b"hca_id:"),
         opens=r"^(?:\s*CA '|Infiniband device '|hca_id:)",
     ),
     # of the counters those of errors, and `PortXmitWait`: times at which the port had data and could not send
     Patterns(
         "perfquery",
-        (b"Port counters:", b"Port extended counters:"),
         (
-            Rule(r"^# Port (?:extended )?counters: Lid \d+ port (?P<link>\d{1,3})"),
-            Rule(
-                r"^(?P<counter>SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|"
-                r"PortXmitDiscards|LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait):"
-                r"\.*(?P<count>\d{1,18})\s*$",
+            rule(None, r"^# Port (?:extended )?counters: Lid \d+ port <link>"),
+            rule(
                 "links",
+                r"^(?P<counter>SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|"
+                r"PortXmitDiscards|LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait):\.*<count>\s*$",
             ),
         ),
+        (b"Port counters:", b"Port extended counters:"),
         opens="^# Port (?:extended )?counters:",
     ),
     # `rdma statistic`, all counters of a port in one line: those of packets that had to be sent again
     Patterns(
         "rdma-statistic",
-        (b" rx_write_requests ",),
         (
-            Rule(
-                r" (?P<counter>local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans) "
-                r"(?P<count>\d{1,18})\b",
+            rule(
                 "links",
+                r" (?P<counter>local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans) <count>\b",
                 values=_counter_of_port,
             ),
         ),
+        (b" rx_write_requests ",),
     ),
     # `mlxlink -c`, whose values have colours on a terminal; it does not print the adapter's name
     Patterns(
         "mlxlink",
-        (b"Operational Info",),
         (
-            Rule(r"^State +: (?P<state>\w{1,32})", "links"),
-            Rule(
-                r"^(?P<counter>Symbol Errors|Effective Physical Errors|Link Down Counter|Link Error Recovery Counter)"
-                r" +: (?P<count>\d{1,18})(?!\S*E)",
+            rule("links", r"^State +: (?P<state>\w{1,32})"),
+            rule(
                 "links",
+                r"^(?P<counter>Symbol Errors|Effective Physical Errors|Link Down Counter|Link Error Recovery Counter)"
+                r" +: <count>(?!\S*E)",
             ),
         ),
+        (b"Operational Info",),
         opens="^Operational Info",
     ),
     # `ethtool -S`: errors of the wire that mlx5 counts
     Patterns(
         "ethtool",
+        (rule("links", r"^ +(?P<counter>rx_symbol_err_phy|rx_crc_errors_phy|link_down_events_phy): <count>\s*$"),),
         (b"NIC statistics:",),
-        (
-            Rule(
-                r"^ +(?P<counter>rx_symbol_err_phy|rx_crc_errors_phy|link_down_events_phy): (?P<count>\d{1,18})\s*$",
-                "links",
-            ),
-        ),
         opens="^NIC statistics:",
     ),
 )

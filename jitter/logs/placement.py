@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from jitter.logs.declared import KILLED, Patterns, Rule, Values
+from jitter.logs.declared import KILLED, Patterns, Values, rule
 from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.values import cpu_list, cpu_mask
 
@@ -35,65 +35,65 @@ def _taskset(match: re.Match[str], before: str) -> Values:
 
 BINDINGS: Final = Patterns(
     "cpu-binding",
-    (b" affinity mask: ", b" affinity list: ", b"cpu-bind", b"cpu_bind"),
     (
         # `taskset -p`; scripts put rank and GPUs before it: `3 -- GPUS 0,1 -- pid …`, `Rank 3 --> pid …`
-        Rule(
-            r"pid \d+'s (?:current|new) affinity (?P<form>mask|list): (?P<cpus>[0-9a-fA-F,x-]+)",
+        rule(
             "bindings",
+            r"pid \d+'s (?:current|new) affinity (?P<form>mask|list): (?P<cpus>[0-9a-fA-F,x-]+)",
+            *(b" affinity mask: ", b" affinity list: "),
             values=_taskset,
         ),
         # Slurm's `--cpu-bind=verbose`
-        Rule(
-            r"cpu[-_]bind(?:[-_]\w+)?=\w+ - (?P<host>[A-Za-z0-9][\w.-]*), task +(?P<rank>\d{1,9}) +\d+ +\[\d+\]: "
-            r"mask (?P<cpus>0x[0-9a-fA-F]+)",
+        rule(
             "bindings",
+            r"cpu[-_]bind(?:[-_]\w+)?=\w+ - <host>, task +<rank> +\d+ +\[\d+\]: mask (?P<cpus>0x[0-9a-fA-F]+)",
+            *(b"cpu-bind", b"cpu_bind"),
             values=lambda match, before: match.groupdict() | {"cpus": cpu_mask(match["cpus"])},
         ),
     ),
     mention=r"pid \d+'s (?:current|new) affinity",
 )
-
-
 EXITS: Final = Patterns(
     "torchrun-failures",
-    (b"Root Cause (first observed failure):",),
     (
         # torch/distributed/elastic/multiprocessing/errors/__init__.py
-        Rule(r"^\s*\[\d{1,6}\]:\s*$", "exits", is_begin=True, fixed={"is_first": True, "stated_by": "torchrun"}),
-        Rule(
+        rule("exits", r"^\s*\[\d{1,6}\]:\s*$", begins=True, is_first=True, stated_by="torchrun"),
+        rule(
+            None,
             r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$",
             values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"},
         ),
-        Rule(r"^\s*host\s+: (?P<host>[A-Za-z0-9][\w.-]{0,253})\s*$"),
-        Rule(r"^\s*rank\s+: (?P<rank>\d{1,9}) \(local_rank: \d{1,6}\)\s*$"),
-        Rule(r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)"),
+        rule(None, r"^\s*host\s+: <host>\s*$"),
+        rule(None, r"^\s*rank\s+: <rank> \(local_rank: \d{1,6}\)\s*$"),
+        rule(None, r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)"),
     ),
+    (b"Root Cause (first observed failure):",),
     opens=r"^\s*Root Cause \(first observed failure\):",
     closes=r"^\s*={10,}\s*$",
 )
-
-
 SLURM: Final = Patterns(
     "slurm",
-    (b"srun: error: ", b"oom_kill event", b"oom-kill event"),
     (
         # a task is a rank where srun starts each rank, and a node where it starts torchrun
-        Rule(
+        rule(
+            "exits",
             r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
-            r"(?P<manner>Exited with exit code (?P<exit_code>\d{1,3})|[A-Z][a-zA-Z ]{2,40})",
-            "exits",
-            fixed={"stated_by": "srun"},
+            r"(?P<manner>Exited with exit code <exit_code>|[A-Z][a-zA-Z ]{2,40})",
+            b"srun: error: ",
+            stated_by="srun",
         ),
-        Rule(
+        rule(
+            "exits",
             r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})",
-            "exits",
-            fixed={"manner": "node failure", "stated_by": "slurmctld"},
+            b"srun: error: ",
+            manner="node failure",
+            stated_by="slurmctld",
         ),
-        Rule(
-            r"(?:\bslurmstepd-(?P<host>[A-Za-z0-9][\w.-]{0,253}): )?\berror: Detected \d{1,9} oom[_-]kill event",
+        rule(
             "exits",
-            fixed=KILLED,
+            r"(?:\bslurmstepd-<host>: )?\berror: Detected \d{1,9} oom[_-]kill event",
+            *(b"oom_kill event", b"oom-kill event"),
+            **KILLED,
         ),
     ),
 )

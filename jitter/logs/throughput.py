@@ -1,41 +1,45 @@
 """What a training program prints of its speed and failures; operators' times of PyTorch's profiler and of rocprof."""
 
 import re
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from jitter.logs.declared import Columns, Patterns, Rule, Values
+from jitter.logs.declared import REAL, Columns, Patterns, Values, rule
 from jitter.logs.line_parser import Context
 from jitter.logs.values import duration_ns
 
-_NUMBER: Final = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _HOST_FILE: Final = re.compile(r"(?:hip|hsa|rccl|roctx|marker|api|sysinfo)\w*_?stats", re.IGNORECASE)
 _HOST_NAME: Final = re.compile(r"(?:hip|hsa_|rocblas_|nccl|roctx)[A-Za-z_]\w*")
 
 
-def _megatron(match: re.Match[str], before: str) -> Values:
-    seconds = float(match["ms"]) / 1e3
-    batch = match["batch"]
-    rate = {"samples_per_s": int(batch) / seconds} if batch and seconds else {}
-    return match.groupdict() | {"seconds": seconds} | rate
+def _step(match: re.Match[str], before: str) -> Values:
+    """Return a row's values, with seconds from milliseconds, samples from batches, a step's number over all epochs."""
+    stated: dict[str, Any] = match.groupdict()
+    if stated.get("ms"):
+        stated["seconds"] = float(stated["ms"]) / 1e3
+    if stated.get("batch") and stated["seconds"]:
+        stated["samples_per_s"] = int(stated["batch"]) / stated["seconds"]
+    if stated.get("epoch"):
+        stated["step"] = int(stated["epoch"]) * int(stated["of"]) + int(stated["at"])
+    return stated
 
 
 def _litgpt(match: re.Match[str], before: str) -> Values | None:
-    if int(match["step"]) - int(match["at"]) not in (0, 1):
-        return None  # a micro batch of several
-    return {"step": match["step"], "seconds": float(match["time"]) / (1e3 if match["unit"] == "ms" else 1)}
+    is_micro_batch = int(match["step"]) - int(match["at"]) not in (0, 1)  # one of several of a step
+    return None if is_micro_batch else _step(match, before)
 
 
 def _fairseq(match: re.Match[str], before: str) -> Values | None:
     if not float(match["words"]):
         return None
     updates = float(match["rate"]) / float(match["words"])
-    return {"step": match["step"], "seconds": 1 / updates, "samples_per_s": updates * float(match["batch"])}
+    return {"step": match["step"], "seconds": 1 / updates, "samples_per_s": updates * float(match["bsz"])}
 
 
 def _of_epoch(match: re.Match[str], before: str) -> Values:
-    """Return a step's time, with the number of the step over all epochs, which count from 1."""
-    step = match["step"] or (int(match["epoch"]) - 1) * int(match["of"]) + int(match["at"])
-    return {"step": int(step), "seconds": match["seconds"]}
+    """Return the values of `_step` where epochs count from 1."""
+    stated = _step(match, before)
+    return {**stated, "step": int(stated["step"]) - int(match["of"])} if match["epoch"] else stated
 
 
 def _rocprof(row: Values, context: Context) -> Values:
@@ -56,44 +60,42 @@ def _operator(row: Values, context: Context) -> Values:
     }
 
 
+_speed: Final = partial(rule, "throughput", values=_step)
+
 FORMATS: Final = (
     # DeepSpeed's stage3.py, of rank 0 alone and since the step before; torchtitan's metrics.py, since the beginning
     Patterns(
         "training-log",
         (
-            b" allocator cache flushes",
-            b" memory allocation retries",
-            b"CUDA out of mem",
-            b"CUDA error: ",
-            b"HIP error: ",
-        ),
-        (
-            Rule(
-                r"\b(?P<count>\d{1,9}) pytorch allocator cache flushes since last step",
+            rule(
                 "incidents",
-                fixed={"kind": "allocator", "rank": 0},
+                r"\b<count> pytorch allocator cache flushes since last step",
+                b" allocator cache flushes",
+                kind="allocator",
+                rank=0,
             ),
-            Rule(
-                r"\b(?P<count>\d{1,9}) (?P<detail>CUDA|XPU|HIP) memory allocation retries",
+            rule(
                 "incidents",
-                fixed={"kind": "allocator"},
+                r"\b<count> (?P<detail>CUDA|XPU|HIP) memory allocation retries",
+                b" memory allocation retries",
+                kind="allocator",
             ),
-            Rule(
-                r"Error: (?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100}))",
+            rule(
                 "exits",
-                fixed={"stated_by": "program"},
+                r"Error: (?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100}))",
+                *(b"CUDA out of mem", b"CUDA error: ", b"HIP error: "),
+                stated_by="program",
             ),
         ),
     ),
     # Hugging Face's Trainer, at its end; several results in a line
     Patterns(
         "train-runtime",
-        (b"'train_runtime'", b'"train_runtime"'),
         (
-            Rule(
-                rf"['\"]train_runtime['\"]?\s*:\s*['\"]?(?P<seconds>{_NUMBER})\b(?:(?:(?!train_runtime).)*?"
-                rf"['\"]train_samples_per_second['\"]?\s*:\s*['\"]?(?P<samples_per_s>{_NUMBER})\b)?",
-                "throughput",
+            _speed(
+                r"['\"]train_runtime['\"]?\s*:\s*['\"]?<seconds>\b(?:(?:(?!train_runtime).)*?"
+                r"['\"]train_samples_per_second['\"]?\s*:\s*['\"]?<samples_per_s>\b)?",
+                *(b"'train_runtime'", b'"train_runtime"'),
             ),
         ),
         mention=r"['\"]train_runtime['\"]",
@@ -101,124 +103,73 @@ FORMATS: Final = (
     Patterns(
         "training-log",
         (
-            b"elapsed time per iteration (ms)",
-            b"SamplesPerSec=",
-            b" tps: ",
-            b" wps: ",
-            b"img/sec on ",
-            b"total images/sec: ",
-            b"ms, mfu ",
-            b" iter time: ",
-            b"train_step_timing in s",
-            b", num_updates=",
-            b"/s  (",
-            b" data_time: ",
-            b"Epoch: [",
-            b"train.total_ips",
-            b'"tracked_stats"',
-            b"throughput/",
-            b" - timing_s/step:",
-            b" step_avg:",
-        ),
-        (
             # Megatron-LM training.py; its forks put other values between
-            Rule(
-                r"\biteration +(?P<step>\d+)/ *\d+ \|.{0,500}?"
-                rf"elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
-                rf"(?:.{{0,500}}?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
+            _speed(
+                r"\biteration +<step>/ *\d+ \|.{0,500}?elapsed time per iteration \(ms\): +<ms>"
+                r"(?:.{0,500}?throughput per GPU \(TFLOP/s/GPU\): +<tflops>)?"
                 r"(?:.{0,500}?global batch size: +(?P<batch>\d+))?",
-                "throughput",
-                values=_megatron,
+                b"elapsed time per iteration (ms)",
             ),
             # DeepSpeed utils/timer.py
-            Rule(
-                r"(?:global_step=|stop\] \d+/)(?P<step>\d+), RunningAvgSamplesPerSec=[^,]+, "
-                rf"CurrSamplesPerSec=(?P<samples_per_s>{_NUMBER})",
-                "throughput",
+            _speed(
+                r"(?:global_step=|stop\] \d+/)<step>, RunningAvgSamplesPerSec=[^,]+, CurrSamplesPerSec=<samples_per_s>",
+                b"SamplesPerSec=",
             ),
             # torchtitan components/metrics.py
-            Rule(
-                r"\bstep: *(?P<step>\d+)  .{0,500}? [tw]ps: +(?P<tokens_per_s>[\d,]+)"
-                r"(?:  tflops: +(?P<tflops>[\d.,]+))?",
-                "throughput",
+            _speed(
+                r"\bstep: *<step>  .{0,500}? [tw]ps: +(?P<tokens_per_s>[\d,]+)(?:  tflops: +(?P<tflops>[\d.,]+))?",
+                *(b" tps: ", b" wps: "),
             ),
             # verl's console logger: all metrics of a step in one line, numpy's numbers with their type
-            Rule(
-                r"(?:^|\s)step:(?P<step>\d+) - (?:(?!\sstep:).){0,30000}? - timing_s/step:(?:np\.float\d\d\()?"
-                rf"(?P<seconds>{_NUMBER})(?:.{{0,1500}}? - perf/throughput:(?:np\.float\d\d\()?"
-                rf"(?P<tokens_per_s>{_NUMBER}))?",
-                "throughput",
+            _speed(
+                r"(?:^|\s)step:<step> - (?:(?!\sstep:).){0,30000}? - timing_s/step:(?:np\.float\d\d\()?<seconds>"
+                r"(?:.{0,1500}? - perf/throughput:(?:np\.float\d\d\()?<tokens_per_s>)?",
+                b" - timing_s/step:",
             ),
             # nanoGPT's train.py: a step of all its micro batches
-            Rule(
-                rf"(?:^|\s)iter (?P<step>\d+): loss [^,]{{1,20}}, time (?P<ms>{_NUMBER})ms, mfu ",
-                "throughput",
-                values=lambda match, before: {"step": match["step"], "seconds": float(match["ms"]) / 1e3},
-            ),
+            _speed(r"(?:^|\s)iter <step>: loss [^,]{1,20}, time <ms>ms, mfu ", b"ms, mfu "),
             # modded-nanogpt's: the mean of the steps so far
-            Rule(
-                rf"(?:^|\s)step:(?P<step>\d+)/\d+ .{{0,200}}?\bstep_avg:(?P<ms>{_NUMBER})ms",
-                "throughput",
-                values=lambda match, before: {"step": match["step"], "seconds": float(match["ms"]) / 1e3},
-            ),
+            _speed(r"(?:^|\s)step:<step>/\d+ .{0,200}?\bstep_avg:<ms>ms", b" step_avg:"),
             # LitGPT: `iter` counts micro batches
-            Rule(
-                r"\biter +(?P<at>\d+) step +(?P<step>\d+) ?[|:].{0,200}? iter time: "
-                rf"(?P<time>{_NUMBER}) ?(?P<unit>m?s)\b",
-                "throughput",
+            _speed(
+                r"\biter +<at> step +<step> ?[|:].{0,200}? iter time: (?:<ms> ?ms|<seconds> ?s)\b",
+                b" iter time: ",
                 values=_litgpt,
             ),
             # NeMo 2 and 1; after other values
-            Rule(
-                r"\bglobal_step(?:: |=)(?P<step>\d+)\b.{0,500}?"
-                rf"train_step_timing in s(?:: |=)(?P<seconds>{_NUMBER})",
-                "throughput",
+            _speed(
+                r"\bglobal_step(?:: |=)<step>\b.{0,500}?train_step_timing in s(?:: |=)<seconds>",
+                b"train_step_timing in s",
             ),
             # fairseq; `wps`: words a second of all ranks, `wpb`: words of a step
-            Rule(
-                rf" wps=(?P<rate>{_NUMBER}), ups=[^,]{{1,40}}, wpb=(?P<words>{_NUMBER}), bsz=(?P<batch>{_NUMBER}), "
-                r"num_updates=(?P<step>\d+)",
-                "throughput",
+            _speed(
+                rf" wps=(?P<rate>{REAL}), ups=[^,]{{1,40}}, wpb=(?P<words>{REAL}), bsz=(?P<bsz>{REAL}), "
+                "num_updates=<step>",
+                b", num_updates=",
                 values=_fairseq,
             ),
             # timm's train.py: the last batch, and in brackets the mean
-            Rule(
-                r"Train: (?P<epoch>\d+) \[ *(?P<at>\d+)/(?P<of>\d+) .{0,200}?"
-                rf"Time: (?P<seconds>{_NUMBER})s, +(?P<samples_per_s>{_NUMBER})/s ",
-                "throughput",
-                values=lambda match, before: (
-                    match.groupdict() | {"step": int(match["epoch"]) * int(match["of"]) + int(match["at"])}
-                ),
-            ),
+            _speed(r"Train: <epoch> \[ *<at>/<of> .{0,200}?Time: <seconds>s, +<samples_per_s>/s ", b"/s  ("),
             # PyTorch's ImageNet example and its many copies: the last batch, and in brackets the mean
-            Rule(
-                r"Epoch: \[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\]\s+(?:Batch )?Time:? +"
-                rf"(?P<seconds>{_NUMBER}) \( *{_NUMBER}\)",
-                "throughput",
-                values=lambda match, before: (
-                    {"step": int(match["epoch"]) * int(match["of"]) + int(match["at"]), "seconds": match["seconds"]}
-                ),
-            ),
+            _speed(rf"Epoch: \[<epoch>\]\[ *<at>/<of>\]\s+(?:Batch )?Time:? +<seconds> \( *{REAL}\)", b"Epoch: ["),
             # NVIDIA's DeepLearningExamples
-            Rule(rf"\btrain\.total_ips\"? ?: \"?(?P<samples_per_s>{_NUMBER})", "throughput"),
+            _speed(r"\btrain\.total_ips\"? ?: \"?<samples_per_s>", b"train.total_ips"),
             # detectron2 `iter: 19 …  time: 0.35 …  data_time: …`, mmengine `[1][ 50/7330] …  time: 0.21  data_time: …`
-            Rule(
-                r"(?:\biter: (?P<step>\d+) |\[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\] ).{0,500}?"
-                rf" time: (?P<seconds>{_NUMBER}) .{{0,60}}?data_time: ",
-                "throughput",
+            _speed(
+                r"(?:\biter: <step> |\[<epoch>\]\[ *<at>/<of>\] ).{0,500}? time: <seconds> .{0,60}?data_time: ",
+                b" data_time: ",
                 values=_of_epoch,
             ),
             # MLPerf; what `step` counts differs between programs
-            Rule(
-                r'"key": "tracked_stats", "value": \{[^{}]{0,200}?"throughput": ' rf"(?P<samples_per_s>{_NUMBER})",
-                "throughput",
+            _speed(
+                r'"key": "tracked_stats", "value": \{[^{}]{0,200}?"throughput": <samples_per_s>', b'"tracked_stats"'
             ),
             # Composer
-            Rule(rf"\bthroughput/samples_per_sec: (?P<samples_per_s>{_NUMBER})", "throughput"),
-            Rule(rf"\bthroughput/device/tokens_per_sec: (?P<tokens_per_s>{_NUMBER})", "throughput"),
+            _speed(r"\bthroughput/samples_per_sec: <samples_per_s>", b"throughput/"),
+            _speed(r"\bthroughput/device/tokens_per_sec: <tokens_per_s>", b"throughput/"),
             # Horovod's synthetic benchmarks; tf_cnn_benchmarks
-            Rule(rf"Total img/sec on (?P<ranks>\d{{1,7}}) \w+\(s\): (?P<samples_per_s>{_NUMBER})", "throughput"),
-            Rule(rf"(?:^|\s)total images/sec: (?P<samples_per_s>{_NUMBER})", "throughput"),
+            _speed(r"Total img/sec on <ranks> \w+\(s\): <samples_per_s>", b"img/sec on "),
+            _speed(r"(?:^|\s)total images/sec: <samples_per_s>", b"total images/sec: "),
         ),
     ),
     # `prof.key_averages().table()` of PyTorch's profiler (torch/autograd/profiler_util.py `_build_table`), or a copy

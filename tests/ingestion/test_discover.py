@@ -236,24 +236,15 @@ def test_a_chakra_trace_with_the_name_of_a_rank_is_refused(own_traces: Path, tmp
 
 
 NEAREST = {
-    "a.json": (
-        b'{"lr": 1, "steps": [1], "x": {"y": 2}}',
-        "JSON with the members lr, steps, x, y, and no list of trace",
-    ),
-    "b.json": (
-        b'{"traceEvents":[{"ph":"X","cat":"FEE","ts":1}]}',
-        "a Chrome trace of another tool: events of the categories FEE, where PyTorch's have kernel",
-    ),
-    "c.csv": (b"name,loss\nx,1\n", "a table with the columns name, loss, where rocprof's have"),
-    "c.log": (b"2026-01-01 12:00:00,123 begin\nloss 1\n", "text, and neither JSON nor CSV of a profiler"),
-    "d.log": (b"INFO [a.py:2] Running: 18 reqs, Waiting: 3 reqs\n" * 2, "text, and neither JSON nor CSV"),
+    "a.json": (b'{"lr": 1, "steps": [1], "x": {"y": 2}}', "JSON, and no list of trace events"),
+    "b.json": (b'{"traceEvents":[{"ph":"X","cat":"FEE","ts":1}]}', "a Chrome trace of another tool"),
+    "c.csv": (b"name,loss\nx,1\n", "text, and neither JSON nor CSV of a profiler"),
     "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
     "e.log": (b"[2026-01-01 12:00:00,000] [INFO] [a.py:1] begun\n", "text, and neither JSON nor CSV"),
     "f.log": (b"[rank0]: begun\n[1,0]<stdout>:begun\n", "text, and neither JSON nor CSV"),
-    "g.json": (b"[1.5e3, 2]\n", "JSON, and no list of trace events"),
-    "e.bin": (b"\x7fELF" + bytes(100), "binary data of no known kind, which begins with 7f 45 4c 46"),
+    "e.bin": (b"\x7fELF" + bytes(100), "binary data of no known kind"),
     "f.txt": (b"", "it is empty"),
-    "g.gz": (b"\x1f\x8b\x08" + bytes(40), "its packed data is damaged from the beginning on"),
+    "g.gz": (b"\x1f\x8b\x08" + bytes(40), "it is empty, or its packed data is damaged from the beginning on"),
 }
 
 

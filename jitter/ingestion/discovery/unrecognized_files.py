@@ -1,6 +1,5 @@
 """Files that no reader accepts: damaged traces, formats that jitter does not read, others; a message for each."""
 
-import json
 import re
 import shlex
 from collections.abc import Sequence, Set
@@ -9,8 +8,7 @@ from typing import Final, NamedTuple
 
 from jitter.core.compression import is_packed, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
-from jitter.ingestion.discovery.archives import is_trace_archive
-from jitter.readers.sqlite import DAMAGE, is_sqlite, list_tables, sniff_tables
+from jitter.readers.sqlite import sniff_tables
 
 _HEAD_BYTES: Final = 1 << 16
 _ONLY_TRACE: Final = r"\.pt\.trace\.json(?:\.gz|\.zst)?$|\.rpd$|\.xplane\.pb$|kernel_trace\.csv$"
@@ -201,9 +199,6 @@ def _is_invalid_pack(path: Path) -> bool:
     return path.name.lower().endswith(_PACKED_JSON) and not (is_packed(path) and read_head(path, _HEAD_BYTES))
 
 
-_SHOWN: Final = 5
-"""Names of tables, columns or members of a file that a message shows."""
-_SHOWN_CHARACTERS: Final = 40
 _PACKED: Final = r"(?:\.gz|\.zst)?$"
 _EXPORT: Final = "export the report as SQLite: `nsys export -t sqlite --lazy=false REPORT.nsys-rep`"
 _AMD: Final = "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`"
@@ -309,72 +304,21 @@ def unsupported_format(path: Path) -> UnsupportedFormat | None:
         return None
 
 
-_TEXT: Final = "text, and neither JSON nor CSV of a profiler"
-_JSON_LIST: Final = re.compile(rb'\[\s*(?:[{\["\]]|(?:-?\d[\d.eE+-]{0,40}|true|false|null)\s*(?:,\s|\]\s*$))')
-"""A log's line may begin with `[2026-01-01 12:00:00,123]`, `[rank0]:` or `[0] `."""
+_RESEMBLED: Final = (
+    (rb"\Z", "it is empty, or its packed data is damaged from the beginning on"),
+    (rb"SQLite format 3\0", "an SQLite database without tables of nsys, CUPTI_ACTIVITY_KIND_…, and rocprof, rocpd_…"),
+    (rb"PK\x03\x04|.{257}ustar",
+     "an archive whose first members are not named like recordings: name the archive itself, to have it read"),
+    (rb'\s*(?:\{.*"traceEvents"|\[.*"ph"\s*:)',
+     "a Chrome trace of another tool: PyTorch's have events of the categories kernel, cpu_op, cuda_runtime, …"),
+    (rb'\s*(?:\{|\[\s*[{\["\]])', "JSON, and no list of trace events (traceEvents)"),
+    (rb".*\0", "binary data of no known kind"),
+    (rb"", "text, and neither JSON nor CSV of a profiler"),
+)  # fmt: skip
+"""What the beginnings of files that no reader accepts resemble; the first one counts."""
 
 
 def describe_nearest(path: Path) -> str:
     """Return what a file that no reader accepts resembles, and why it is not that."""
-    size = path.stat().st_size
-    if not size:
-        return "it is empty"
-    if is_sqlite(path):
-        return _describe_database(path)
-    if is_trace_archive(path, named=True):
-        return "an archive whose first members are not named like recordings: name the archive itself, to have it read"
-    head = read_head(path, _HEAD_BYTES)
-    if not head:
-        return "its packed data is damaged from the beginning on"
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith(b"{") or _JSON_LIST.match(text):
-        return _describe_json(text)
-    return _TEXT if text.startswith(b"[") else _describe_text(text)
-
-
-def _describe_text(text: bytes) -> str:
-    if b"\0" in text or text[: _HEAD_BYTES // 2].decode("utf-8", "replace").count("\ufffd") > 8:
-        return f"binary data of no known kind, which begins with {text[:8].hex(' ')}"
-    head, _, rows = text.partition(b"\n")
-    columns = [word.strip().strip('"') for word in head.decode("utf-8", "replace").split(",")]
-    is_header = len(columns) > 1 and not any(": " in column for column in columns)  # as log lines have
-    if is_header and rows.partition(b"\n")[0].count(b",") >= len(columns) - 1:
-        return f"a table with the columns {_listed(columns)}, where rocprof's have a kernel's name and its times in ns"
-    return _TEXT
-
-
-def _describe_database(path: Path) -> str:
-    try:
-        tables = sorted(list_tables(path))
-    except DAMAGE:
-        return "an SQLite database that is damaged"
-    if not tables:
-        return "an SQLite database without tables"
-    return (
-        f"an SQLite database with the tables {_listed(tables)}, where nsys' have CUPTI_ACTIVITY_KIND_… and StringIds, "
-        "and rocprof's rocpd_…"
-    )
-
-
-def _describe_json(text: bytes) -> str:
-    if b'"traceEvents"' in text or (text.startswith(b"[") and b'"ph"' in text):
-        kinds = dict.fromkeys(
-            category.decode("utf-8", "replace") for category in re.findall(rb'"cat"\s*:\s*"([^"]{1,40})"', text)
-        )
-        has = f"of the categories {_listed(list(kinds))}" if kinds else "without categories"
-        return f"a Chrome trace of another tool: events {has}, where PyTorch's have kernel, cpu_op, cuda_runtime, …"
-    members = [_unquoted(name) for name in re.findall(rb'[{,]\s*("(?:[^"\\]|\\.){1,80}")\s*:', text[:4096])]
-    has = f" with the members {_listed(list(dict.fromkeys(members)))}" if members else ""
-    return f"JSON{has}, and no list of trace events (traceEvents)"
-
-
-def _unquoted(text: bytes) -> str:
-    try:
-        return str(json.loads(text))
-    except (ValueError, UnicodeDecodeError):
-        return text.decode("utf-8", "replace").strip('"')
-
-
-def _listed(names: list[str]) -> str:
-    shown = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…" for name in names[:_SHOWN]]
-    return ", ".join([*shown, "…"] if len(names) > _SHOWN else shown)
+    head = read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
+    return next(words for pattern, words in _RESEMBLED if re.match(pattern, head, re.DOTALL))

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.step_key import StepKey
@@ -34,7 +33,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import record_problems
 from jitter.lake.layout import files_of_record
 from jitter.lake.parquet import find_incomplete
-from jitter.lake.records import RECORD_VERSION, SourceRecord, encode_record
+from jitter.lake.records import SourceRecord, encode_record
 from jitter.readers import readers
 
 
@@ -495,31 +494,16 @@ def _is_outdated(record: SourceRecord) -> bool:
     return name in readers() and record.reader_version < readers()[name].version
 
 
-_NOTHING_READ: Final[dict[str, Any]] = {
-    **dict.fromkeys(("step_pattern", "profiler_version", "rank", "rank_told_by", "host", "device", "pid")),
-    **dict.fromkeys(("utc_offset_ns", "main_stream", "repetition")),
-    **dict.fromkeys(("part", "reader_version", "kernels", "outside_steps", "before_capture"), 0),
-}
-"""Fields of the record of a source that was not read."""
-
-
 def _refusal(
     path: Path, digest: str, size: int, changed_ns: int, reader: str | None, error: JitterError
 ) -> SourceRecord:
     return SourceRecord(
-        record_version=RECORD_VERSION,
         digest=digest,
         file=str(path.resolve()),
         file_digest=digest,
         size=size,
         mtime_ns=changed_ns,
-        parts=1,
         format=reader or "unrecognized",
-        clock="unknown",
-        has_launches=False,
-        steps_from="none",
-        steps=[],
         problems=[str(error)],
-        **_NOTHING_READ,
         claimed_rank=rank_in_path(path),
     )

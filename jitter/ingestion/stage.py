@@ -22,7 +22,7 @@ from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, RankRepetition
 from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
-from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord
+from jitter.lake.records import RepetitionRecord, SourceRecord, StepRecord
 from jitter.lake.times import append_times
 from jitter.readers import Recording, readers
 
@@ -204,7 +204,6 @@ class Stager:
         process = recording.processes[use.gpu.process]
         digest = self.file_digest
         return SourceRecord(
-            record_version=RECORD_VERSION,
             digest=digest if ranks == 1 else f"{digest}-{number}",
             file=str(source.path.resolve()),
             file_digest=digest,
@@ -235,9 +234,7 @@ class Stager:
                 list(steps.repetition.collectives_before),
             ),
             kernels=use.kernels,
-            outside_steps=0,
             before_capture=self.joined.before_capture[use.gpu],
-            steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
             collective_pattern=self.options.collective_pattern,
             reader=source.reader,

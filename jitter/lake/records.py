@@ -111,45 +111,45 @@ class RepetitionRecord(msgspec.Struct, forbid_unknown_fields=False):
     """For each step, the number of collectives launched before it."""
 
 
-class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
+class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False, kw_only=True):
     """One recording of one rank, or a recording that was rejected (`rank` is None)."""
 
-    record_version: Count
+    record_version: Count = RECORD_VERSION
     digest: Digest
     """Digest of the file's content, with the number of the GPU if the file holds several."""
     file: str
     file_digest: str
     size: Count
     mtime_ns: Int64
-    part: Part
-    parts: Part
+    part: Part = 0
+    parts: Part = 1
     """GPUs in the file. Each has a record, and the file counts as ingested only when all have."""
-    step_pattern: str | None
+    step_pattern: str | None = None
     """The `--step-pattern` it was read with."""
     format: str
-    reader_version: Count
-    profiler_version: str | None
-    rank: Rank | None
-    rank_told_by: str | None
-    host: str | None
-    device: Device | None
-    pid: Identifier | None
-    clock: str
+    reader_version: Count = 0
+    profiler_version: str | None = None
+    rank: Rank | None = None
+    rank_told_by: str | None = None
+    host: str | None = None
+    device: Device | None = None
+    pid: Identifier | None = None
+    clock: str = "unknown"
     """`utc` if the profiler recorded the wall clock, else `unknown`."""
-    utc_offset_ns: Int64 | None
+    utc_offset_ns: Int64 | None = None
     """Added to a time of this recording, gives UTC."""
-    main_stream: Identifier | None
-    has_launches: bool
-    steps_from: str
-    """`marker`, `repetition` or `whole capture`."""
-    repetition: RepetitionRecord | None
-    kernels: Count
-    outside_steps: Count
+    main_stream: Identifier | None = None
+    has_launches: bool = False
+    steps_from: str = "none"
+    """`marker`, `repetition` or `whole capture`; `none` of a recording that was rejected."""
+    repetition: RepetitionRecord | None = None
+    kernels: Count = 0
+    outside_steps: Count = 0
     """Kernels outside every step."""
-    before_capture: Count
+    before_capture: Count = 0
     """Kernels outside every step because they were launched before the capture."""
-    steps: list[StepRecord]
-    problems: list[str]
+    steps: list[StepRecord] = []
+    problems: list[str] = []
     collective_pattern: str | None = None
     """The --collective it was read with: names of kernels that the user declares as communication."""
     host_rows: Count | None = None

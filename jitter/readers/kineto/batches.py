@@ -516,7 +516,8 @@ class KinetoBatches:
         columns = self._host_columns(held, times, keep)
         columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
         columns["correlation"] = integer_column(correlations(args), pa.int64()).filter(pa.array(keep))
-        self.processes.called(columns["process"].to_pylist())
+        numbers, counts = np.unique(columns["process"].to_numpy(), return_counts=True)
+        self.processes.called(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
         return make_batch("calls", columns)
 
     def _ranges(self, held: EventBuffer) -> Batch:

@@ -5,7 +5,7 @@ Host rows state their process, GPU rows only their device: a trace is of one pro
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -180,9 +180,11 @@ class ProcessTable:
             self._index[pid] = index
         return index
 
-    def called(self, processes: Iterable[int]) -> None:
-        """Record the process of each of some API calls."""
-        self._calls.update(processes)
+    def called(self, calls: Mapping[int, int]) -> None:
+        """Count API calls by process, without those of an unknown one."""
+        self._calls.update(
+            {process: number for process, number in calls.items() if self.listed[process].pid is not None}
+        )
 
     def of_gpus(self) -> int:
         """Return the index of the process that uses the GPUs: the first one with calls."""

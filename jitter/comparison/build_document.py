@@ -36,11 +36,11 @@ from jitter.comparison.document import (
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
 from jitter.comparison.step_sizes import SHAPE_COLUMNS, StepSizes, list_step_sizes
 from jitter.core.errors import UsageError
+from jitter.core.files import made_from
 from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
-from jitter.lake.freshness import made_from
 from jitter.lake.records import records_by_step
 
 if TYPE_CHECKING:

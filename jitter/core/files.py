@@ -1,5 +1,6 @@
-"""Write a file atomically, and only over one that jitter wrote; the folder of the user's cache."""
+"""Write a file atomically, and only over one that jitter wrote; tell whether files have changed; the user's cache."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -7,7 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from jitter.core.errors import JitterError, UsageError, reason_of
 
@@ -37,6 +40,31 @@ def is_cached(entry: Path) -> bool:
 def name_archive_members(text: str) -> str:
     """Return a text in which paths of unpacked archives are those of the archives' members: `a.tar.gz/rank0.json`."""
     return re.sub(re.escape(f"{cache_folder('archives')}/") + r"[0-9a-f]{16}(?:-\d+)?/", "", text)
+
+
+def made_from(layout: int | str, *rests_on: object) -> str:
+    """Return the digest, 32 hexadecimal digits, of a file's layout and of the values that it was made from.
+
+    A file that carries the digest is used as long as that of the present values is the same; else it counts as absent.
+    """
+    return hashlib.blake2b(msgspec.json.encode((layout, rests_on)), digest_size=16).hexdigest()
+
+
+class FileState(NamedTuple):
+    """The state of a file as the file system reports it, which changes when the file is replaced."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+def file_state(path: Path) -> FileState | None:
+    """Return the state of a file; None if there is no such file."""
+    try:
+        stat = os.stat(path)  # noqa: PTH116  # called for each record of a lake
+    except FileNotFoundError:
+        return None
+    return FileState(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 @contextmanager

@@ -42,18 +42,8 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
                 report.unchanged += 1
                 continue
             record = _publish(folder, path, record_label, digest)
-        except OSError as error:
-            report.rejected.append(
-                (path, UnreadableTraceError(f"{path}: cannot be read ({reason_of(error)})", "check the file"))
-            )
-            continue
-        except JitterError as error:
-            report.rejected.append((path, error))
-            continue
         except Exception as error:  # any error of one log must leave the others unaffected
-            what = f"{path}: could not be read: {describe_error(error)}"
-            hint = "this is a bug of jitter: please report it, if possible with the file"
-            report.rejected.append((path, JitterError(what, hint)))
+            report.rejected.append((path, _rejection(path, error)))
             continue
         for former in [
             log_record for log_record in held.values() if log_record.file == record.file and log_record.digest != digest
@@ -63,6 +53,15 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
         report.added.append(record)
     report.rejected += intact_log_records(folder.root)[1]
     return report
+
+
+def _rejection(path: Path, error: Exception) -> JitterError:
+    if isinstance(error, JitterError):
+        return error
+    if isinstance(error, OSError):
+        return UnreadableTraceError(f"{path}: cannot be read ({reason_of(error)})", "check the file")
+    hint = "this is a bug of jitter: please report it, if possible with the file"
+    return JitterError(f"{path}: could not be read: {describe_error(error)}", hint)
 
 
 def _publish(folder: LakeFolder, path: Path, label: str, digest: str) -> LogRecord:

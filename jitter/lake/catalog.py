@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from jitter.core.errors import LakeError, reason_of
+from jitter.core.files import file_state, made_from
 from jitter.lake import staging
-from jitter.lake.freshness import file_state, made_from
 from jitter.lake.integrity.containment import LARGEST_FILE_BYTES
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 

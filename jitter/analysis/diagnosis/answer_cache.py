@@ -14,9 +14,9 @@ import msgspec
 
 from jitter.analysis.detection.passes import StepQuality
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.core.files import file_state, made_from
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.freshness import file_state, made_from
 from jitter.lake.integrity.checksums import is_sealed, seal_json
 from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.layout import ANSWER_CACHE

@@ -54,15 +54,6 @@ class Repetition:
         return len(self.names)
 
 
-class StepCycles(NamedTuple):
-    """The result of `find_cycles`."""
-
-    repetition: Repetition | None
-    """The cycles as a repetition; None if fewer than two are complete."""
-    event: str
-    """Description of the event that ends each cycle, for people."""
-
-
 @dataclass(frozen=True)
 class ProcessSteps:
     """The steps of one process; `found` is `marker`, `repetition` or `whole capture`."""
@@ -103,7 +94,7 @@ def find_steps(
     if repetition is not None and repetition.period > 1:
         cycles = find_cycles(repetition, ids, places_ns, list(recording.names), collectives_ns)
         if cycles is not None:
-            problem, repetition = _layers_problem(repetition, cycles), cycles.repetition
+            problem, repetition = _layers_problem(repetition, *cycles), cycles[0]
     if repetition is None or repetition.period == 1:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
@@ -245,14 +236,14 @@ def _problem(repetition: Repetition | None) -> str:
     )
 
 
-def _layers_problem(layers: Repetition, cycles: StepCycles) -> str:
+def _layers_problem(layers: Repetition, cycles: Repetition | None, event: str) -> str:
     """Return how the steps were found where a shorter repetition was taken for layers; names both candidates."""
     shorter = f"the repetition of {layers.period} kernels ({len(layers.starts_ns)} times) is taken for layers"
-    if cycles.repetition is None:
-        return f"no step markers: the whole capture is one step; {shorter}, because {cycles.event} are outside it"
+    if cycles is None:
+        return f"no step markers: the whole capture is one step; {shorter}, because {event} are outside it"
     return (
-        f"no step markers: cut into {len(cycles.repetition.starts_ns)} steps after {cycles.event}, about every "
-        f"{cycles.repetition.period} kernels of the main stream; {shorter}"
+        f"no step markers: cut into {len(cycles.starts_ns)} steps after {event}, about every "
+        f"{cycles.period} kernels of the main stream; {shorter}"
     )
 
 
@@ -392,8 +383,10 @@ def is_optimizer(name: str) -> bool:
 def find_cycles(
     repetition: Repetition, ids: Codes, places_ns: Ints, names: list[str],
     collectives_ns: Ints,
-) -> StepCycles | None:  # fmt: skip
-    """Return the longer cycles around a repetition; None if the repetition is not inside a longer cycle.
+) -> tuple[Repetition | None, str] | None:  # fmt: skip
+    """Return the longer cycles around a repetition, and what ends each; None if it is not inside a longer cycle.
+
+    The cycles are None if fewer than two are complete.
 
     `ids` (n,) are indices into `names` in launch order, launched at `places_ns` (n,), of the main stream;
     `collectives_ns` (m,) are the launches of collectives on any stream.
@@ -406,12 +399,12 @@ def find_cycles(
     # before all repetitions it is no step's end: optimizers initialize their state with kernels of their own
     if optimizer_ns.size and optimizer_ns[-1] > starts_ns[_LEAST_REPETITIONS - 1]:
         ends_ns = _cluster_ends(optimizer_ns, starts_ns)
-        return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the optimizer's kernels")
+        return (_cut_after(ends_ns, ids, places_ns, names), "the optimizer's kernels")
     ends_ns = _cluster_ends(collectives_ns, starts_ns)
     repetitions = np.diff(np.searchsorted(starts_ns, ends_ns))  # between events
     median = float(np.median(repetitions)) if ends_ns.size >= 3 else 0.0
     if median >= _LEAST_REPETITIONS and (np.abs(repetitions - median) <= _IRREGULAR * median).all():
-        return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the collectives")
+        return (_cut_after(ends_ns, ids, places_ns, names), "the collectives")
     return None
 
 

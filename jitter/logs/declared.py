@@ -203,7 +203,8 @@ class _PatternParser(_DeclaredParser):
         match_count = 0
         for rule in declared.rules:
             at = 0
-            if rule.section is None or _compiled(rule.section).search(stream.section):
+            may_match = not rule.triggers or any(trigger in line for trigger in rule.triggers)
+            if may_match and (rule.section is None or _compiled(rule.section).search(stream.section)):
                 for match in _compiled(rule.pattern).finditer(text):
                     self._take(rule, match, text[at : match.start()], prefix, rank)
                     at, match_count = match.end(), match_count + 1

@@ -238,7 +238,11 @@ def test_a_chakra_trace_with_the_name_of_a_rank_is_refused(own_traces: Path, tmp
 NEAREST = {
     "a.json": (b'{"lr": 1, "steps": [1], "x": {"y": 2}}', "JSON, and no list of trace events"),
     "b.json": (b'{"traceEvents":[{"ph":"X","cat":"FEE","ts":1}]}', "a Chrome trace of another tool"),
-    "c.csv": (b"name,loss\nx,1\n", "text, and neither JSON nor CSV of a profiler"),
+    "c.csv": (b"name,epoch,loss\nx,1,1\n", "a table without columns of kernels' names"),
+    "c.log": (
+        b"INFO [a.py:2] Running: 18 reqs, Waiting: 3 reqs, None\n",
+        "text, and neither JSON nor CSV of a profiler",
+    ),
     "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
     "e.log": (b"[2026-01-01 12:00:00,000] [INFO] [a.py:1] begun\n", "text, and neither JSON nor CSV"),
     "f.log": (b"[rank0]: begun\n[1,0]<stdout>:begun\n", "text, and neither JSON nor CSV"),

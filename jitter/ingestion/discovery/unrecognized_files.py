@@ -306,13 +306,14 @@ def unsupported_format(path: Path) -> UnsupportedFormat | None:
 
 _RESEMBLED: Final = (
     (rb"\Z", "it is empty, or its packed data is damaged from the beginning on"),
-    (rb"SQLite format 3\0", "an SQLite database without tables of nsys, CUPTI_ACTIVITY_KIND_…, and rocprof, rocpd_…"),
+    (rb"SQLite format 3\0", "an SQLite database, damaged or without tables of nsys (CUPTI_ACTIVITY_…) and rocprof"),
     (rb"PK\x03\x04|.{257}ustar",
      "an archive whose first members are not named like recordings: name the archive itself, to have it read"),
     (rb'\s*(?:\{.*"traceEvents"|\[.*"ph"\s*:)',
      "a Chrome trace of another tool: PyTorch's have events of the categories kernel, cpu_op, cuda_runtime, …"),
     (rb'\s*(?:\{|\[\s*[{\["\]])', "JSON, and no list of trace events (traceEvents)"),
     (rb".*\0", "binary data of no known kind"),
+    (rb"[^\n:]*,[^\n:]*,[^\n:]*\n", "a table without columns of kernels' names and times, as rocprof's have"),
     (rb"", "text, and neither JSON nor CSV of a profiler"),
 )  # fmt: skip
 """What the beginnings of files that no reader accepts resemble; the first one counts."""

@@ -12,7 +12,6 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, NamedTuple
 
@@ -27,6 +26,7 @@ _TRACE: Final = re.compile(
     r"(?i)\.(?:json(?:\.gz|\.zst)?|sqlite3?|nsys-rep|qdrep|db|rpd|xplane\.pb)$|kernel_trace\.csv$|\.pftrace$"
 )
 _HEAD_BYTES: Final = 1 << 16
+_TAR_BLOCK: Final = 512
 _ZIP: Final = b"PK\x03\x04"
 _PIECE_BYTES: Final = 1 << 20
 _MOST_MEMBERS: Final = 100_000
@@ -194,5 +194,10 @@ def _first_zip_members(head: bytes) -> Iterator[str]:
 
 
 def _first_tar_members(head: bytes) -> Iterator[str]:
-    with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(head), mode="r:") as archive:
-        yield from (member.name for member in archive)
+    at = 0
+    while head[at + 257 : at + 262] == b"ustar":
+        yield head[at : at + 100].rstrip(b"\0").decode("utf-8", "replace")
+        size = head[at + 124 : at + 136].rstrip(b"\0 ")
+        if not size.isdigit() or set(size) - set(b"01234567"):
+            return
+        at += _TAR_BLOCK * (1 + -(-int(size, 8) // _TAR_BLOCK))

@@ -296,36 +296,27 @@ def test_watchdog_lines_alone_name_the_waiting_and_guess_no_other(tmp_path, caps
 
 
 def test_a_rank_without_a_line_among_watchdog_lines_is_named_and_not_blamed(tmp_path, capsys):
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2, 4)))
-    hang = report(logs, capsys)["hang"]
+    hang = lines(tmp_path, capsys, "".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2, 4)))
     assert (hang["kind"], hang["missing_ranks"], hang["unrecorded_ranks"]) == ("undecided", [], [3])
     assert "rank 3 left no dump or line" in hang["headline"]
 
 
 def test_a_rank_that_only_heard_of_a_timeout_says_how_far_it_got(tmp_path, capsys):
     """As PyTorch 2.4 to 2.9 print it: the ranks that wait time out, and the rank that they wait for is told to dump."""
-    logs = tmp_path / "logs"
-    logs.mkdir()
     signal = (
         "[rank3]:[E703 21:51:54.112142364 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 3] Received a "
         "dump signal due to a collective timeout from  rank 1 and we will try our best to dump the debug info. Last "
         "enqueued NCCL work: 18, last completed NCCL work: 18.This is most likely caused by incorrect usages of "
         "collectives\n"
     )
-    (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2)) + signal)
-    hang = report(logs, capsys)["hang"]
+    hang = lines(tmp_path, capsys, "".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2)) + signal)
     assert (hang["kind"], hang["culprit_ranks"], hang["waiting_ranks"]) == ("not_entered", [3], [0, 1, 2])
 
 
 def test_timeout_of_a_receive_is_no_collective(tmp_path, capsys):
     """Receives have numbers of their own: rank 1's receive 5 does not put it behind the all-reduce 19."""
-    logs = tmp_path / "logs"
-    logs.mkdir()
     receive = WATCHDOG.format(rank=1, elements=8).replace("SeqNum=19, OpType=ALLREDUCE", "SeqNum=5, OpType=RECV")
-    (logs / "job.log").write_text(WATCHDOG.format(rank=0, elements=8) + receive.splitlines()[0] + "\n")
-    hang = report(logs, capsys)["hang"]
+    hang = lines(tmp_path, capsys, WATCHDOG.format(rank=0, elements=8) + receive.splitlines()[0] + "\n")
     assert (hang["sequence"], hang["waiting_ranks"], hang["missing_ranks"]) == (19, [0], [])
     (other,) = hang["others"]
     assert (other["sequence"], other["waiting_ranks"], other["collective"]) == (5, [1], "send_recv")
@@ -642,10 +633,7 @@ AHEAD_AND_BEHIND = [(7, "AllGather", 10, []), (1, "AllGather", 11, [5]), (7, "Br
     ],
 )  # fmt: skip
 def test_a_health_query_counts_each_kind_of_collective_by_itself(tmp_path, capsys, communicators, kind, culprits, call):
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    (logs / "ras.txt").write_text(ras_counts(*communicators))
-    hang = report(logs, capsys)["hang"]
+    hang = lines(tmp_path, capsys, ras_counts(*communicators))
     assert (hang["kind"], hang["culprit_ranks"], (hang["operation"], hang["sequence"])) == (kind, culprits, call)
 
 
@@ -679,11 +667,8 @@ def test_a_peer_that_the_health_monitor_calls_dead_is_told(tmp_path, capsys):
 
 
 def test_unresponsive_rank_is_a_hang(tmp_path, capsys):
-    logs = tmp_path / "logs"
-    logs.mkdir()
     lost = "  #0-1 (cf264af53edbe986) INCOMPLETE\n    Missing communicator data from 1 rank\n    The missing rank: 21"
-    (logs / "ras.txt").write_text(ras_query(6649, missing=lost))
-    hang = report(logs, capsys)["hang"]
+    hang = lines(tmp_path, capsys, ras_query(6649, missing=lost))
     assert (hang["kind"], hang["missing_ranks"], hang["group"]) == ("unresponsive", [21], "cf264af53edbe986")
 
 

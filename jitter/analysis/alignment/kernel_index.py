@@ -25,8 +25,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from jitter.analysis.alignment.sequences import align, are_similar
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import to_list
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
-from jitter.lake.records import RankStepRecord, StepRecord
+from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import read_step
 
 Value = TypeVar("Value")
@@ -199,10 +200,7 @@ class KernelIndices:
     @cached_property
     def cohorts(self) -> dict[int, int]:
         """Each rank's cohort: ranks of one cohort run the same kernels and are compared with each other."""
-        steps_of: dict[int, list[StepRecord]] = {}
-        for key in self._steps:
-            for rank, held in self._held[key].items():
-                steps_of.setdefault(rank, []).append(held.step)
+        steps_of = by_key((rank, held.step) for key in self._steps for rank, held in self._held[key].items())
         return assign_cohorts(steps_of, self._kernels_of)
 
     @cached_property
@@ -216,9 +214,7 @@ class KernelIndices:
     def of(self, key: StepKey) -> list[KernelIndex]:
         """Return the kernel index of each cohort that has the step, by cohort."""
         if key not in self._indices:
-            by_cohort: dict[int, list[RankSequence]] = {}
-            for member in self._members_of(key):
-                by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
+            by_cohort = by_key((self.cohorts[member.rank], member) for member in self._members_of(key))
             self._indices[key] = [
                 # the run's commonest sequence needs the records of all steps: only where every recording is cut
                 align_step(

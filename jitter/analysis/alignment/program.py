@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV, collective_operation
 from jitter.core.numeric.arrays import Floats, Ints
 
@@ -265,9 +266,7 @@ def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:
     known: dict[int, Counter[_Word]] = {}
     for place in order:
         known.setdefault(place.operation.stream, Counter())[_word(place.operation)] += 1
-    rows_of: dict[int, list[int]] = {}
-    for row, operation in enumerate(operations):
-        rows_of.setdefault(operation.stream, []).append(row)
+    rows_of = by_key((operation.stream, row) for row, operation in enumerate(operations))
     words_of = {stream: Counter(_word(operations[row]) for row in rows) for stream, rows in rows_of.items()}
     shared = {
         (stream, number): (-(words_of[stream] & known[number]).total(), stream != number, stream, number)

@@ -15,6 +15,7 @@ from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, Sel
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
@@ -158,9 +159,7 @@ def collect_deviations(seen: Iterable[StepDeviations], of_sizes: Sequence[Ints])
 
     `seen` are those of its steps, in any order; `of_sizes` are the numbers of the steps whose stated sizes are alike.
     """
-    of_team: dict[int, list[StepDeviations]] = {}
-    for step_deviations in seen:
-        of_team.setdefault(step_deviations.team, []).append(step_deviations)
+    of_team = by_key((step_deviations.team, step_deviations) for step_deviations in seen)
     return [_of_team(team, team_steps, of_sizes) for team, team_steps in sorted(of_team.items())]
 
 

@@ -16,6 +16,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
@@ -328,9 +329,7 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
         if {rank, other} <= nodes.keys():
             link = kind.size, nodes[rank] == nodes[other], rank, other
             of_link.setdefault(link, []).append(exchange)
-    comparable: dict[tuple[float | None, bool], list[list[int]]] = {}
-    for (size, is_within, _, _), of_pair in of_link.items():
-        comparable.setdefault((size, is_within), []).append(of_pair)
+    comparable = by_key(((size, is_within), of_pair) for (size, is_within, _, _), of_pair in of_link.items())
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
     for (size, _), links_of_size in comparable.items():
         parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]

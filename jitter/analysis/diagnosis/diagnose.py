@@ -27,7 +27,7 @@ from jitter.analysis.diagnosis.step_answers import answer_steps
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_ranks, format_some
+from jitter.core.formatting import capitalize, format_ranks, format_some
 from jitter.core.names.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
@@ -200,7 +200,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
         replace(culprit, confidence="low") if is_of_all or culprit.cause in ("gpu_compute", "gpu_time") else culprit
         for culprit in diagnosis.culprits
     )
-    notes = [f"{reason[:1].upper()}{reason[1:]}."]
+    notes = [capitalize(reason)]
     if survey.likely:
         pattern = "|".join(
             re.escape(short_name(kernel.name)) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]

@@ -1,7 +1,7 @@
 """The diagnosis of a job with its logs: passes that add what they state, each to what those before it found."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
@@ -31,33 +31,23 @@ HANG_RELATIONS: Final = frozenset({"process_groups", "collective_timeouts", "ras
 """The relations that tell of a hang. `recorded` is none: logs of jobs that run fill it too."""
 
 
-@dataclass(frozen=True)
-class LoggedJob:
-    """What the passes read of a job, besides the diagnosis so far."""
-
-    lake: DiagnosedLake
-    has_steps: bool
-    """Whether traces are diagnosed too."""
-    logs: JobLogs
+LogPass: TypeAlias = Callable[[Diagnosis, DiagnosedLake, JobLogs], Diagnosis]
 
 
-LogPass: TypeAlias = Callable[[Diagnosis, LoggedJob], Diagnosis]
-
-
-def join_with_findings(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
+def join_with_findings(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Add what logs state of the findings, and of anything else."""
-    return add_log_evidence(diagnosis, job.logs)
+    return add_log_evidence(diagnosis, logs)
 
 
-def look_at_named_ranks(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
+def look_at_named_ranks(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Point at the recording of the rank that logs name: its step, in place of another rank's kernels."""
     losses = {step.key: step.loss_ns or 0 for step in diagnosis.steps}
 
     def look(culprit: Culprit) -> ProfileLocation | None:
         key = max(culprit.steps, key=losses.__getitem__)
-        if culprit.look_at is None or not culprit.facts or culprit.rank not in job.lake.ranks_of(key):
+        if culprit.look_at is None or not culprit.facts or culprit.rank not in lake.ranks_of(key):
             return culprit.look_at
-        record, step = job.lake.record_of(key, culprit.rank)
+        record, step = lake.record_of(key, culprit.rank)
         if step.end_ns is None or record.file == culprit.look_at.file:
             return culprit.look_at
         return ProfileLocation(record.file, step.start_ns, step.end_ns)
@@ -65,9 +55,9 @@ def look_at_named_ranks(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
     return replace(diagnosis, culprits=tuple(replace(one, look_at=look(one)) for one in diagnosis.culprits))
 
 
-def note_older_readers(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
+def note_older_readers(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Tell of logs from which a newer jitter takes more."""
-    outdated = sum(log.parsers_version < VERSION for log in job.lake.logs)
+    outdated = sum(log.parsers_version < VERSION for log in lake.logs)
     if not outdated:
         return diagnosis
     read = format_count(outdated, "log was", "logs were")
@@ -75,17 +65,17 @@ def note_older_readers(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
     return replace(diagnosis, notes=(*diagnosis.notes, note))
 
 
-def add_bounds_of_tables(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
+def add_bounds_of_tables(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Add what profilers' tables say takes the time of the whole job."""
-    bounds = find_bounds_in_tables(job.lake.log_table("operators").to_pylist())
+    bounds = find_bounds_in_tables(lake.log_table("operators").to_pylist())
     return replace(diagnosis, efficiency=(*diagnosis.efficiency, *bounds))
 
 
-def add_measurements(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
+def add_measurements(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Add what logs measured, where there is nothing else to tell."""
-    if job.has_steps:
+    if diagnosis.steps:
         return diagnosis
-    tables = {name: job.lake.log_table(name) for name in MEASURED_RELATIONS}
+    tables = {name: lake.log_table(name) for name in MEASURED_RELATIONS}
     tables["recorded"] = tables["recorded"].filter(tables["recorded"]["duration_ns"].is_valid())
     sentences = [
         capitalize(text) for text in describe_measurements({name: rows.to_pylist() for name, rows in tables.items()})
@@ -94,32 +84,32 @@ def add_measurements(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
     return replace(diagnosis, measurements=tuple(said), notes=(*diagnosis.notes, *others))
 
 
-def add_hang(diagnosis: Diagnosis, job: LoggedJob) -> Diagnosis:
+def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Add in which operation the job hangs and who holds it up; without one, notes of what logs say of a hang."""
-    if not any(HANG_RELATIONS & set(log.relations) for log in job.lake.logs):
+    if not any(HANG_RELATIONS & set(log.relations) for log in lake.logs):
         return diagnosis
-    read = job.lake.log_table
+    read = lake.log_table
     groups, timeouts = read("process_groups"), read("collective_timeouts")
-    hang, health = find_hang(read("recorded"), groups, timeouts, failures(job.logs.exits)), read("ras").to_pylist()
+    hang, health = find_hang(read("recorded"), groups, timeouts, failures(logs.exits)), read("ras").to_pylist()
     calls, is_confirmed = read("nccl_calls").to_pylist(), timeouts.num_rows > 0
     hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
     sentences = (*describe_ras(health), *describe_calls(calls))
     hang = find_hang_in_ras(health) if hang is None else hang.with_evidence(sentences)
     if hang is None:
-        diagnosis = _with_watchdogs(diagnosis, groups.to_pylist(), timeouts.num_rows, has_steps=job.has_steps)
+        diagnosis = _with_watchdogs(diagnosis, groups.to_pylist(), timeouts.num_rows)
         words = tuple(map(capitalize, sentences))
-        if job.has_steps:
+        if diagnosis.steps:
             return replace(diagnosis, notes=(*diagnosis.notes, *words))
         return replace(diagnosis, measurements=(*diagnosis.measurements, *words))
-    if job.has_steps:
+    if diagnosis.steps:
         at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
-        hang = hang.with_evidence(describe_last_kernels(job.lake, at, hang.operation.since_ns))
-    facts = select_facts_of_hang(diagnosis.facts, hang.culprits, job.logs)
+        hang = hang.with_evidence(describe_last_kernels(lake, at, hang.operation.since_ns))
+    facts = select_facts_of_hang(diagnosis.facts, hang.culprits, logs)
     hang = hang.with_evidence([fact.words for fact in facts])
     return replace(diagnosis, hang=hang, facts=tuple(fact for fact in diagnosis.facts if fact not in facts))
 
 
-def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int, *, has_steps: bool) -> Diagnosis:
+def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int) -> Diagnosis:
     """Return the diagnosis with what dumps and watchdogs say where no operation is known to be stuck.
 
     `groups` are rows of `process_groups`; of `unknown` operations that a watchdog gave up the rank is not stated.
@@ -130,7 +120,7 @@ def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int, *, has_ste
     if unknown:
         number = format_count(unknown, "operation")
         lines.append(f"PyTorch's watchdog gave up {number} on ranks that the lines do not state.")
-    if not stuck and not unknown and ranks and not has_steps:
+    if not stuck and not unknown and ranks and not diagnosis.steps:
         lines.append(f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck.")
     return replace(diagnosis, measurements=(*lines, *diagnosis.measurements))
 
@@ -163,7 +153,6 @@ def pass_over_logs(
         places=lake.places,
         step_times_ns=step_times_utc(lake.sources),
     )
-    job = LoggedJob(lake, bool(steps), logs)
     for add in PASSES:
-        diagnosis = add(diagnosis, job)
+        diagnosis = add(diagnosis, lake, logs)
     return diagnosis

@@ -209,7 +209,7 @@ class Fact:
         return self.kind, self.ranks, self.host, self.device
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Culprit:
     """One thing to fix."""
 
@@ -221,14 +221,14 @@ class Culprit:
     rank: int
     """The rank of `ranks` with the most excess."""
     ranks: tuple[int, ...]
-    host: str | None
-    device: int | None
+    host: str | None = None
+    device: int | None = None
     cause: Cause
     cause_certainty: CauseCertainty
     confidence: Confidence
     seen: Seen
     recurs: Recurs
-    more_steps: int | None
+    more_steps: int | None = None
     """Steps to record beside these until an unknown recurrence can be decided; None if more steps cannot."""
     excess_ns: int
     """Own time above the other ranks', in the steps in which it occurs."""
@@ -240,9 +240,9 @@ class Culprit:
     """That share of the run's time; None if unknown."""
     steps: tuple[StepKey, ...]
     step_pattern: str
-    kernel_index: IndexRange | None
+    kernel_index: IndexRange | None = None
     evidence: tuple[str, ...]
-    look_at: ProfileLocation | None
+    look_at: ProfileLocation | None = None
     code: CodeLocation | None = None
     """Of its first kernel; None where the recording does not tell, or the finding covers many kernels."""
     is_part_of_job: bool = False

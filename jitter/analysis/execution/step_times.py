@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Signature
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEMORY, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, KindCodes, unknown_value
 from jitter.core.numeric.compilation import compiled
@@ -153,9 +154,7 @@ def _alike(rows: Ints) -> list[Ints]:
     same: Bools = (rows == rows[:1]).all(axis=1)
     if same.all():
         return [np.arange(len(rows))]
-    by_content: dict[bytes, list[int]] = {}
-    for at, row in enumerate(rows):
-        by_content.setdefault(row.tobytes(), []).append(at)
+    by_content = by_key((row.tobytes(), at) for at, row in enumerate(rows))
     return [np.array(places) for places in by_content.values()]
 
 

@@ -16,6 +16,7 @@ from jitter.analysis.metrics.time_shares import SHARES, StepShares, measure_shar
 from jitter.core.arrow import table_of_rows
 from jitter.core.bandwidth import bandwidth
 from jitter.core.errors import UsageError
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
@@ -326,9 +327,7 @@ def _row(kind: CallKind, calls: CallTimes, rank_steps: int, by_group: bool) -> C
 
 def tabulate_ranks(communication: Communication, hosts: Mapping[int, str | None]) -> list[TimeRow]:
     """Return each rank's mean times over its steps, by rank."""
-    of_rank: dict[int, list[RankStep]] = {}
-    for rank_step in communication.rank_steps:
-        of_rank.setdefault(rank_step.rank, []).append(rank_step)
+    of_rank = by_key((rank_step.rank, rank_step) for rank_step in communication.rank_steps)
     return [_mean_times(None, rank, hosts.get(rank), rank_steps) for rank, rank_steps in sorted(of_rank.items())]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.formatting import format_count
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import SEND_RECV
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
@@ -188,9 +189,7 @@ class RecordedSizes:
 
 def describe_disagreements(disagreements: Iterable[SizeDisagreement]) -> list[tuple[str, int, str]]:
     """Return (log, rank, sentence) for each log and rank with collectives of another size than in the trace."""
-    by_log: dict[tuple[str, int], list[SizeDisagreement]] = {}
-    for disagreement in disagreements:
-        by_log.setdefault((disagreement.source, disagreement.rank), []).append(disagreement)
+    by_log = by_key(((disagreement.source, disagreement.rank), disagreement) for disagreement in disagreements)
     described = []
     for (source, rank), differing in by_log.items():
         count, first = format_count(len(differing), "collective"), differing[0]

@@ -428,6 +428,11 @@ def _small_copies(rows: Rows) -> Iterator[str]:
         )
 
 
+_OPEN: Final = "each rank sees several GPUs (a program that chooses none of them computes on the first)"
+_FAR: Final = "ranks run on hardware threads far from their GPUs"
+_NEAR: Final = "all ranks run on hardware threads near their GPUs"
+
+
 def _bindings(rows: Rows, topology: Rows) -> Iterator[str]:
     """Say in how many listings of bindings, one a run of the program, ranks choose among GPUs or are near theirs."""
     listings: list[dict[int, Mapping[str, Any]]] = []
@@ -439,19 +444,15 @@ def _bindings(rows: Rows, topology: Rows) -> Iterator[str]:
             source = row["source"]
             listings[-1][row["rank"]] = row
     near = {row["gpu"]: set(row["near_cpus"]) for row in topology if row["near_cpus"]}
-    open_, far, close = 0, 0, 0
+    kinds: Counter[str] = Counter()
     for listing in listings:
-        gpus: dict[int, Sequence[int]] = {rank: row["gpus"] or () for rank, row in listing.items()}
-        open_ += all(len(of_rank) > 1 for of_rank in gpus.values())
-        if all(len(of_rank) == 1 and of_rank[0] in near for of_rank in gpus.values()):
-            is_close = all(near[gpus[rank][0]].intersection(row["cpus"]) for rank, row in listing.items())
-            close, far = close + is_close, far + (not is_close)
-    clauses = (
-        (open_, "each rank sees several GPUs (a program that chooses none of them computes on the first)"),
-        (far, "ranks run on hardware threads far from their GPUs"),
-        (close, "all ranks run on hardware threads near their GPUs"),
-    )
-    if texts := [f"in {count} {text}" for count, text in clauses if count]:
+        gpus: list[Sequence[int]] = [row["gpus"] or () for row in listing.values()]
+        if all(len(of_rank) > 1 for of_rank in gpus):
+            kinds[_OPEN] += 1
+        elif all(len(of_rank) == 1 and of_rank[0] in near for of_rank in gpus):
+            is_near = all(near[row["gpus"][0]].intersection(row["cpus"]) for row in listing.values())
+            kinds[_NEAR if is_near else _FAR] += 1
+    if texts := [f"in {kinds[kind]} {kind}" for kind in (_OPEN, _FAR, _NEAR) if kinds[kind]]:
         yield f"{format_count(len(listings), 'listing')} of bindings: {', '.join(texts)}"
 
 

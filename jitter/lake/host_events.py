@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from jitter.core import arrow
 from jitter.core.numeric.arrays import Ints
+from jitter.core.schema import PROFILER
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import read_host, unreadable_file_error
@@ -65,8 +66,8 @@ _ENDLESS: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class DataLoading:
-    """The times at which a rank waited for data in one step, ns on its own clock; arrays have shape (waits)."""
+class HostTimes:
+    """Times of one kind on a rank's host in one step, ns on its own clock; arrays have shape (times,)."""
 
     start_ns: Ints
     end_ns: Ints
@@ -92,26 +93,40 @@ class HostEvents:
         """The synchronising calls that ended, in order of start."""
         return select_sync_calls(self._rows)
 
-    def loading(self, key: StepKey) -> DataLoading:
+    def loading(self, key: StepKey) -> HostTimes:
         """Return the waits for the data of a step: those in it, and those since the end of the step before.
 
         A wait counts for one step only, and ends there at the latest.
         """
-        rows = self._data_loading
+        return self._of_step(self._data_loading, key)
+
+    def profiling(self, key: StepKey) -> HostTimes:
+        """Return when the profiler held up the host in a step, or since the end of the step before."""
+        return self._of_step(self._profiling, key)
+
+    def _of_step(self, rows: pa.Table | None, key: StepKey) -> HostTimes:
         at = self._number.get(key)
         if rows is None or at is None:
-            return DataLoading(np.empty(0, np.int64), np.empty(0, np.int64))
+            return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64))
         start = rows["start_ns"].to_numpy()
         end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), self._ends[at])
         since = min(self._ends[at - 1], int(self._bounds[at])) if at else np.iinfo(np.int64).min
         inside = (start >= since) & (start < self._ends[at])
-        return DataLoading(start[inside], end[inside])
+        return HostTimes(start[inside], end[inside])
 
     @cached_property
     def _data_loading(self) -> pa.Table | None:
         if self._rows is None:
             return None
         return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
+
+    @cached_property
+    def _profiling(self) -> pa.Table | None:
+        """Each once: where the profiler does not state the thread, it may stand for several."""
+        if self._rows is None:
+            return None
+        rows = self._rows.filter(pc.equal(self._rows["name"], PROFILER))
+        return rows.group_by("start_ns").aggregate([("end_ns", "max")]).rename_columns(["start_ns", "end_ns"])
 
 
 def step_bounds(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:

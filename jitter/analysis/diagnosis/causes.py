@@ -194,7 +194,8 @@ def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
             advice = rule.advice.format(**match.values)
-            job_advice = rule.job_advice if any(member.is_in_turn for member in finding.members) else ""
+            is_in_turn = finding.kind == "random_pauses" or any(member.is_in_turn for member in finding.members)
+            job_advice = rule.job_advice if is_in_turn else ""
             return Judgement(rule.cause, rule.certainty, sentences, advice, job_advice, rule.remedy)
     return Judgement("none", "unknown")
 
@@ -226,6 +227,14 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     loading = evidence.data_loading(late)
     least = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
     return _loading(evidence, late) if loading and loading.own_ns - (loading.others_ns or 0.0) >= least else None
+
+
+def _held_up_by_profiler(evidence: "Evidence", late: "Outlier") -> Match | None:
+    profiling = evidence.profiling(late)
+    least_ns = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
+    if profiling is None or profiling.own_ns - (profiling.others_ns or 0.0) < least_ns:
+        return None
+    return Match({"own": format_time(profiling.own_ns)})
 
 
 def _recorded_in_detail(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -371,6 +380,13 @@ _CPU: Final = (TimePart.CPU,)
 _HOST: Final = (TimePart.START, TimePart.CPU)
 _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
+_PROFILED: Final = (
+    "the profiler held it up for {own} per step, to write out what it recorded or to make room for more",
+    "is held up by its profiler, not by the job: record fewer activities, or other steps",
+    "a recording of less",
+    "are held up by their profilers, not by the job: record fewer activities, or other steps",
+)
+"""Words, advice, remedy and advice for all of a rule."""
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _OWN_DETAILS: Final = "its recording has {details}, most of the others' have not: recording them takes host time"
 _RECORD_ALIKE: Final = (
@@ -401,6 +417,7 @@ RULES: Final = (
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
     Rule("late_start", _START, "certain", _side_work),
+    Rule("late_start", _START, "certain", _held_up_by_profiler, *_PROFILED),
     Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
          "starts its steps late: check the data loading", "more loader workers or prefetching"),
     Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
@@ -409,6 +426,7 @@ RULES: Final = (
          "starts its steps late: check the host"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     Rule("cpu_launch", _CPU, "certain", _side_work),
+    Rule("cpu_launch", _CPU, "certain", _held_up_by_profiler, *_PROFILED),
     Rule("cpu_launch", _CPU, "unknown",
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field
 from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.names.kernels import is_collective, parse_operation
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import BACKWARD
+from jitter.core.schema import BACKWARD, PROFILER
 from jitter.readers import Batch, make_batch
 from jitter.readers.chrome_trace import INVALID
 from jitter.readers.columns import CaptureTimes, columns_of_records
@@ -284,6 +284,9 @@ class PassLinks:
 
 
 BATCH_ROWS: Final = 16_384
+_BATCHED: Final = ("calls", "ranges", "operators", "gpu", "late")
+_BY_PROFILER: Final = frozenset(("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource"))
+"""Overhead of the profiler; CUDA's own, as loading a function at its first use, is not."""
 _MEMORY: Final = frozenset(CATEGORIES["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
 _PARAMS: Final = Raw(b'"%s"' % RECORD_PARAM_COMMS)
@@ -309,8 +312,10 @@ class KinetoBatches:
         self.foreign_devices: set[str] = set()
         """Devices whose activities are not read; only noted before the first GPU activity."""
         self.times = CaptureTimes()
-        self._held = {kind: EventBuffer() for kind in ("calls", "ranges", "operators", "gpu", "late")}
+        self._held = {kind: EventBuffer() for kind in (*_BATCHED, "overhead")}
         """Events by kind; `late` are collectives whose parameters have not come yet."""
+        self._callers: set[tuple[int, int | None]] = set()
+        """Processes and threads that call the interface of the GPU."""
         self._links = PassLinks()
         self._collectives: set[int] = set()
         self._named = 0
@@ -335,6 +340,8 @@ class KinetoBatches:
     def finish(self) -> Iterator[Batch]:
         """Yield the remaining rows."""
         yield from self._flush(0)
+        if len(self._held["overhead"]) and len({process for process, _ in self._callers}) == 1:
+            yield self._overhead(self._held["overhead"])
         links = self._links.batch(self._processes)
         if links is not None:
             yield links
@@ -382,6 +389,9 @@ class KinetoBatches:
             self._held["calls"].add(calls, self.names.of(list(map(_name, calls))), with_args=True)
         if operators := events_of_kind.get("operator"):
             self._add_operators(operators)
+        if overhead := events_of_kind.get("overhead"):
+            by_profiler = [one for one in overhead if self.names.text_of(one.name) in _BY_PROFILER]
+            self._held["overhead"].add(by_profiler, [PROFILER] * len(by_profiler), with_args=False)
         if functions := events_of_kind.get("module"):
             texts = [name if isinstance(name := one.name, str) else self.names.text_of(name) for one in functions]
             # few are: choose without running Python code for each
@@ -518,6 +528,7 @@ class KinetoBatches:
         columns["correlation"] = integer_column(correlations(args), pa.int64()).filter(pa.array(keep))
         numbers, counts = np.unique(columns["process"].to_numpy(), return_counts=True)
         self.processes.called(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        self._callers.update(zip(columns["process"].to_pylist(), columns["thread"].to_pylist(), strict=True))
         return make_batch("calls", columns)
 
     def _ranges(self, held: EventBuffer) -> Batch:
@@ -533,6 +544,23 @@ class KinetoBatches:
         columns = self._host_columns(held, times, keep)
         columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
         columns["is_module"] = pa.array(held.extra, pa.bool_()).filter(pa.array(keep))
+        return make_batch("operators", columns)
+
+    def _overhead(self, held: EventBuffer) -> Batch:
+        """Return the profiler's own work on each calling thread: which one it held up is not recorded."""
+        times, callers = held.times(), sorted(self._callers, key=str)
+        possible = self._possible(times, times.has_start & times.has_end, "times of the profiler")
+        process, thread = zip(*callers, strict=True)
+        rows = np.repeat(np.flatnonzero(possible), len(callers))
+        count = len(rows) // len(callers)
+        columns = {
+            "process": pa.array(np.tile(np.array(process, np.int32), count)),
+            "thread": pa.array(list(thread) * count, pa.int64()),
+            "start_ns": pa.array(times.start_ns[rows]),
+            "end_ns": pa.array(times.end_ns[rows]),
+            "name": pa.array(np.full(len(rows), self.names.of([PROFILER])[0], np.int32)),
+            "is_module": pa.array(np.zeros(len(rows), np.bool_)),
+        }
         return make_batch("operators", columns)
 
     def _host_columns(self, held: EventBuffer, times: Times, keep: Bools) -> dict[str, pa.Array]:

@@ -53,6 +53,7 @@ CATEGORIES: Final = {
     "old operator": ("Operator",),
     "operator": ("cpu_op", "OperatorInner", "PythonOp"),
     "module": ("python_function",),
+    "overhead": ("overhead",),
     "pass link": ("fwdbwd",),
 }
 """The categories that become rows, by kind of row: of PyTorch, and those of Paddle, which writes traces of this form.
@@ -70,7 +71,6 @@ _COMMON: Final = (
     "ac2g",
     "cpu_instant_event",
     "gpu_user_annotation",
-    "overhead",
     "Trace",
     "cuda_sync",
     "async_cpu_to_gpu",
@@ -92,6 +92,7 @@ _PYTHON: Final = "python_function"
 _FIELDS_OF_KIND: Final = {
     "range": _FIELDS[:-1],
     "operator": _FIELDS[:-1],
+    "overhead": _FIELDS[:-1],
     "pass link": [("ph", Any, UNSET), ("id", Any, UNSET), *_FIELDS[1:4]],
 }
 """The fields that are decoded, of kinds that need not all."""

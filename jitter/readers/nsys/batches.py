@@ -14,18 +14,20 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.core.schema import MIGRATION, OFF_CPU
+from jitter.core.schema import MIGRATION, OFF_CPU, PROFILER
 from jitter.readers import Batch, make_batch
 from jitter.readers.columns import CaptureTimes, Interner, columns_of_records, drop_early_ends, look_up
 from jitter.readers.nsys.metadata import ExportMetadata, NcclMessages, process_key
 from jitter.readers.nsys.tables import (
     CALL_CHAINS,
+    CUPTI_OVERHEAD,
     GRAPH_TRACE,
     KERNEL,
     MEMCPY,
     MEMSET,
     NVTX,
     OSRT,
+    OVERHEAD,
     RUNTIME,
     SCHEDULING,
     NameKey,
@@ -160,6 +162,7 @@ def _smallest(tables: Tables, table: str, column: str) -> int | None:
 
 _CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
 _CHAINED: Final = RowFilter("eventClass", (67,))
+_BY_PROFILER: Final = RowFilter("overheadType", (3, 4, 5))  # flush, instrumentation, resources; others are CUDA's
 _MPI_RANK: Final = 39
 _RANGES: Final = RowFilter("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
 _MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
@@ -229,6 +232,8 @@ class NsysBatches:
             NVTX: self._ranges,
             OSRT: self._system_calls,
             SCHEDULING: self._off_cpu,
+            OVERHEAD: lambda: self._overhead(OVERHEAD),
+            CUPTI_OVERHEAD: lambda: self._overhead(CUPTI_OVERHEAD),
             CALL_CHAINS: self._callers,
         }
         return {table: part for table, part in parts.items() if self._tables.columns(table)}
@@ -355,6 +360,15 @@ class NsysBatches:
                 pa.array(intervals.start_ns[kept]),
                 pa.array(intervals.end_ns[kept]),
             )
+
+    def _overhead(self, table: str) -> Iterator[Batch]:
+        """Yield the times in which the profiler held up a thread as operators."""
+        only = _BY_PROFILER if _BY_PROFILER.column in self._tables.columns(table) else None
+        if only is None and table == CUPTI_OVERHEAD:
+            return  # CUDA's own overhead stands there, too
+        for rows in self._tables.read(table, self._existing(table, ["start", "end", "globalTid"]), only=only):
+            threads = _column(rows, "globalTid")
+            yield self._operators(threads, self._one_name(PROFILER, rows.num_rows), rows["start"], rows["end"])
 
     def _callers(self) -> Iterator[Batch]:
         """Yield the functions that made CUDA calls, each over its call, as frames of the stack."""

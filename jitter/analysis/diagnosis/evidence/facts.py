@@ -1,6 +1,6 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
@@ -31,14 +31,15 @@ from jitter.core.grouping import by_key
 from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.step_key import StepKey
+from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import RankStepRecord
 
 _LIMITS: Final = THRESHOLDS.evidence
 
 
-class DataLoadingTimes(NamedTuple):
-    """Median time per step in data-loading ranges."""
+class OwnTimes(NamedTuple):
+    """Median time per step of one kind on a rank's host, beside that of other ranks."""
 
     own_ns: float
     others_ns: float | None
@@ -207,19 +208,30 @@ class Evidence:
         is_own = states[0] & (2 * states[1:].sum(axis=0) < len(chosen))
         return [words for words, own in zip(_DETAILS.values(), is_own.tolist(), strict=True) if own]
 
-    def data_loading(self, outlier: Outlier) -> DataLoadingTimes | None:
+    def data_loading(self, outlier: Outlier) -> OwnTimes | None:
         """Return the time in data-loading ranges in an outlier's worst steps; None if none were recorded."""
+        return self._compare_hosts(outlier, HostEvents.loading)
+
+    def profiling(self, outlier: Outlier) -> OwnTimes | None:
+        """Return how long the profiler held up hosts in an outlier's worst steps; None if that was not recorded."""
+        return self._compare_hosts(outlier, HostEvents.profiling)
+
+    def _compare_hosts(self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes]) -> OwnTimes | None:
+        def times_ns(number: int, rank: int) -> float:
+            key = self.analysis.keys[number]
+            return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
+
         steps = self.worst_steps(outlier)
-        times = [self._loading_ns(outlier.rank, number) for number in steps]
+        own = [times_ns(number, outlier.rank) for number in steps]
         others = [
-            self._loading_ns(rank, number)
+            times_ns(number, rank)
             for number in steps
             for rank in self.records[self.analysis.keys[number]]
             if rank != outlier.rank
         ]
-        if not any(times) and not any(others):
+        if not any(own) and not any(others):
             return None
-        return DataLoadingTimes(float(np.median(times)), float(np.median(others)) if others else None)
+        return OwnTimes(float(np.median(own)), float(np.median(others)) if others else None)
 
     @cached_property
     def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:
@@ -245,9 +257,3 @@ class Evidence:
                     f"of {format_count(len(keys), 'step')}"
                 )
         return tuple(sentences)
-
-    def _loading_ns(self, rank: int, number: int) -> float:
-        key = self.analysis.keys[number]
-        if rank not in self.records[key]:
-            return 0.0
-        return self.analysis.lake.host(key, rank).loading(key).total_ns

@@ -6,16 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count, format_numbers, format_ranks
-from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.ingest import IngestReport, ingest
 from jitter.ingestion.ranks.jobs import GivenRecording
-from jitter.ingestion.workers import Progress
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
@@ -145,35 +143,13 @@ class Inspection:
     notes: list[str]
 
 
-def inspect(
-    paths: str | Path | Sequence[str | Path],
-    *,
-    step_pattern: str | None = None,
-    collective: str | None = None,
-    rank: int | None = None,
-    rank_map: str | Path | None = None,
-    rank_pattern: str | None = None,
-    nsys: str | Path | None = None,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
-) -> Inspection:
-    """Read all recordings under `paths` and return what an ingest into a new lake would accept and reject.
+def inspect(paths: str | Path | Sequence[str | Path], **options: Any) -> Inspection:
+    """Read all recordings under `paths` and return what `ingest` with these options accepts and rejects for a new lake.
 
     Raises `UsageError` for invalid options.
     """
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
-        report = ingest(
-            paths,
-            Path(folder, "lake"),
-            step_pattern=step_pattern,
-            collective=collective,
-            rank=rank,
-            rank_map=rank_map,
-            rank_pattern=rank_pattern,
-            nsys=nsys,
-            executor=executor,
-            progress=progress,
-        )
+        report = ingest(paths, Path(folder, "lake"), **options)
     findings = [
         InspectedSource(rejection.path, None, (), rejection.error, ())
         for rejection in report.rejected

@@ -173,7 +173,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     numbered = (marker for ranges in capture.marked.values() for marker in ranges if marker.role == "numbered")
     if task.options.step_pattern is not None and next(numbered, None) is None:
         recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
-    joined = capture.join(recording.names)
+    joined = capture.join(recording.names, recording.processes)
     uses = joined.gpus()
     if not uses:
         raise JitterError(f"{task.source.path}: no kernels in it", "did the process use a GPU?")

@@ -67,6 +67,8 @@ class Process:
     """A rank from the environment of the process that the profiler launched. It is used only if one process of the
     recording uses GPUs: under torchrun all child processes share this environment."""
     launcher_rank_from: str | None = None
+    launched_by: int | None = None
+    """The process whose calls launched the activities of this one, where a reader knows it only after the last row."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import jitter
@@ -61,6 +62,14 @@ def _equal_pids(rank: int, event: dict[str, Any]) -> None:
         event["pid"] = event["tid"] = 9000 + rank % NODE
 
 
+def _fused(rank: int, event: dict[str, Any]) -> None:
+    """Offset process ids and correlations, and state the rank, as TraceLens does."""
+    event["pid"] += rank * 10**6
+    event["args"] = event.get("args", {}) | {"rank": rank}
+    if "correlation" in event["args"]:
+        event["args"]["correlation"] += rank * 10**6
+
+
 def _labelled(rank: int, event: dict[str, Any]) -> None:
     event["pid"] = f"rank{rank}: {event['pid']}"
 
@@ -69,10 +78,42 @@ def _ingest(path: Path, folder: Path) -> IngestReport:
     return jitter.ingest([path], folder / "lake")
 
 
+def _kernels(lake: Path, rank: int) -> list[dict[str, Any]]:
+    paths = sorted(lake.glob(f"kernels/step=*/rank={rank}.parquet"))
+    assert len(paths) == 3
+    columns = ["kernel_name", "device", "stream", "start_ns", "duration_ns", "launch_start_ns"]
+    return [row for path in paths for row in pq.read_table(path, columns=columns, partitioning=None).to_pylist()]
+
+
+def test_ranks_of_a_fused_trace_equal_those_of_their_own_traces(run: Path, tmp_path: Path):
+    report = _ingest(_merge(run, tmp_path / "fused.json", _fused), tmp_path)
+    assert sorted((record.rank, record.device) for record in report.added) == [
+        (rank, rank % NODE) for rank in range(RANKS)
+    ]
+    jitter.ingest([run / "kineto"], tmp_path / "own")
+    for rank in range(RANKS):
+        fused, own = (_kernels(tmp_path / name, rank) for name in ("lake", "own"))
+        shift = fused[0]["start_ns"] - own[0]["start_ns"]
+        for row in own:
+            row["start_ns"], row["launch_start_ns"] = row["start_ns"] + shift, row["launch_start_ns"] + shift
+        assert [row["kernel_name"] for row in fused] == [row["kernel_name"] for row in own]
+        for one, other in zip(fused, own, strict=True):
+            assert one["device"] == other["device"]
+            assert all(abs(one[name] - other[name]) <= 2 for name in ("start_ns", "duration_ns", "launch_start_ns"))
+
+
+def test_each_process_of_a_host_has_the_gpu_that_ran_its_kernels(run: Path, tmp_path: Path):
+    """The process ids rise with the device here, but a kernel's nearest call is often that of another process."""
+    report = _ingest(_merge(run, tmp_path / "host.json", _own_pids, NODE), tmp_path)
+    assert sorted((record.device, record.pid) for record in report.added) == [
+        (rank, 9000 + rank) for rank in range(NODE)
+    ]
+
+
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (_own_pids, "of 8 processes merged into one file"),
+        (_own_pids, "of 8 processes merged into one file .*launched the kernels of device"),
         (_equal_pids, "of 4 processes merged into one file|holds the kernels of several GPUs as those of device"),
         (_labelled, r"processes are labelled, as rank\d\)"),
     ],
@@ -161,3 +202,43 @@ def test_processes_that_share_a_gpu_are_read(run: Path, tmp_path: Path):
         (2, 1),
         (3, 1),
     ]
+
+
+@pytest.mark.parametrize("clock", ["own", "another", "none"])
+@pytest.mark.parametrize("edit", [_fused, _own_pids])
+def test_a_merged_recording_beside_the_ranks_own_is_left_out(run: Path, tmp_path: Path, edit: Edit, clock: str):
+    """Tools that merge may shift the clock: that was a second job of the same size, and nothing was read."""
+    (tmp_path / "traces").mkdir()
+    for rank in range(NODE):
+        shutil.copy(run / f"kineto/rank-{rank}.pt.trace.json.gz", tmp_path / "traces")
+    merged = _merge(run, tmp_path / "traces/merged.json", edit, NODE)
+    if clock != "own":
+        trace = json.loads(merged.read_text())
+        first = min(event["ts"] for event in trace["traceEvents"])
+        for event in trace["traceEvents"]:
+            event["ts"] -= first
+        trace |= {"baseTimeNanoseconds": 0} if clock == "none" else {}
+        merged.write_text(json.dumps(trace))
+    report = _ingest(tmp_path / "traces", tmp_path)
+    (error,) = report.refused
+    assert f"merged.json: {NODE} ranks merged into one file, whose own recordings are here too" in str(error)
+    assert sorted(record.rank for record in report.added) == list(range(NODE))
+    assert {Path(record.file).name for record in report.added} == {
+        f"rank-{rank}.pt.trace.json.gz" for rank in range(NODE)
+    }
+    own = jitter.ingest([run / "kineto"], tmp_path / "own")
+    assert {(record.rank, record.kernels) for record in report.added} <= {
+        (record.rank, record.kernels) for record in own.added
+    }
+
+
+def test_a_merged_recording_is_read_if_one_rank_has_none_of_its_own(run: Path, tmp_path: Path):
+    merged = _merge(run, tmp_path / "merged.json", _fused, NODE)
+    (tmp_path / "traces").mkdir()
+    for rank in range(NODE - 1):
+        shutil.copy(run / f"kineto/rank-{rank}.pt.trace.json.gz", tmp_path / "traces")
+    merged.rename(tmp_path / "traces/merged.json")
+    report = jitter.ingest([tmp_path / "traces/merged.json"], tmp_path / "lake")
+    assert sorted(record.rank for record in report.added) == list(range(NODE))
+    again = _ingest(tmp_path / "traces", tmp_path)
+    assert not any("merged into one file" in str(error) for error in again.refused)

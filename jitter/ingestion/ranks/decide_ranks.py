@@ -18,6 +18,8 @@ from jitter.lake.records import RANK_ASSUMED
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
+DEVICE_ORDER = "device order"
+"""What decides ranks that nothing states: a guess."""
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
 _ASSUMED = "neither the trace nor the file name states its rank; as the only recording it is taken as rank 0"
 _FILE_NAME = "the file name"
@@ -259,4 +261,4 @@ def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) 
         f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "
         f"a guess: {RANK_HINT}"
     )
-    return [RankDecision(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]
+    return [RankDecision(devices.index(gpu.device), DEVICE_ORDER, warning) for gpu in gpus if gpu.device is not None]

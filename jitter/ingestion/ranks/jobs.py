@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,6 +18,7 @@ from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRank
 from jitter.core.formatting import format_count, format_time
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
+from jitter.ingestion.ranks.decide_ranks import DEVICE_ORDER
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import SourceRecord
 
@@ -394,6 +395,52 @@ def _order(rank: RecordedRank, reference: RecordedRank) -> str:
     return "after" if _begin(rank) > _begin(reference) else "before"
 
 
+_MERGED_ERROR_NS: Final = 2_000
+"""ns by which times in a merged recording may differ: tools that merge round them to microseconds."""
+
+
+def find_merged(
+    recordings: Sequence[GivenRecording], in_lake: Sequence[RecordedRank]
+) -> dict[GivenRecording, RejectedForAnotherError]:
+    """Return the recordings of several ranks of which each is also recorded by itself, here or in the lake.
+
+    With the errors with which they are left out. The times of a rank's steps are those of its own recording, on
+    whatever clock the merged one is.
+    """
+    alone = [rank for recording in recordings for rank in recording.ranks if len(recording.ranks) == 1]
+    alone += [rank for rank in in_lake if rank.record.parts == 1]
+    merged: dict[GivenRecording, RejectedForAnotherError] = {}
+    for recording in recordings:
+        own = [next((each for each in alone if _is_same(rank, each)), None) for rank in recording.ranks]
+        found = {rank: Path(rank.record.file).name for rank in own if rank is not None}
+        if 1 < len(recording.ranks) == len(found):
+            first = found[min(found, key=lambda rank: rank.rank)]
+            merged[recording] = RejectedForAnotherError(
+                f"{recording.path}: {format_count(len(found), 'rank')} merged into one file, whose own recordings are "
+                f"here too ({first} and {len(found) - 1} more) and are read",
+                "give it alone to read it instead",
+            )
+    return merged
+
+
+def _is_same(rank: RecordedRank, own: RecordedRank) -> bool:
+    """Return whether a rank of a merged recording is that of its own recording: the same rank, steps and times.
+
+    A rank that was assumed by the order of devices may be another one.
+    """
+    if rank.rank != own.rank and rank.record.rank_told_by != DEVICE_ORDER:
+        return False
+    steps, own_steps = rank.record.steps, own.record.steps
+    if not steps or [step.kernels for step in steps] != [step.kernels for step in own_steps]:
+        return False
+    shift_ns = own_steps[0].start_ns - steps[0].start_ns
+    return all(
+        abs(own_ns - one_ns - shift_ns) <= _MERGED_ERROR_NS
+        for step, own_step in zip(steps, own_steps, strict=True)
+        for one_ns, own_ns in ((step.start_ns, own_step.start_ns), (step.end_ns or 0, own_step.end_ns or shift_ns))
+    )
+
+
 class JobChoice(NamedTuple):
     """The jobs among given recordings, the largest first, and the one to take; None: two are of similar size."""
 
@@ -401,6 +448,8 @@ class JobChoice(NamedTuple):
     taken: RecordedJob | None
     is_in_lake: bool
     """Whether the lake held the job before."""
+    merged: Mapping[GivenRecording, RejectedForAnotherError] = {}
+    """Recordings that belong to no job, with their errors: they hold what others hold."""
     warning: str | None = None
     """Why recordings that seem to be of two runs are taken for one."""
 
@@ -415,8 +464,12 @@ def choose_job(
     """Divide the recordings into jobs and choose one: the job of the lake, else the largest in ranks × steps.
 
     `is_one_run` takes recordings of the same steps by two runs for two jobs; of a lake they are one. `is_same_job`
-    takes all recordings for one job, whatever contradicts that.
+    takes all recordings for one job, whatever contradicts that. Merged recordings beside the ranks' own are left out.
     """
+    if merged := find_merged(recordings, in_lake):
+        own = [recording for recording in recordings if recording not in merged]
+        choice = choose_job(own, in_lake, is_one_run=is_one_run, is_same_job=is_same_job)
+        return choice._replace(merged=merged)
     job = RecordedJob(in_lake, is_one_run=is_one_run and not in_lake)
     for recording in recordings:
         if not is_same_job and job.find_mismatch(recording.ranks) is not None:
@@ -561,11 +614,11 @@ class UndecidedJobError(OtherJobError):
 
 def left_out_errors(choice: JobChoice, lake: Path) -> dict[Path, JitterError]:
     """Return the errors of the recordings that are not taken, by path. `lake` is the lake's folder."""
-    errors: dict[Path, JitterError] = {}
+    errors: dict[Path, JitterError] = {recording.path: error for recording, error in choice.merged.items()}
     taken = choice.taken
     if taken is None:
         undecided = _undecided_error(choice.jobs)
-        return {recording.path: undecided for job in choice.jobs for recording in job.recordings}
+        return errors | {recording.path: undecided for job in choice.jobs for recording in job.recordings}
     for job in choice.jobs:
         if job is taken:
             continue

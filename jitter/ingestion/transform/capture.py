@@ -24,7 +24,7 @@ from jitter.ingestion.transform.steps.step_markers import (
     parse_epoch_range,
     parse_marker,
 )
-from jitter.readers import Batch
+from jitter.readers import Batch, Process
 
 _MAX_OTHER_NUMBERED = 100
 LONGEST_NAME = 1 << 16
@@ -67,12 +67,14 @@ class Capture:
         else:
             self._joined[batch.table].add(pa.Table.from_batches([batch.rows]), correlation_keys(batch.rows))
 
-    def join(self, names: Sequence[str]) -> JoinedCapture:
-        """Join activities with their launching calls; `names` are those of the recording."""
+    def join(self, names: Sequence[str], processes: Sequence[Process] = ()) -> JoinedCapture:
+        """Join activities with their launching calls; `names` and `processes` are those of the recording."""
         activities, calls = self._joined.pop("activities"), self._joined.pop("calls")
         activities.finish()
         calls.finish()
-        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._scratch)
+        launched_by = [process.launched_by for process in processes]
+        whose = [at if by is None else by for at, by in enumerate(launched_by)] if {*launched_by} - {None} else []
+        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._scratch, whose)
 
     @cached_property
     def communication(self) -> CommunicationFinder:

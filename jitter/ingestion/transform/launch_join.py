@@ -120,12 +120,15 @@ class JoinedCapture:
         names: Sequence[str],
         communication: CommunicationFinder,
         scratch: Path,
+        launched_by: Sequence[int] = (),
     ) -> None:
         """Join rows as readers yield them, sorted by `correlation_keys`; `names` are the names of the recording.
 
         `activities` have the columns `device`, `stream` and `correlation`, `calls` all of `schema.CALLS`. `scratch` is
-        a folder for temporary files.
+        a folder for temporary files. `launched_by` is, by process of activities, the process of their calls (default:
+        the same).
         """
+        self._launched_by = pa.array(launched_by, ACTIVITIES.field("process").type)
         self._host_ranges = host_ranges
         self._names = names
         self._communication = communication
@@ -302,6 +305,9 @@ class JoinedCapture:
 
     def _match(self, activities: pa.Table, calls: pa.Table) -> set[int]:
         """Take the rows of a range of correlation ids; return the processes of activities with a launch."""
+        if len(self._launched_by):
+            process = self._launched_by.take(activities["process"])
+            activities = activities.set_column(activities.schema.get_field_index("process"), "process", process)
         match = match_launches(activities, calls)
         self._is_nested |= match.is_nested
         self._keep_calls(calls.append_column("is_outer", pa.array(match.is_outer)), match.is_answered)

@@ -112,8 +112,8 @@ class _Trace:
                 if events.tail is not None
                 else "GPU activities are at the end of a trace: copy the file again, or record again",
             )
-        if (merged := rows.processes.describe_merged()) is not None:
-            raise self._unreadable(f"{merged}, whose calls cannot be told apart", _OWN_FILES)
+        if (untold := rows.processes.join_gpus()) is not None:
+            raise self._unreadable(untold, _OWN_FILES)
         about_ns, base_ns = rows.times.about_ns, base_time_ns(self._members)
         # times since 1970 need no base, also if one is given: tools that rewrite traces keep it
         self.recording.utc_offset_ns = 0 if about_ns is not None and about_ns >= _EPOCH_NS else base_ns
@@ -133,14 +133,18 @@ class _Trace:
             )
 
     def _set_rank(self, processes: ProcessTable) -> None:
-        processes.set_ranks()
         self.recording.gpu_models = gpu_models(self._members)
         self.recording.world_size = distributed_number(self._members, "world_size") or None
         rank = distributed_number(self._members, "rank")
         if rank is None:
             return
-        process = processes.listed[processes.of_gpus()]
-        process.rank, process.rank_from = rank, "distributedInfo"
+        process = processes.only_one()
+        if process is None:
+            self.recording.problems.append(
+                f"distributedInfo names rank {rank}, but several processes use GPUs: its process is unknown"
+            )
+        else:
+            process.rank, process.rank_from = rank, "distributedInfo"
 
     def _several_traces(self) -> UnreadableTraceError:
         return self._unreadable("holds several whole traces", "write each of them into a file of its own")

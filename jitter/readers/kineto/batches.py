@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct, field
 
+from jitter.core.arrow import coded
 from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.names.kernels import is_collective, parse_operation
 from jitter.core.numeric.arrays import Bools, Codes, Ints
@@ -218,6 +219,20 @@ def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
     return [pa.array([shape[axis] for shape in fit], pa.int32()).take(rows) for axis in range(3)]
 
 
+def _process(
+    pid: pa.Array, device: pa.Array, correlation: pa.Array, start_ns: Ints, processes: ProcessTable
+) -> pa.Array:
+    process_of_row = np.zeros(len(device), dtype=np.int32)
+    numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
+    (pids, of_pid), (devices, of_device) = coded(pid), coded(device)
+    tracks = of_pid.astype(np.int64) * len(devices) + of_device
+    for track in np.unique(tracks).tolist():
+        rows = tracks == track
+        key = pids[track // len(devices)], devices[track % len(devices)]
+        process_of_row[rows] = processes.of_gpu(key, numbers[rows], start_ns[rows])
+    return pa.array(process_of_row)
+
+
 _LAUNCHES_NOTHING: Final = frozenset(
     {
         *("aten::view", "aten::view_as", "aten::as_strided", "aten::as_strided_", "aten::_reshape_alias"),
@@ -371,7 +386,7 @@ class KinetoBatches:
             sentences.append(f"{self._duplicates:,} GPU activities were recorded twice; each was taken once")
         if self.names.invalid:
             sentences.append(f"{self.names.invalid:,} names are not valid UTF-8: their invalid bytes were replaced")
-        return sentences
+        return sentences + self.processes.problems()
 
     def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
         # most events are not needed: choose without running Python code for each
@@ -512,11 +527,14 @@ class KinetoBatches:
             copied = [parse_int(one.copied) if is_copy else None for one, is_copy in zip(args, is_memory, strict=True)]
             sizes = integer_column(copied, pa.int64())
             columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", sizes), sizes)
+        pids = integer_column(held.pids(), pa.int64())
         if not keep.all():
-            columns = {name: column.filter(pa.array(keep)) for name, column in columns.items()}
-        rows_kept = int(keep.sum())
-        columns["process"] = pa.repeat(pa.scalar(self.processes.of_gpus(), pa.int32()), rows_kept)
-        self.activities += rows_kept
+            mask = pa.array(keep)
+            pids, columns = pids.filter(mask), {name: column.filter(mask) for name, column in columns.items()}
+        columns["process"] = _process(
+            pids, columns["device"], columns["correlation"], times.start_ns[keep], self.processes
+        )
+        self.activities += len(pids)
         return make_batch("activities", columns)
 
     def _calls(self, held: EventBuffer) -> Batch:
@@ -526,9 +544,14 @@ class KinetoBatches:
         columns = self._host_columns(held, times, keep)
         columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
         columns["correlation"] = integer_column(correlations(args), pa.int64()).filter(pa.array(keep))
-        numbers, counts = np.unique(columns["process"].to_numpy(), return_counts=True)
-        self.processes.called(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-        self._callers.update(zip(columns["process"].to_pylist(), columns["thread"].to_pylist(), strict=True))
+        process, starts = columns["process"].to_numpy(), times.start_ns[keep]
+        numbers = columns["correlation"].fill_null(-1).to_numpy(zero_copy_only=False)
+        for number in np.unique(process).tolist():
+            self.processes.called(number, numbers[process == number], starts[process == number])
+        self._callers.update(zip(process.tolist(), columns["thread"].to_pylist(), strict=True))
+        if any(one.rank is not None for one in args):
+            for number, one in zip(process.tolist(), compress(args, keep.tolist()), strict=True):
+                self.processes.state_rank(number, one.rank)
         return make_batch("calls", columns)
 
     def _ranges(self, held: EventBuffer) -> Batch:

@@ -106,6 +106,8 @@ class CallArgs(Struct, gc=False):
 
     correlation: Any = None
     correlation_id: Any = field(name="correlation id", default=None)
+    rank: Any = None
+    """Written by tools that merge the traces of several ranks."""
 
 
 class Times(NamedTuple):

@@ -1,16 +1,16 @@
 """The members of a trace beside its events (rank, base time, host, versions), and the processes of its rows.
 
-Host rows state their process, GPU rows only their device: a trace is of one process that uses GPUs.
+Host rows state their process, GPU rows only their device.
 """
 
 import re
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from msgspec import Raw
 
+from jitter.core.numeric.arrays import Ints
 from jitter.readers import Process
 from jitter.readers.chrome_trace import opening_bracket
 
@@ -149,22 +149,63 @@ def profiler_version(members: dict[str, Raw]) -> str | None:
     )
 
 
+Track = tuple[int | None, int | None]
+"""A GPU of a trace: the process id of its rows, which is the device's number where one process wrote the file, and the
+device."""
+_REMEMBERED_CALLS: Final = 200_000
+_REMEMBERED_ROWS: Final = 50_000
+"""Calls of a process and rows of a GPU by which they are joined; a trace nearly always has one process."""
+_LONGEST_WAIT_NS: Final = 60 * 10**9
+_CLOCK_ERROR_NS: Final = 1_000
+"""By how much a GPU row may begin before its call: times are rounded."""
+_STRAY: Final = 0.01
+"""Share of a GPU's rows that other processes may have launched: each leaves a few on the first GPU of its host."""
 _SHOWN: Final = 4
-_STRAY: Final = 0.1
-"""Share of the calls that damage may have given to another process."""
 _RANK_LABEL: Final = re.compile(r"(?i)\W*(?:global )?rank\W{0,3}(\d{1,9})\b")
 
 
+class _Sample:
+    """The first correlations and starts of a process's calls or of a GPU's rows."""
+
+    def __init__(self, most: int) -> None:
+        self._parts: list[tuple[Ints, Ints]] = []
+        self._free = most
+
+    def add(self, correlations: Ints, starts: Ints) -> None:
+        if self._free > 0:
+            self._free -= len(correlations)
+            self._parts.append((correlations, starts))
+
+    def rows(self) -> tuple[Ints, Ints]:
+        """Return correlations and starts, by correlation, then start."""
+        correlations, starts = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        order = np.lexsort((starts, correlations))
+        return correlations[order], starts[order]
+
+    def until(self) -> int:
+        """Return the time in ns up to which all are held."""
+        return np.iinfo(np.int64).max if self._free > 0 else min(int(self._parts[-1][1].max()), 2**62)
+
+
 class ProcessTable:
-    """Host processes in order of appearance; `listed` grows as rows are added."""
+    """Host processes in order of appearance; `listed` grows as rows are added.
+
+    Where several processes make calls, each GPU has an entry of its own: `join_gpus` sets whose calls launched its
+    rows.
+    """
 
     def __init__(self) -> None:
         self.listed: list[Process] = []
         self._index: dict[int | None, int] = {}
-        self._calls: Counter[int] = Counter()
-        """Number of API calls by process."""
+        self._calls: dict[int, _Sample] = {}
+        """By process."""
+        self._rows: dict[Track, _Sample] = {}
+        self._own: dict[Track, int] = {}
+        """The entry of each GPU."""
+        self._assumed: dict[Track, int] = {}
+        """The process of rows that came before the calls of a second process."""
         self._ranks: dict[int | None, int] = {}
-        """Ranks that labels state, by process id."""
+        """Ranks that labels or arguments state, by process id."""
 
     def of(self, pid: int | None) -> int:
         """Return the index of a host process."""
@@ -180,31 +221,95 @@ class ProcessTable:
             self._index[pid] = index
         return index
 
-    def called(self, calls: Mapping[int, int]) -> None:
-        """Count API calls by process, without those of an unknown one."""
-        self._calls.update(
-            {process: number for process, number in calls.items() if self.listed[process].pid is not None}
-        )
+    def called(self, process: int, correlations: Ints, starts: Ints) -> None:
+        """Record API calls of a process."""
+        self._calls.setdefault(process, _Sample(_REMEMBERED_CALLS)).add(correlations, starts)
 
-    def of_gpus(self) -> int:
-        """Return the index of the process that uses the GPUs: the first one with calls."""
-        return next(iter(self._calls), 0) if self.listed else self.of(None)
+    def of_gpu(self, track: Track, correlations: Ints, starts: Ints) -> int:
+        """Return the process of a GPU's rows: the only one with calls, else the GPU's own entry."""
+        self._rows.setdefault(track, _Sample(_REMEMBERED_ROWS)).add(correlations, starts)
+        if len(self._calls) < 2:
+            index = next(iter(self._calls), 0) if self.listed else self.of(None)
+            self._assumed[track] = index
+            return index
+        if track not in self._own:
+            self._own[track] = len(self.listed)
+            self.listed.append(Process(None))
+        return self._own[track]
 
     def label(self, pid: int | None, text: str) -> None:
-        """Record a label of a process; it may state the rank."""
+        """Record a label of a process or of a GPU; it may state the rank."""
         if match := _RANK_LABEL.match(text):
             self._ranks[pid] = int(match[1])
 
-    def set_ranks(self) -> None:
-        """Set the ranks that labels state."""
+    def state_rank(self, process: int, rank: object) -> None:
+        """Record the rank that the arguments of a process's events state."""
+        if type(rank) is int and 0 <= rank < 2**31:
+            self._ranks[self.listed[process].pid] = rank
+
+    def join_gpus(self) -> str | None:
+        """Set ranks, and whose calls launched the rows of each GPU; return what cannot be told, None if all can.
+
+        A process may have launched a GPU's rows if it made a call before each of them with its correlation. Of as many
+        processes as GPUs, each has one of its own.
+        """
         for pid, index in self._index.items():
             if pid in self._ranks:
                 self.listed[index].rank, self.listed[index].rank_from = self._ranks[pid], "a label in the trace"
-
-    def describe_merged(self) -> str | None:
-        """Return a clause if several processes made calls: GPU rows do not state whose calls launched them."""
-        if self._calls.total() - self._calls[self.of_gpus()] <= _STRAY * self._calls.total():
+        if len(self._calls) < 2:
             return None
+        until = min(sample.until() for sample in self._calls.values())
+        calls = {process: sample.rows() for process, sample in self._calls.items()}
+        callers = {track: self._possible_callers(track, calls, until) for track in self._rows}
+        joined: dict[Track, int] = {}
+        while certain := {track: options[0] for track, options in callers.items() if len(options) == 1}:
+            joined |= certain
+            taken = set(certain.values()) if len(self._rows) == len(self._calls) else set()
+            callers = {
+                track: [process for process in options if process not in taken]
+                for track, options in callers.items()
+                if track not in certain
+            }
+        wrong = [track for track in self._rows if self._assumed.get(track, joined.get(track)) != joined.get(track)]
+        for _, device in [*callers, *wrong]:
+            return f"{self._describe()}, and which of them launched the kernels of device {device} cannot be told"
+        for track, index in self._own.items():
+            self.listed[index].launched_by = joined[track]
+        return None
+
+    def _possible_callers(self, track: Track, calls: dict[int, tuple[Ints, Ints]], until: int) -> list[int]:
+        """Return the processes whose calls may have launched a GPU's rows; rows from `until` on are not looked at."""
+        correlations, starts = self._rows[track].rows()
+        kept = (correlations >= 0) & (starts < until)
+        correlations, starts = correlations[kept], starts[kept]
+        matched = {}
+        for process, (called, at) in calls.items():
+            place = np.minimum(np.searchsorted(called, correlations), len(called) - 1)
+            wait = starts - at[place]
+            matched[process] = (called[place] == correlations) & (wait >= -_CLOCK_ERROR_NS) & (wait < _LONGEST_WAIT_NS)
+        known = int(np.logical_or.reduce(list(matched.values())).sum())
+        rank = self._ranks.get(track[0])
+        return [
+            process
+            for process, is_matched in matched.items()
+            if known
+            and known - int(is_matched.sum()) <= _STRAY * known
+            and (rank is None or self.listed[process].rank in (None, rank))
+        ]
+
+    def problems(self) -> list[str]:
+        """Return what is uncertain about the processes, one sentence each."""
+        if len(self._calls) < 2:
+            return []
+        return [f"{self._describe()}: each has the GPU whose kernels its calls launched"]
+
+    def _describe(self) -> str:
         pids = [str(self.listed[process].pid) for process in self._calls]
         more = f" and {len(pids) - _SHOWN} more" if len(pids) > _SHOWN else ""
         return f"traces of {len(pids)} processes merged into one file ({', '.join(pids[:_SHOWN])}{more})"
+
+    def only_one(self) -> Process | None:
+        """Return the process that uses GPUs; None if several do."""
+        if len(self._calls) == 1:
+            return self.listed[next(iter(self._calls))]
+        return self.listed[0] if self.listed and not self._calls else None

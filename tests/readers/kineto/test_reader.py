@@ -284,17 +284,24 @@ def test_duplicates_are_taken_once(tmp_path: Path) -> None:
     assert "3 GPU activities were recorded twice; each was taken once" in recording.problems
 
 
-def test_a_file_with_calls_of_several_processes_is_refused(tmp_path: Path) -> None:
-    events = [call(pid=41), kernel(pid=1), call(ts=100, correlation=8, pid=42), kernel(ts=110, correlation=8, pid=0)]
-    with pytest.raises(UnreadableTraceError, match=r"2 processes merged into one file \(41, 42\)"):
-        one(tmp_path, *events)
-
-
-def test_a_call_with_a_damaged_process_id_is_no_other_process(tmp_path: Path) -> None:
-    events = [event for k in range(20) for event in (call(ts=100 * k, correlation=k), kernel(ts=100 * k + 50))]
-    recording, rows = one(tmp_path, *events, call(ts=3000, correlation=99, pid=7))
-    assert len({row["process"] for row in rows["activities"]}) == 1
-    assert len(recording.processes) == 2
+def test_several_processes(tmp_path: Path) -> None:
+    events = [
+        event
+        for k in range(20)
+        for event in (
+            call(ts=100 * k, correlation=k, pid=41),
+            call(ts=100 * k + 50, correlation=k, pid=42),
+            kernel(ts=100 * k + 10, correlation=k, pid=1),
+            kernel(ts=100 * k + 60, correlation=k, pid=0),
+        )
+    ]
+    recording, rows = one(tmp_path, *events, before={"distributedInfo": {"rank": 1}})
+    launched_by = [process.launched_by for process in recording.processes]
+    pids = {row["device"]: recording.processes[launched_by[row["process"]] or 0].pid for row in rows["activities"]}
+    assert pids == {1: 41, 0: 42}
+    assert any("2 processes merged into one file (41, 42)" in problem for problem in recording.problems)
+    assert any("rank 1" in problem for problem in recording.problems)
+    assert {process.rank for process in recording.processes} == {None}
 
 
 def test_no_calls_at_all(tmp_path: Path) -> None:

@@ -166,9 +166,9 @@ def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
         times = of_team(step.times, steps.run.rank_numbers, team, len(program.operations))
         negative_latencies += int((times.start < times.call).sum())
         if len(times.ranks) > 1:
-            places = [place for place in steps.ends.aligning(team) if not np.isnan(times.end[place]).any()]
-            aligned[team] = bool(places)
-            spreads.append(disagreement_ns(times.end[places]))
+            ends = steps.ends.shared(team, times.end)
+            aligned[team] = len(ends) > 0
+            spreads.append(disagreement_ns(ends))
     indices = steps.lake.indices(step.key)
     unmatched = [_unmatched(index, partial(steps.lake.rank_groups, step.key)) for index in indices]
     return StepQuality(

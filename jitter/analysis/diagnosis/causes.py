@@ -286,9 +286,11 @@ def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
     match, replacement = _different_work(evidence, late), evidence.workload(late).main_replacement
     if match is None or replacement is None:
         return None
-    kernel, usual_kernel = (short_name(evidence.analysis.lake.kernel_name(number)) for number in replacement)
-    values = {**match.values, "own": kernel, "usual": usual_kernel}
-    return Match(values, (_RUNS.format(**values), *match.more))
+    own, usual = ("" if at < 0 else short_name(evidence.analysis.lake.kernel_name(at)) for at in replacement)
+    runs = f"runs {own}, which {match.values['they']} do not"
+    runs, check = (f"runs {own} where {match.values['they']} run {usual}", _CHOICE) if usual else (runs, _ITS_OWN)
+    values = {**match.values, "own": own, "usual": usual, "runs": runs, "check": check}
+    return Match(values, (_OTHER_WORK.format(**values), *match.more))
 
 
 def _whole_graph(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -397,7 +399,8 @@ _AS_OTHERS: Final = "recording it as the other ranks"
 _OTHER_WORK: Final = (
     "{share} of the excess GPU time is in {operations} with another kernel name or launch shape than {where}{extra}"
 )
-_RUNS: Final = "it runs {own} where {they} run {usual}"
+_CHOICE: Final = "what chose the kernel (autotuning and its cache, library versions), then the sizes of its inputs"
+_ITS_OWN: Final = "whether the job must wait for what it alone does"
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
 )
@@ -441,9 +444,7 @@ RULES: Final = (
     Rule("gpu_time", _GPU, "unknown", _whole_graph,
          "some ranks recorded CUDA graphs as a whole, others their kernels: which kernels are slower is unknown",
          "takes longer for its CUDA graphs: record kernels of graphs on all ranks, then check its work and its GPU"),
-    Rule("workload_imbalance", _GPU, "certain", _other_kernel, _OTHER_WORK,
-         f"{_RUNS.removeprefix('it ')}: check what chose the kernel (autotuning and its cache, library versions), then "
-         "the sizes of its inputs"),
+    Rule("workload_imbalance", _GPU, "certain", _other_kernel, "it {runs}", "{runs}: check {check}"),
     Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK, job_advice=_EVEN_WORK),
     Rule("workload_imbalance", _GPU, "certain", _stated_work, job_advice=_EVEN_WORK),
     Rule("slow_copies", _GPU, "likely", _slow_copies,

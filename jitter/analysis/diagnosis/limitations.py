@@ -81,15 +81,14 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
         step = run.team_times(run.keys[0], team)
         if size < 2 or len(step.ranks) < 2:
             continue
-        places = [place for place in analysis.steps.ends.aligning(team) if not np.isnan(step.end[place]).any()]
+        shared = analysis.steps.ends.shared(team, step.end)
         # empty for a program without a main-stream kernel
         begun = step.start[run.programs[team].first_kernel :][:1].ravel()
         if not run.has_consecutive_steps:
             marked = markers[[run.number_of[rank] for rank in step.ranks.tolist()]]
             begun = begun if np.isnan(marked).any() else marked
-        if places and len(begun) and not np.isnan(begun).any():
-            last = max(places, key=lambda place: float(np.median(step.end[place])))
-            ahead = step.end[last] - begun
+        if len(shared) and len(begun) and not np.isnan(begun).any():
+            ahead = shared[-1] - begun
             spread = StartSpread(float(np.ptp(ahead)), int(step.ranks[ahead.argmin()]))
             widest = max(widest, spread, key=lambda start_spread: start_spread.ns)
     return widest

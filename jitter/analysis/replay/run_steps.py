@@ -250,12 +250,10 @@ class RunSteps:
         begun = np.fmin.reduce(step.before.back, axis=1)
         for team in self.run.programs:
             here, size = np.flatnonzero((times.team == team) & (times.row >= 0)), int(np.diff(job.first)[team])
-            ends = times.end[times.row[here] + np.array(self.ends.aligning(team), np.int64)[:, None]]
-            ends = ends[~np.isnan(ends).any(axis=1)]
-            busy = np.array([np.fmin.reduce(times.start[row : row + size]) for row in times.row[here].tolist()])
-            if len(ends) and not np.isnan(begun[here] + busy).any():
-                last = ends[np.median(ends, axis=1).argmax()]
-                ahead_ns, busy_ns = last - begun[here], last - busy
+            cells = times.row[here] + np.arange(size)[:, None]
+            shared, busy = self.ends.shared(team, times.end[cells]), np.fmin.reduce(times.start[cells], axis=0)
+            if len(shared) and not np.isnan(begun[here] + busy).any():
+                ahead_ns, busy_ns = shared[-1] - begun[here], shared[-1] - busy
                 if min(np.ptp(ahead_ns), np.ptp(busy_ns)) >= THRESHOLDS.min_clear_share * np.median(busy_ns):
                     later_ns[here] = ahead_ns - ahead_ns.min()
         if not later_ns.any():

@@ -28,9 +28,14 @@ class StepEnds:
             for places in ([self._aligning[team] for team in teams], kernels)
         ]
 
-    def aligning(self, team: int) -> list[int]:
-        """Return the places of collectives that all of a team leave together."""
-        return self._aligning[team]
+    def shared(self, team: int, end: Floats) -> Floats:
+        """Return, (collectives, ranks), the ends of collectives that ranks of a team leave together, the last one last.
+
+        Of ends (operations, ranks), NaN for what a rank lacks: of the collectives that all these ranks have.
+        """
+        ends = end[self._aligning[team]]
+        ends = ends[~np.isnan(ends).any(axis=1)]
+        return ends[np.argsort(np.median(ends, axis=1), kind="stable")] if ends.size else ends[:0]
 
     def cells(self, step: StepTimes) -> Ints:
         """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""

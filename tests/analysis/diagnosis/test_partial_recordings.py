@@ -160,3 +160,10 @@ def test_no_loss_is_told_where_the_replay_contradicts_the_recording(tmp_path: Pa
     assert found.verdict.startswith("The cost of jitter is unknown")
     assert any("would take longer than recorded" in doubt for doubt in found.conclusion.doubts)
     assert found.conclusion.cleared == ()
+
+
+def test_stages_that_recorded_other_steps_have_a_diagnosis(tmp_path: Path):
+    """No step follows another, and in each a team has no rank."""
+    run = simulate(small("pipeline", steps=STEPS), [])
+    lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: step == (1 if rank < 2 else 3))
+    assert len(lake.diagnose().steps) == 2

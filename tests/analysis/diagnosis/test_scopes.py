@@ -252,6 +252,8 @@ class TestWorkShape:
         rows = [[-1, -1, 0, -1], [0, 0, 1, 0], [1, 1, 2, 1]]
         found = self.of([0, 0, 0], rows=rows, names={2: [70, 7, 8]})
         assert (found.excess_ns, found.differing_ns, found.operations, found.extra) == (100, 100, 1, 1)
+        assert found.main_replacement == (70, -1)
+        assert self.of([0, 0, 0], rows=rows, names={2: [9, 7, 8]}).main_replacement is None  # more of the same
 
     def test_what_it_lacks_is_no_excess(self):
         rows = [[0, 0, -1, 0], [1, 1, 0, 1], [2, 2, 1, 2]]

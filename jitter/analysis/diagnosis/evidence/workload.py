@@ -38,7 +38,10 @@ class WorkloadComparison:
     extra: int = 0
     """How many of those most ranks lack."""
     replaced: tuple[tuple[int, int, float], ...] = ()
-    """Where the rank runs another kernel than most: its name and theirs, as numbers, and what it explains, ns."""
+    """Where the rank runs another kernel than most: its name and theirs, as numbers, and what it explains, ns.
+
+    Theirs is -1 where most have none, and run this one nowhere.
+    """
     own_steps: bool = False
     """Whether the rank was compared with its own other steps."""
     times: tuple[tuple[int, float, float], ...] = ()
@@ -66,9 +69,9 @@ class WorkloadComparison:
 
     @property
     def main_replacement(self) -> tuple[int, int] | None:
-        """The kernel that explains most of the different work, and the one that most ranks run in its place.
+        """The kernel that explains most of the different work, and the one that most ranks run in its place, if any.
 
-        None where other kernels in place of theirs explain less than half of it.
+        None where kernels that only this rank runs explain less than half of it.
         """
         explained_ns: dict[tuple[int, int], float] = {}
         for kernel, usual, ns in self.replaced:
@@ -169,7 +172,9 @@ def compare_launch_shapes(
         late - np.minimum(late, _pace(late, usual, another, ~lacked & (excess_threads <= 0)) * usual)
     )[another]
     slow = late > 0
-    replaced = np.flatnonzero(another & slow & (explained > 0))
+    usual_names = [shape.name for at, shape in enumerate(shapes) if at != column]
+    its_own = another | (lacked & ~np.isin(name[:, column], np.concatenate(usual_names)) if usual_names else lacked)
+    replaced = np.flatnonzero(its_own & slow & (explained > 0))
     return WorkloadComparison(
         float(late[slow].sum()),
         float(explained[slow].sum()),
@@ -182,9 +187,9 @@ def compare_launch_shapes(
 
 
 def _commonest(names: Ints) -> int:
-    """Return the number that most of the columns have, -1 left out."""
+    """Return the number that most of the columns have, -1 left out unless most are."""
     numbers, counts = np.unique(names[names >= 0], return_counts=True)
-    return int(numbers[np.argmax(counts)])
+    return int(numbers[np.argmax(counts)]) if 2 * counts.sum() > len(names) else -1
 
 
 def _pace(late: Floats, usual: Floats, another: Bools, same: Bools) -> float:

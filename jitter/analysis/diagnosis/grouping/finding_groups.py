@@ -338,7 +338,9 @@ def _one_rank(
     location = evidence.locations[rank]
     group = RankGroup("rank", (rank,), location.host, location.device)
     arrivals = () if is_stall else _describe_arrivals(evidence, rank)
-    return FindingGroup((candidate,), group, find_cause(evidence, candidate).after(why, *arrivals), is_lead=True)
+    judgement = find_cause(evidence, candidate).after(why)
+    judgement = judgement._replace(sentences=(*judgement.sentences, *arrivals))
+    return FindingGroup((candidate,), group, judgement, is_lead=True)
 
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:

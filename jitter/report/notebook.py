@@ -18,7 +18,7 @@ from jitter.report.figures.kernels import (
     rank_columns,
 )
 from jitter.report.figures.models import Figure, as_bokeh
-from jitter.report.figures.steps import StepAxis, build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
+from jitter.report.figures.steps import StepAxis, build_step_axis, draw_loss_by_class, draw_run
 from jitter.report.views.run_report import RunReport
 
 if TYPE_CHECKING:
@@ -52,11 +52,7 @@ class Figures:
 
         Raises `UsageError` if nothing is known of the steps, such as for two steps that are not consecutive.
         """
-        report, axis = self._page, self._axis()
-        drawn = [] if report.excess is None else [draw_heatmap(axis, report.excess, report.named)]
-        if any(step.step_time_ns is not None for step in report.run.steps):
-            drawn.append(draw_step_times(axis))
-        return _require(drawn, "step times are unknown")
+        return _require(draw_run(self._axis(), self._page.excess, self._page.named), "step times are unknown")
 
     def split(self) -> "GridPlot":
         """Return each step's loss by class, in ns: late start, CPU, GPU, communication, rest.

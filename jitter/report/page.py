@@ -45,7 +45,7 @@ from jitter.report.figures.kernels import (
     view_columns,
 )
 from jitter.report.figures.models import Model, library_file, serialize_document
-from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
+from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_run
 from jitter.report.markdown import render_markdown
 from jitter.report.text.fix_list import (
     answer_questions,
@@ -233,11 +233,8 @@ def draw_figures(
     """
     views = [section.view for section in sections]
     steps, kernels = build_step_axis(report.run, sections[0].place, embedded), build_kernel_axis(views[0])
-    along_steps = [] if report.excess is None else [draw_heatmap(steps, report.excess, report.named)]
-    if any(step.step_time_ns is not None for step in report.run.steps):
-        along_steps.append(draw_step_times(steps))
     groups = {
-        "run": along_steps,
+        "run": draw_run(steps, report.excess, report.named),
         "kernels": draw_divergence(kernels, views),
         "split": [draw_loss_by_class(steps)] if any(step.by_class for step in report.run.steps) else [],
         "series": draw_other_series(kernels, views),

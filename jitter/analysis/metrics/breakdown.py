@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.communication import RankStep
 from jitter.analysis.metrics.time_shares import SHARES
-from jitter.core.arrow import from_numpy, to_numpy
+from jitter.core.arrow import from_numpy, table_of_rows, to_numpy
 from jitter.core.errors import UsageError
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Floats, Ints
@@ -44,9 +44,7 @@ def breakdown_table(rank_steps: Iterable[RankStep]) -> pa.Table:
         (rank_step.key.epoch, rank_step.key.step, rank_step.rank, rank_step.step_ns, *rank_step.shares_ns)
         for rank_step in rank_steps
     ]
-    columns = list(zip(*rows, strict=True)) or [()] * len(BREAKDOWN_SCHEMA)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, BREAKDOWN_SCHEMA, strict=True)]
-    return pa.table(arrays, schema=BREAKDOWN_SCHEMA)
+    return table_of_rows(rows, BREAKDOWN_SCHEMA)
 
 
 class GroupedTimes:

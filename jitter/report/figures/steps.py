@@ -63,6 +63,13 @@ def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Model, heigh
     return plot
 
 
+def draw_run(axis: StepAxis, drawn: ExcessHeatmap | None, culprits: Collection[int]) -> list[Figure]:
+    """Draw the map of ranks by steps, and the time of each step, where they are known."""
+    figures = [] if drawn is None else [draw_heatmap(axis, drawn, culprits)]
+    has_times = any(step.step_time_ns is not None for step in axis.run.steps)
+    return [*figures, draw_step_times(axis)] if has_times else figures
+
+
 def draw_step_times(axis: StepAxis) -> Figure:
     """Draw the time of each step, the loss as the upper part of its bar; a click chooses a step."""
     y_range = Model("DataRange1d", start=0)

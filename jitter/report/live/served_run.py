@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, ParamSpec, TypeVar
@@ -63,11 +63,6 @@ class ServedRun:
     ) -> Result:
         """Call `function` on the one thread that reads steps and draws, while the event loop answers other requests."""
         return await asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
-
-    @cached_property
-    def keys(self) -> list[StepKey]:
-        """The steps, in order."""
-        return [step.key for step in self.report.diagnosis.steps]
 
     def prepare(self) -> None:
         """Compute the data that every page shows, and the page, in stages; once."""
@@ -139,9 +134,10 @@ class ServedRun:
         return grid, self.report.section(grid)
 
     def _key(self, place: int) -> StepKey:
-        if place >= len(self.keys):
+        steps = self.report.diagnosis.steps
+        if place >= len(steps):
             raise UsageError("there is no such step", "choose a step of the list")
-        return self.keys[place]
+        return steps[place].key
 
     def _parse_ranks(self, text: str) -> list[int]:
         if not text.strip():

@@ -16,8 +16,6 @@ class StepText:
     title: str
     sentence: str
     loss: str
-    max_rank: str
-    min_rank: str
     began: str
     began_full: str
     waits: str
@@ -38,8 +36,6 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int) 
         title=title,
         sentence=_sentence(step, view, hosts),
         loss=loss,
-        max_rank="none" if step.max_rank is None else format_rank(step.max_rank, hosts.get(step.max_rank)),
-        min_rank="none" if view.min_rank is None else format_rank(view.min_rank, hosts.get(view.min_rank)),
         began="nowhere: nothing stands out above the run's noise"
         if began is None
         else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",

@@ -67,7 +67,7 @@ class StepSection:
     place: int
     """Position of the step in the run."""
     max_rank: str
-    """With its host, as the legend names it; empty if there is none."""
+    """The rank drawn as max rank with its host; empty if there is none."""
     min_rank: str
 
 
@@ -139,10 +139,8 @@ class RunReport:
         """Return the texts and the data of the figures of a step."""
         step, view = self.answer(grid.key), self.view(grid)
         text = describe_step(step, view, self.lake.hosts, len(set(self.lake.cohorts.values())))
-        names = (
-            "" if rank is None else word + format_rank(rank, self.lake.hosts.get(rank))
-            for rank, word in ((view.max_rank, "" if view.values else "max "), (view.min_rank, "min "))
-        )
+        drawn = (view.max_rank, view.min_rank)
+        names = ("" if rank is None else format_rank(rank, self.lake.hosts.get(rank)) for rank in drawn)
         return StepSection(step, text, view, self.run.position(grid.key), *names)
 
     def sections(self, keys: Sequence[StepKey]) -> Iterator[tuple[StepGrid, StepSection, StepTables]]:

@@ -76,8 +76,10 @@ class Ladder(NamedTuple):
 
     rungs: dict[str, UniformJob]
     """Each leaves out one thing more than the one before."""
+    with_waits: UniformJob
+    """The program of `slow_network` without waits that few hosts make: these alone keep their pauses from being hidden."""
     without_pauses: dict[str, UniformJob]
-    """Those of `late_start` and `cpu_launch` with the waits of hosts, which otherwise are left out before."""
+    """Those of `late_start` and `cpu_launch` of that program; in the rungs all waits of hosts are left out before."""
 
 
 def list_rungs(
@@ -144,8 +146,21 @@ def list_rungs(
         "serial_copies": UniformJob(unwaiting, uncopied, hidden),
         "unequal_stages": UniformJob(unwaiting, balanced, hidden),
     }
-    with_waits = {"late_start": UniformJob(job, started, at_best), "cpu_launch": UniformJob(job, unpaused, at_best)}
-    return Ladder(rungs, with_waits)
+    usually_waiting = without_waits(job, (masks.sync_calls | masks.blocking_copies) & waits & ~are_usual(steps, first))
+    with_waits = rungs["slow_network"]._replace(job=usually_waiting)
+    pauseless = {"late_start": started, "cpu_launch": unpaused}
+    return Ladder(rungs, with_waits, {cause: with_waits._replace(self_times=own) for cause, own in pauseless.items()})
+
+
+def are_usual(steps: RunSteps, number: int) -> Bools:
+    """Return, (operations of all teams,), which calls half of a team's ranks or more make in a step of the run."""
+    (step,), job = steps.steps(number, number + 1), steps.run.job
+    made, ranks = np.zeros(len(job.kind)), np.zeros(len(job.kind))
+    for operations, cells in slices_of_ranks(job, step.times):
+        made[operations] += ~np.isnan(step.times.call[cells])
+        ranks[operations] += 1
+    usual: Bools = 2 * made >= ranks
+    return usual
 
 
 def is_pause(host_ns: Floats) -> Bools:

@@ -37,7 +37,7 @@ from jitter.analysis.replay.ladder import (
 )
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.lake.records import ON_REQUEST
@@ -70,6 +70,10 @@ class _Measured(NamedTuple):
     """The usual rank's time between the call before and the call, in the usual step."""
     begins: Ints
     """(teams,) where the operations of each begin."""
+    ranks: Ints
+    """(ranks of the run,)."""
+    made: Bools
+    """(operations, ranks) whether a rank has it in any of the steps."""
 
     def paused_ns(self, chosen: Bools) -> float:
         """Return how long the usual host pauses before some operations of a step, of the team where it is most."""
@@ -243,9 +247,9 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     run = analysis.run
     operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
     sums = np.zeros((4, len(operations)))
-    rank_steps = np.zeros(len(operations))
+    rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.bool_)
     for step in analysis.steps.steps(first, last):
-        _add_step(run.job, step, sums, rank_steps)
+        _add_step(run.job, step, sums, rank_steps, made)
         del step  # the next step is read while it would stay
     times = np.maximum(sums[0], 1.0)
     before = [
@@ -264,13 +268,17 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         wait_ns,
         np.nan_to_num(usual.host),
         run.job.first[:-1],
+        run.rank_numbers,
+        made,
     )
 
 
-def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats) -> None:
-    """Add each operation's activities, GPU time, launch time and time in calls, and how many ranks have the step."""
-    of_step = np.zeros_like(sums)
-    for operations, cells in slices_of_ranks(job, step.times):
+def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats, made: Bools) -> None:
+    """Add each operation's activities, GPU time, launch time and time in calls, how many ranks have the step, and which
+    have the operation.
+    """
+    of_step, here = np.zeros_like(sums), np.flatnonzero(step.times.row >= 0).tolist()
+    for rank, (operations, cells) in zip(here, slices_of_ranks(job, step.times), strict=True):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
         host, in_call, gpu = (
             values[cells] for values in (step.self_times.host, step.self_times.call, step.self_times.gpu)
@@ -281,6 +289,7 @@ def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floa
         ):
             total[operations] += np.where(there, value, 0.0)
         rank_steps[operations] += 1
+        made[operations, rank] |= there
     sums += of_step
 
 
@@ -329,8 +338,11 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> str:
         f"{format_time(float(measured.wait_ns[at]))}"
         for at in worst
     ]
-    count = float(measured.times[places].sum())
-    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(calls)}"
+    count, callers = float(measured.times[places].sum()), measured.ranks[measured.made[places].any(axis=0)]
+    alone = ""
+    if 2 * len(callers) < len(measured.ranks):
+        count, alone = count * len(measured.ranks) / len(callers), f", on {format_ranks(callers.tolist())} alone"
+    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step{alone}; {', '.join(calls)}"
 
 
 def _describe_host_memory(copies: Bools, measured: _Measured) -> Iterator[str]:

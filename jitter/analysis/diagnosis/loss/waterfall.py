@@ -65,11 +65,14 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    programs, pauseless = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
-    replayed = replay_programs(analysis.steps, [*programs.values(), *pauseless.values()], *window)
-    times = dict(zip(programs, replayed[: len(programs)], strict=True))
-    at_best_ns = times["slow_network"]
-    alone_ns = {cause: at_best_ns - time for cause, time in zip(pauseless, replayed[len(programs) :], strict=True)}
+    programs, with_waits, pauseless = list_rungs(
+        analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window
+    )
+    every = [*programs.values(), with_waits, *pauseless.values()]
+    replayed = replay_programs(analysis.steps, every, *window)
+    times = dict(zip(programs, replayed, strict=False))
+    waiting_ns, *pauseless_ns = replayed[len(programs) :]
+    alone_ns = {cause: waiting_ns - time for cause, time in zip(pauseless, pauseless_ns, strict=True)}
     if all(np.isnan(expected).all() for expected in analysis.transfers.expected):
         del times["slow_network"]
     known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}
@@ -95,8 +98,8 @@ def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float])
     """Return what each change loses, ns a step, with pauses of hosts charged what is saved without them alone.
 
     A host that waits for its GPU hides nothing of what it does next: without the wait that is hidden, without the pause
-    there is nothing to hide. The wait keeps what the pause does not save. `alone_ns` is that of `late_start`, and of
-    both together.
+    there is nothing to hide. The wait keeps what the pause does not save, and what few hosts alone wait for. `alone_ns`
+    is that of `late_start`, and of both together.
     """
     charged = dict(costs_ns)
     told_ns = 0.0

@@ -1,0 +1,65 @@
+"""A call that waits for the GPU on one rank alone, as `if rank == 0: print(loss.item())`, holds up the whole job.
+
+Its host then hides nothing of what it does next, which the other hosts do ahead of their GPUs.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.simulated import ingest_traces
+
+RANKS, STEPS, KERNELS = range(4), 8, 20
+LOAD_US, LAUNCH_US, KERNEL_US, TRANSFER_US = 600.0, 5.0, 100.0, 60.0
+
+
+def write_job(folder: Path, waiting: frozenset[int]) -> float:
+    """Write each rank's trace; the ranks in `waiting` wait for their GPU after each step. Return the run's end, µs."""
+    folder.mkdir()
+    events: dict[int, list[dict[str, object]]] = {rank: [] for rank in RANKS}
+    host, stream = dict.fromkeys(RANKS, 0.0), dict.fromkeys(RANKS, 0.0)
+
+    def add(rank: int, name: str, category: str, start: float, end: float, **args: object) -> None:
+        tid = 7 if category == "kernel" else 100 + rank
+        event = {"ph": "X", "cat": category, "name": name, "pid": tid, "tid": tid, "ts": start, "dur": end - start}
+        events[rank].append({**event, "args": args})
+
+    for step in range(STEPS):
+        began, arrived, number = dict(host), {}, step * (KERNELS + 2)
+        for rank in RANKS:
+            host[rank] += LOAD_US
+            for kernel in range(KERNELS + 1):
+                call, host[rank] = host[rank], host[rank] + LAUNCH_US
+                add(rank, "cudaLaunchKernel", "cuda_runtime", call, host[rank], correlation=number + kernel)
+                start = max(call + 3, stream[rank] + 1)
+                if kernel == KERNELS:
+                    arrived[rank] = start
+                    continue
+                stream[rank] = start + KERNEL_US
+                where = {"stream": 7, "device": rank, "correlation": number + kernel}
+                add(rank, f"gemm_{kernel % 5}", "kernel", start, stream[rank], **where)
+        end = max(arrived.values()) + TRANSFER_US
+        for rank, start in arrived.items():
+            where = {"stream": 7, "device": rank, "correlation": number + KERNELS}
+            add(rank, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "kernel", start, end, **where)
+            stream[rank] = end
+            if rank in waiting:
+                call, host[rank] = host[rank], max(host[rank], end) + 2
+                add(rank, "cudaStreamSynchronize", "cuda_runtime", call, host[rank], correlation=number + KERNELS + 1)
+            add(rank, f"ProfilerStep#{step}", "user_annotation", began[rank], host[rank])
+    for rank, of_rank in events.items():
+        content = {"distributedInfo": {"rank": rank, "world_size": len(RANKS)}, "traceEvents": of_rank}
+        (folder / f"rank{rank}.json").write_text(json.dumps(content))
+    return max(stream.values())
+
+
+@pytest.mark.parametrize(("waiting", "words"), [({0}, "1 call per step, on rank 0 alone; "), ({1, 3}, None)])
+def test_a_wait_of_few_ranks_costs_what_the_job_without_it_saves(tmp_path: Path, waiting: set[int], words: str | None):
+    saved_us = write_job(tmp_path / "traces", frozenset(waiting)) - write_job(tmp_path / "without", frozenset())
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    costs = {one.cause: one for one in diagnosis.of_all_ranks}
+    cause = "sync_calls" if words else "late_start"  # where half of the ranks wait, the pause is what all can mend
+    assert costs[cause].loss_ns == pytest.approx(1000 * saved_us, rel=0.03)
+    assert words is None or costs[cause].evidence[1].startswith(words)
+    assert ("late_start" in costs) is (cause == "late_start")

@@ -77,7 +77,7 @@ class Ladder(NamedTuple):
     rungs: dict[str, UniformJob]
     """Each leaves out one thing more than the one before."""
     with_waits: UniformJob
-    """The program of `slow_network` without waits that few hosts make: these alone keep their pauses from being hidden."""
+    """The program of `slow_network` without waits that few hosts make: these keep their pauses from being hidden."""
     without_pauses: dict[str, UniformJob]
     """Those of `late_start` and `cpu_launch` of that program; in the rungs all waits of hosts are left out before."""
 

@@ -13,8 +13,10 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from jitter.simulate import Job, simulate
 from tests.bench.answers import JITTER
 from tests.bench.measure import Cost, alternating, run
+from tests.support.rocprof_writers import write
 
 _ARROW = """
 import sys
@@ -54,8 +56,7 @@ def measure(work: Path, form: str, suffix: str, others: dict[str, str], size: tu
     """Print rows a second for one format."""
     traces = work / form
     steps, kernels = size
-    command = [*JITTER, "sample", traces, "--format", form, "--ranks", 2, "--steps", steps, "--kernels", kernels]
-    subprocess.run([str(word) for word in (*command, "--quiet")], check=True, stdout=subprocess.DEVNULL)
+    write(simulate(Job(ranks=2, steps=steps, kernels=kernels)), traces, form)
     files = sorted(traces.rglob(f"*{suffix}"))
     rows = rows_of(next(iter(others.values())), files)
     contestants = {"jitter": partial(ingest, work, traces)}

@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from jitter.simulate import Fault, Run
+from jitter.simulate import Fault, Run, write
 from tests.accuracy.cases import Case, case
 from tests.accuracy.waits import Found, broken, compare
-from tests.support.rocprof_writers import write
 from tests.support.simulated import PartialRun, ingest_traces, true_gain_ns
 
 COSTLY: Final = 0.02

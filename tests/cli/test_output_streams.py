@@ -197,6 +197,8 @@ def limit_files() -> None:
         ("nsys", [], "rank0.sqlite"),
         ("nsys", ["--option", "container=parquet"], ".parquet"),
         ("kineto", [], "rank-0.pt.trace.json.gz"),
+        ("rocpd", [], "rank-0_results.db"),
+        ("rocprof-v1", [], "myprofile-0.db"),
         ("rocprof-csv", [], "rank-0_kernel_trace.csv"),
     ],
 )

@@ -10,9 +10,8 @@ import pytest
 
 import jitter
 from jitter.core.names.kernels import is_collective
-from jitter.simulate import Fault, Job, simulate
+from jitter.simulate import Fault, Job, simulate, write
 from tests.support.kernel_truth import kernel_truth
-from tests.support.rocprof_writers import write
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 JOB = Job(ranks=3, steps=3, kernels=48, seed=11, first_step=5, epoch=None, marker="profiler", gpus_per_node=2)

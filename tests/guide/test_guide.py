@@ -36,8 +36,7 @@ from jitter.query.relations import lake_relations
 from jitter.report.json_report import report_document
 from jitter.report.page import how_to_read
 from jitter.report.views.run_overview import build_run_overview
-from jitter.simulate import Job, simulate
-from tests.support.rocprof_writers import write
+from jitter.simulate import Job, simulate, write
 
 
 def tables(topic: str) -> list[list[list[str]]]:

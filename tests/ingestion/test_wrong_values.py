@@ -14,8 +14,7 @@ import pytest
 
 import jitter
 from jitter.lake.records import SourceRecord
-from jitter.simulate import Job, simulate
-from tests.support.rocprof_writers import write
+from jitter.simulate import Job, simulate, write
 from tests.support.simulated import activities
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,7 @@ import pytest
 
 import jitter
 from jitter.readers import chrome_trace
-from jitter.simulate import Job, simulate
-from tests.support.rocprof_writers import write
+from jitter.simulate import Job, simulate, write
 
 TERABYTE = 1 << 40
 

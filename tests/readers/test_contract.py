@@ -13,12 +13,11 @@ from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch, Files, Process, ReaderError, Recording, readers
 from jitter.readers.columns import Progress
 from jitter.readers.testing import check
-from jitter.simulate import Job, RankRecording, simulate
+from jitter.simulate import Job, RankRecording, simulate, write
 from tests.readers import example_reader
 from tests.readers.amd import test_rocprof_v2, test_rocprofv3_json, test_rpd
 from tests.support import perfetto_traces, xplane_traces
 from tests.support.added_reader import added_reader
-from tests.support.rocprof_writers import write
 
 JOB = Job(ranks=1, steps=2, kernels=12)
 

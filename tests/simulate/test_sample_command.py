@@ -81,7 +81,7 @@ def test_help_names_faults_and_formats_without_loading_them(capsys: pytest.Captu
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("format_name", ["nsys", "kineto", "rocprof-csv"])
+@pytest.mark.parametrize("format_name", ["nsys", "kineto", "rocpd"])
 def test_shapes_and_what_they_are_made_with(tmp_path: Path, format_name: str):
     given = ["--shape", "pipeline", "--stages", "2", "--microbatches", "2", "--launch-queue", "30", "--syncs", "after"]
     more = ["--autotuned", "0.5", "--variable-work", "0.1", "--side-stream", "21", "--cpu-bound", "--kernels", "90"]

@@ -16,8 +16,7 @@ import jitter
 from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.simulate import Fault, Job, RankRecording, Run, simulate
-from tests.support.rocprof_writers import write
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate, write
 
 SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import jitter
 from jitter.core.errors import JitterError
 from jitter.ingestion.ingest import IngestReport
-from jitter.simulate import Fault, Job, Run, simulate
+from jitter.simulate import Fault, Job, Run, simulate, write
+from jitter.simulate.formats import FORMATS
 from jitter.simulate.shapes import SHAPES
 from tests.support.recorded_events import list_events
-from tests.support.rocprof_writers import FORMS, write
 from tests.torture.answer_checks import Row, Step, Whole, ask, describe_crash, find_wrong_answers, step_times_of
 from tests.torture.figures import Figures
 from tests.torture.partial_recordings import files_of_ranks, lose_parts
@@ -54,7 +54,7 @@ class Original:
         chance = random.Random(f"{seed} original {number}")
         self.number = number
         self.run = _simulate(chance, list(SHAPES)[number % len(SHAPES)])
-        formats = ["kineto"] * (6 if self.run.job.shape in _GROUPED else 2) + [*FORMS]
+        formats = ["kineto"] * (6 if self.run.job.shape in _GROUPED else 2) + [*FORMATS]
         self.format = chance.choice(formats)
         self.traces = place / "in"
         write(self.run, self.traces, self.format)

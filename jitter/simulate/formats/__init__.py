@@ -15,25 +15,23 @@ FORMATS: Final = {
     "nsys": "NVIDIA Nsight Systems, as `nsys export` writes them: SQLite or a folder of Parquet files",
     "kineto": "PyTorch's profiler: Chrome-trace JSON, plain or gzip, one file a rank",
     "rocprof-csv": "AMD's rocprofv3: CSV files, one set per rank",
+    "rocpd": "AMD's rocprofv3: SQLite databases, its default since ROCm 7",
+    "rocprof-v1": "AMD's first rocprof: a database and a Chrome trace",
 }
 """Description of each format. Its module (`_` for `-`) has `Options`, a frozen dataclass, and
 `write(ranks, number, folder, options, job)`, which writes the recording of some ranks and returns its path."""
 
 
 def write(
-    run: Run,
-    folder: Path,
-    form: str | ModuleType,
-    advance: Callable[[int], None] = lambda _ranks: None,
-    **options: object,
+    run: Run, folder: Path, name: str, advance: Callable[[int], None] = lambda _ranks: None, **options: object
 ) -> list[Path]:
     """Write the traces of all ranks into a folder, created if missing, and return their paths.
 
-    `form` is the name of a format, or another module like those of `FORMATS`. `advance` is called with the number of
-    ranks written since the last call. Option values may be text. Raises `UsageError` for an unknown format or option.
+    `advance` is called with the number of ranks written since the last call. Option values may be text.
+    Raises `UsageError` for an unknown format or option.
     """
-    module = _module(form) if isinstance(form, str) else form
-    chosen = _options(module, options)
+    module = _module(name)
+    chosen = _options(module, name, options)
     folder.mkdir(parents=True, exist_ok=True)
     most = getattr(chosen, "ranks_per_report", 1)
     paths: list[Path] = []
@@ -51,13 +49,10 @@ def write(
 
 def format_options(name: str) -> list[str]:
     """Return the options of a format with their defaults, one line each."""
-    return _list_options(_module(name))
-
-
-def _list_options(module: ModuleType) -> list[str]:
     words = {True: "yes", False: "no"}
     return [
-        f"{f.name}={words[f.default] if isinstance(f.default, bool) else f.default}" for f in fields(module.Options)
+        f"{f.name}={words[f.default] if isinstance(f.default, bool) else f.default}"
+        for f in fields(_module(name).Options)
     ]
 
 
@@ -67,12 +62,11 @@ def _module(name: str) -> ModuleType:
     return import_module(f"jitter.simulate.formats.{name.replace('-', '_')}")
 
 
-def _options(module: ModuleType, given: dict[str, object]) -> Any:
+def _options(module: ModuleType, name: str, given: dict[str, object]) -> Any:
     hints = {field.name: get_type_hints(module.Options)[field.name] for field in fields(module.Options)}
     for word in given:
         if word not in hints:
-            name = module.__name__.rpartition(".")[2].replace("_", "-")
-            raise UsageError(f"{name} has no option {word!r}", f"it has {', '.join(_list_options(module))}")
+            raise UsageError(f"{name} has no option {word!r}", f"it has {', '.join(format_options(name))}")
     return module.Options(**{word: _value(word, value, hints[word]) for word, value in given.items()})
 
 

@@ -17,10 +17,9 @@ from jitter.analysis.replay.what_if import Scenario
 from jitter.cli import main
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
-from jitter.simulate import Fault, Job, Run, simulate
+from jitter.simulate import Fault, Job, Run, simulate, write
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.recorded_events import remove_events
-from tests.support.rocprof_writers import write
 from tests.support.row_waits import row_waits
 from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
 

@@ -13,11 +13,10 @@ from jitter.ingestion.inspect import inspect
 from jitter.lake.folder import LakeFolder
 from jitter.readers.amd.rocpd import Session, find_sessions, read_variables
 from jitter.readers.sqlite import Database
-from jitter.simulate import Job, simulate
+from jitter.simulate import Job, simulate, write
+from jitter.simulate.formats.rocpd import SECRET
 from tests.support.amd_traces import read
 from tests.support.reading import refusal
-from tests.support.rocprof_writers import write
-from tests.support.rocprof_writers.rocpd import SECRET
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=9, epoch=None, marker="profiler")
 

@@ -11,11 +11,10 @@ import pytest
 import jitter
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
-from jitter.simulate import Job, simulate
+from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import Read, read, real
 from tests.support.reading import refusal
 from tests.support.real_recordings import needs_traces
-from tests.support.rocprof_writers import write
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=6, epoch=None, marker="profiler")
 HEAD = "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,vgpr,sgpr,fbar,sig,obj,SQ_WAVES"

@@ -258,6 +258,8 @@ class Thresholds(NamedTuple):
     """Steps. The same."""
     few_steps: int = 6
     """Steps. The same where each costs reading all ranks, or comparing each with each."""
+    max_shifted_numbers: int = 3
+    """Steps. Ranks whose profilers count steps otherwise are looked for up to so many apart."""
     tried_steps: int = 3
     """Steps. The same where the costliest, or any, tell enough."""
     max_cells: int = 2_000_000

@@ -7,7 +7,6 @@ profilers that were started at different steps: then steps of one number do not 
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import known_median
 from jitter.core.step_key import StepKey
-
-_MOST_STEPS: Final = 3
-"""Numbers further apart are not looked for."""
 
 
 def find_shifted_numbers(ends_ns: Floats, keys: Sequence[StepKey]) -> dict[int, int]:
@@ -40,7 +36,7 @@ def find_shifted_numbers(ends_ns: Floats, keys: Sequence[StepKey]) -> dict[int, 
 def _shift_of(reference: Floats, grown: Floats, least_ns: float) -> int:
     """Return by how many steps later the same times come in `grown`, (steps,) each; 0 where no other shift fits."""
     apart_ns: dict[int, float] = {}
-    for shift in range(-_MOST_STEPS, _MOST_STEPS + 1):
+    for shift in range(-THRESHOLDS.max_shifted_numbers, THRESHOLDS.max_shifted_numbers + 1):
         later, earlier = grown[max(shift, 0) :], reference[max(-shift, 0) :]
         count = min(len(later), len(earlier))
         apart = np.abs(later[:count] - earlier[:count])

@@ -98,6 +98,8 @@ class MeasuredRun:
         ends_ns = np.array([step.ends_ns for step in self.of_steps])
         shifted: dict[int, int] = {}
         for team in run.programs:
+            if not self.steps.ends.are_shared(team):
+                continue  # ranks that leave nothing together, as replicas of an engine, have steps of their own
             columns = [run.number_of[rank] for rank, of in run.team_of.items() if of == team]
             found = find_shifted_numbers(ends_ns[:, columns], run.keys)
             shifted |= {int(run.rank_numbers[columns[column]]): shift for column, shift in found.items()}

@@ -28,6 +28,10 @@ class StepEnds:
             for places in ([self._aligning[team] for team in teams], kernels)
         ]
 
+    def are_shared(self, team: int) -> bool:
+        """Return whether the ranks of a team leave any collective together."""
+        return bool(self._aligning[team])
+
     def shared(self, team: int, end: Floats) -> Floats:
         """Return, (collectives, ranks), the ends of collectives that ranks of a team leave together, the last one last.
 

@@ -10,6 +10,7 @@ import pytest
 from jitter.analysis.detection.step_numbers import find_shifted_numbers
 from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
+from tests.support.lakes import RankLake, kernel, lake_of
 from tests.support.simulated import ingest_run, ingest_traces, small
 
 KEYS = [StepKey(None, number) for number in range(12)]
@@ -41,6 +42,18 @@ def test_steps_that_are_alike_or_few_tell_nothing():
     assert find_shifted_numbers(ends_of(1)[:4], KEYS[:4]) == {}
     apart = [StepKey(None, 2 * number) for number in range(12)]
     assert find_shifted_numbers(ends_of(1), apart) == {}
+
+
+def test_ranks_that_meet_nowhere_have_steps_of_their_own(tmp_path: Path):
+    """As replicas of an engine, of which each has a long step when a request comes."""
+    ranks = []
+    for rank in range(4):
+        begins = np.cumsum([0, *(50_000 if step == 5 + rank else 1_000 for step in range(12))]).tolist()
+        steps = {(None, step): [kernel("gemm", at, at + 900)] for step, at in enumerate(begins[:-1])}
+        ranks.append(RankLake(rank, steps))
+    measured = lake_of(tmp_path / "lake", ranks).analyze().measured
+    assert find_shifted_numbers(np.array([step.ends_ns for step in measured.of_steps]), measured.steps.run.keys)
+    assert measured.shifted_numbers == {}
 
 
 def test_nobody_is_cleared_where_steps_do_not_belong_together(tmp_path: Path):

@@ -302,6 +302,9 @@ BATCH_ROWS: Final = 16_384
 _BATCHED: Final = ("calls", "ranges", "operators", "gpu", "late")
 _BY_PROFILER: Final = frozenset(("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource"))
 """Overhead of the profiler; CUDA's own, as loading a function at its first use, is not."""
+_MOST_OVERHEADS: Final = 10_000
+"""Times of the profiler that are held; traces have a few."""
+_MOST_CALLERS: Final = 8
 _MEMORY: Final = frozenset(CATEGORIES["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
 _PARAMS: Final = Raw(b'"%s"' % RECORD_PARAM_COMMS)
@@ -329,8 +332,8 @@ class KinetoBatches:
         self.times = CaptureTimes()
         self._held = {kind: EventBuffer() for kind in (*_BATCHED, "overhead")}
         """Events by kind; `late` are collectives whose parameters have not come yet."""
-        self._callers: set[tuple[int, int | None]] = set()
-        """Processes and threads that call the interface of the GPU."""
+        self._callers = Counter[tuple[int, int | None]]()
+        """Calls of the GPU's interface by process and thread."""
         self._links = PassLinks()
         self._collectives: set[int] = set()
         self._named = 0
@@ -406,6 +409,7 @@ class KinetoBatches:
             self._add_operators(operators)
         if overhead := events_of_kind.get("overhead"):
             by_profiler = [one for one in overhead if self.names.text_of(one.name) in _BY_PROFILER]
+            del by_profiler[max(_MOST_OVERHEADS - len(self._held["overhead"]), 0) :]
             self._held["overhead"].add(by_profiler, [PROFILER] * len(by_profiler), with_args=False)
         if functions := events_of_kind.get("module"):
             texts = [name if isinstance(name := one.name, str) else self.names.text_of(name) for one in functions]
@@ -548,7 +552,8 @@ class KinetoBatches:
         numbers = columns["correlation"].fill_null(-1).to_numpy(zero_copy_only=False)
         for number in np.unique(process).tolist():
             self.processes.called(number, numbers[process == number], starts[process == number])
-        self._callers.update(zip(process.tolist(), columns["thread"].to_pylist(), strict=True))
+            for thread in columns["thread"].filter(pa.array(process == number)).value_counts().to_pylist():
+                self._callers[number, thread["values"]] += thread["counts"]
         if any(one.rank is not None for one in args):
             for number, one in zip(process.tolist(), compress(args, keep.tolist()), strict=True):
                 self.processes.state_rank(number, one.rank)
@@ -570,8 +575,8 @@ class KinetoBatches:
         return make_batch("operators", columns)
 
     def _overhead(self, held: EventBuffer) -> Batch:
-        """Return the profiler's own work on each calling thread: which one it held up is not recorded."""
-        times, callers = held.times(), sorted(self._callers, key=str)
+        """Return the profiler's own work on the threads that call most: which one it held up is not recorded."""
+        times, callers = held.times(), [caller for caller, _ in self._callers.most_common(_MOST_CALLERS)]
         possible = self._possible(times, times.has_start & times.has_end, "times of the profiler")
         process, thread = zip(*callers, strict=True)
         rows = np.repeat(np.flatnonzero(possible), len(callers))

@@ -16,7 +16,7 @@ from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.api.contents import NOTHING_LEFT_OUT, LakeContents
 from jitter.api.run_results import RunResults
 from jitter.core.arrow import to_frame
-from jitter.core.errors import DamagedFileError, UsageError
+from jitter.core.errors import DamagedFileError, LakeError, UsageError
 from jitter.core.formatting import format_numbers
 from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
+    from jitter.analysis.execution.dependencies import RowDependency
     from jitter.analysis.execution.inferred_groups import InferredGroups
     from jitter.analysis.execution.run_reader import RunReader
     from jitter.analysis.metrics.communication import Communication
@@ -274,6 +275,24 @@ class Lake(LakeContents):
         Columns as in the relation `collective_calls`. Errors are those of `diagnose`.
         """
         return self._rows("collective_calls", steps, arrow)
+
+    def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
+        """Return which operation of a cohort's step waits for which, as inferred from the run.
+
+        Operations are numbered in launch order of the cohort's commonest sequence. If ranks of the cohort exchange
+        data in different orders (pipeline stages), the dependencies are those of its first stage.
+
+        Raises `UsageError` for an unknown cohort, `LakeError` if no rank of it recorded a whole step.
+        """
+        from jitter.analysis.execution.dependencies import row_dependencies
+
+        chosen = self._choose_cohort(cohort)
+        run = self.analyze().run
+        teams = {team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen}
+        if not teams:
+            raise LakeError(f"{self.root}: no rank recorded a whole step", "see why with: jitter report")
+        team = min(teams)
+        return row_dependencies(run.programs[team], run.dependencies[team])
 
     def measure_collectives(self, steps: Steps = None, group: str | None = None) -> "Communication":
         """Return the measurements that `collectives` tabulates, of one process group or of all.

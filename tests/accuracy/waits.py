@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 
 from jitter.simulate import RankRecording, Run
 from jitter.simulate.program import GPU_KINDS
-from tests.support.row_waits import row_waits
 from tests.support.true_dependencies import Dependency, true_dependencies
 
 NOISE_NS: Final = 20_000
@@ -49,7 +48,7 @@ def _fit(found: Found) -> float:
 
 def _inferred(lake: Any, cohort: int) -> list[_Wait]:
     """Those within a step."""
-    waits = [_Wait(wait.ordinal, wait.on_ordinal, wait.kind) for wait in row_waits(lake, cohort)]
+    waits = [_Wait(wait.ordinal, wait.on_ordinal, wait.kind) for wait in lake.dependencies(cohort)]
     return [wait for wait in waits if wait.kind != "queue" and 0 <= wait.on_ordinal < wait.ordinal]
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.core.errors import UsageError
+from jitter.core.errors import LakeError, UsageError
+from tests.support.report_lakes import report_lake, step_rows
 
 
 @pytest.fixture
@@ -57,6 +58,14 @@ def test_a_step_by_number_or_key(lake: jitter.Lake):
     assert [step.key for step in lake.diagnose([key.step]).steps] == [key]
     with pytest.raises(UsageError, match="no step 7"):
         lake.diagnose([7])
+
+
+def test_dependencies_without_a_whole_step(tmp_path: Path):
+    """Ranks whose every step is cut have no program."""
+    rows = {rank: {(1, 0): step_rows(rank, 0)[:5]} for rank in range(2)}
+    lake = report_lake(tmp_path / "lake", rows, cut=[(0, 0), (1, 0)])
+    with pytest.raises(LakeError, match="no rank recorded a whole step"):
+        lake.dependencies()
 
 
 def test_arrow_and_pandas_tables_agree(lake: jitter.Lake):

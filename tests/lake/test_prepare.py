@@ -88,7 +88,7 @@ def all_answers(lake: jitter.Lake) -> list[object]:
         lake.diagnose(),
         lake.diagnose(lake.step_keys[1:]),
         lake.losses(arrow=True).to_pylist(),
-        lake.waits(arrow=True).to_pylist(),
+        lake.dependencies(),
         lake.ttke_readings(),
         lake.table("gap", 1, 1).to_csv(),
         lake.table("ttke", 1, 1, deviation=True, arrow=True),

@@ -100,6 +100,17 @@ class Wait(NamedTuple):
         return ~columns[self.on_op_index, self.steps_back] if self.steps_back else self.on_op_index
 
 
+class RowDependency(NamedTuple):
+    """A `Wait` between rows of a lake: `ordinal` is the launch order of a row in the commonest sequence."""
+
+    ordinal: int
+    on_ordinal: int
+    kind: Literal["event", "sync"]
+    steps_back: int = 0
+    provenance: Provenance = "observed"
+    spread_ns: float | None = None
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """The dependencies between the operations of one program."""
@@ -381,3 +392,24 @@ def _usual(delays: Floats) -> float | None:
     short = delays[delays <= _RIGHT_AFTER_NS]
     middle = (len(short) - 1) // 2
     return float(np.partition(short, middle)[middle]) if len(short) else None
+
+
+def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDependency]:
+    """Return the waits within a step between rows of the lake, by the program's commonest sequence.
+
+    A call that waits has no row: the activity that is launched next stands for it.
+    """
+    operations = program.operations
+    reference = program.places[program.reference].tolist()
+    ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
+    row_waits = []
+    for wait in dependencies.waits:
+        waiting = wait.op_index
+        while waiting < len(operations) and waiting not in ordinal:
+            waiting += 1
+        if waiting in ordinal and (wait.on_op_index < 0 or wait.on_op_index in ordinal):
+            on = ordinal.get(wait.on_op_index, wait.on_op_index)
+            row_waits.append(
+                RowDependency(ordinal[waiting], on, wait.kind, wait.steps_back, wait.provenance, wait.spread_ns)
+            )
+    return row_waits

@@ -13,7 +13,6 @@ from tests.accuracy.irregular.cases import case
 from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.accuracy.irregular.programs import duration_ns, run_job, step_length_ns
-from tests.support.row_waits import row_waits
 from tests.support.simulated import ingest_traces
 
 PRICE_ERROR: Final = 0.1
@@ -128,7 +127,7 @@ def _score(job: IrregularJob, fault: str) -> IrregularScore:
         traces = write_job(job, Path(folder) / "traces")
         opened = ingest_traces(Path(folder))
         diagnosis = opened.diagnose()
-        inferred = sum(one.provenance == "inferred" for one in row_waits(opened))
+        inferred = sum(one.provenance == "inferred" for one in opened.dependencies())
     findings = tuple(
         Finding(one.confidence, one.recurs, one.scope, _is_right(job, fault, one), _words(one))
         for one in diagnosis.culprits

@@ -20,7 +20,6 @@ from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.recorded_events import remove_events
-from tests.support.row_waits import row_waits
 from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
@@ -361,7 +360,7 @@ def test_the_culprit_has_the_price_that_it_has_with_its_calls(without: "jitter.L
 
 
 def test_the_wait_and_its_fit_are_dependencies(without: "jitter.Lake"):
-    (wait,) = [one for one in row_waits(without) if one.provenance == "inferred"]
+    (wait,) = [one for one in without.dependencies() if one.provenance == "inferred"]
     assert (wait.ordinal, wait.kind, wait.steps_back) == (0, "sync", 1)
     assert wait.spread_ns is not None
     assert wait.spread_ns < 50_000

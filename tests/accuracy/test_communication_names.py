@@ -11,6 +11,7 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate.kernel_names import COLLECTIVE_KERNELS
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +29,7 @@ FAULTS = {"stall": "cpu_stall:rank=2,kernel=17,ms=3", "slow_gpu": "slow_gpu:rank
 @contextmanager
 def kernel_names(names: dict[str, str]) -> Iterator[None]:
     """Let the simulator give the collectives' kernels these names, by operation."""
-    from jitter.simulate import kernel_names as module
-
-    known = module.collective_kernel_name
-    with patch.object(
-        module, "collective_kernel_name", lambda era, operation: names.get(operation) or known(era, operation)
-    ):
+    with patch.dict(COLLECTIVE_KERNELS, names):
         yield
 
 

@@ -371,7 +371,7 @@ class Lake(LakeContents):
 
         target = Path(path)
         form = form_of(target)
-        check_overwrite(target, force, SIGNATURES[form])
+        check_overwrite(target, force, *SIGNATURES[form])
         write_text(target, self._render(form, steps))
         return target
 

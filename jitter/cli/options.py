@@ -202,7 +202,7 @@ def choose_outputs(
             f"--{' and --'.join(on_stdout)} would both go to stdout", "name a file for one of them with -o"
         )
     for form, path in files.items():
-        check_overwrite(path, force, SIGNATURES[form])
+        check_overwrite(path, force, *SIGNATURES[form])
     terminal = "terminal" if of_traces or not files else None
     return ReportOutputs(files, on_stdout[0] if on_stdout else terminal)
 

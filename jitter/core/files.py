@@ -105,11 +105,11 @@ def atomic_file(path: Path) -> Iterator[Path]:
 _HEAD_BYTES: Final = 2048
 
 
-def check_overwrite(path: Path, force: bool, signature: bytes | None) -> None:
+def check_overwrite(path: Path, force: bool, *signatures: bytes) -> None:
     """Raise `UsageError` if writing to `path` would overwrite a file that jitter did not write.
 
-    jitter wrote a file if `signature` is in its first 2048 bytes; None matches no file. Empty files, pipes and devices
-    may be written. `force` allows every file, but no folder.
+    jitter wrote a file if one of `signatures` is in its first 2048 bytes, with a line break put before them. Empty
+    files, pipes and devices may be written. `force` allows every file, but no folder.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "choose a file in it")
@@ -119,10 +119,10 @@ def check_overwrite(path: Path, force: bool, signature: bytes | None) -> None:
         return
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+            head = b"\n" + file.read(_HEAD_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "choose another file") from None
-    if head and (signature is None or signature not in head):
+    if len(head) > 1 and not any(signature in head for signature in signatures):
         raise UsageError(f"{path} was not written by jitter", "choose another file or add --force")
 
 

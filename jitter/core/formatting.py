@@ -85,7 +85,7 @@ class Ranks(tuple[int, ...]):
     """Ranks in a sentence: `{ranks}` names them, `{ranks:waits|wait}` says what one of them does, or several.
 
     >>> "{0} {0:waits|wait}; {1} {1:waits|wait}".format(Ranks([3]), Ranks([0, 1]))
-    'rank 3 waits; ranks 0,1 wait'
+    'rank 3 waits; ranks 0-1 wait'
     """
 
     __slots__ = ()
@@ -110,10 +110,12 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
 def format_digits(value: float, digits: int = 3) -> str:
     """Return a number with so many digits or more, and no exponent.
 
-    >>> format_digits(388282.87), format_digits(101.96), format_digits(25.0), format_digits(36.372, 4)
-    ('388,283', '102', '25', '36.37')
+    >>> format_digits(388282.87), format_digits(101.96), format_digits(36.372, 4), format_digits(0.00008)
+    ('388,283', '102', '36.37', '0.00008')
     """
-    return f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:,.{digits}g}"
+    text = f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:,.{digits}g}"
+    exponent = text.partition("e")[2]
+    return f"{value:.{digits - 1 - int(exponent)}f}".rstrip("0") if exponent else text
 
 
 def format_bandwidth(gb_per_s: float, of: float | None = None) -> str:

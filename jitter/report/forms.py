@@ -21,11 +21,14 @@ FORM_OF_SUFFIX: Final = {
 _SCREEN_COLUMNS: Final = 110
 
 SIGNATURES: Final = {
-    "html": b'<meta name="generator" content="jitter ',  # near the top of `templates/page.html.j2`
-    "json": b'{\n "schema_version"',
-    "markdown": b"# jitter ",
+    "html": (b'<meta name="generator" content="jitter ',),  # near the top of `templates/page.html.j2`
+    "json": (b'{\n "schema_version"',),
+    "markdown": (b"\n# jitter report\n", b"\n# jitter compare\n", b"\n# jitter check\n"),
 }
-"""What a file that jitter wrote begins with, by form. It is checked before anything is computed, and without Jinja2."""
+"""What one of stands in the beginning of a file that jitter wrote, by form.
+
+It is checked before anything is computed, and without Jinja2.
+"""
 
 
 def form_of(path: Path) -> str:

@@ -46,13 +46,15 @@ def test_the_suffix_picks_the_form(root, tmp_path, capsys):
     assert "--html" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("suffix", "mark"), [("html", 'content="jitter '), ("json", '"schema_version"')])
+@pytest.mark.parametrize(
+    ("suffix", "mark"), [("html", 'content="jitter '), ("json", '"schema_version"'), ("md", "# jitter report")]
+)
 def test_a_file_of_another_program_needs_force(root, tmp_path, suffix, mark, capsys):
-    target = tmp_path / f"a.{suffix}"
-    target.write_text("<html>mine</html>")
+    target, mine = tmp_path / f"a.{suffix}", "# jitter notes\n\n## jitter report of job 12\n"
+    target.write_text(mine)
     assert main(["report", str(root), "-o", str(target)]) == ExitCode.USAGE
     assert "--force" in capsys.readouterr().err
-    assert target.read_text() == "<html>mine</html>"
+    assert target.read_text() == mine
     assert main(["report", str(root), "-o", str(target), "--force"]) == ExitCode.DONE
     assert mark in target.read_text()[:300]
 
@@ -107,7 +109,7 @@ def test_traces_are_ingested_reported_and_drawn(here: Path, capsys: pytest.Captu
     assert "Rank 1 (node0000): late kernel launches (CPU), kernel 9" in " ".join(out.split())
     assert out.splitlines()[-1] == "jitter-report.html"
     assert "4 ranks, 4 steps" in err
-    assert SIGNATURES["html"] in (here / "jitter-report.html").read_bytes()[:2048]
+    assert SIGNATURES["html"][0] in (here / "jitter-report.html").read_bytes()[:2048]
     assert {path.name for path in here.iterdir()} == {"traces", "jitter-lake", "jitter-report.html"}
 
 
@@ -206,13 +208,13 @@ class TestForms:
         out, err = capsys.readouterr()
         assert json.loads(out)["run"]["ranks"] == 4
         assert err.splitlines()[-1] == "jitter-report.html"
-        assert SIGNATURES["html"] in (lake / "jitter-report.html").read_bytes()[:2048]
+        assert SIGNATURES["html"][0] in (lake / "jitter-report.html").read_bytes()[:2048]
 
     @pytest.mark.parametrize("words", [["jitter-lake"], []])
     def test_the_file_may_follow_its_form(self, words: list[str], lake: Path, capsys: pytest.CaptureFixture[str]):
         assert main(["report", *words, "--html", "a.html", "--markdown", "a.md", "--json", "a.json"]) == ExitCode.DONE
         assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
-        assert SIGNATURES["html"] in (lake / "a.html").read_bytes()[:2048]
+        assert SIGNATURES["html"][0] in (lake / "a.html").read_bytes()[:2048]
         assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
         assert main(["report", "jitter-lake", "--json", "a.json"]) == ExitCode.DONE  # replaced
 
@@ -229,7 +231,7 @@ class TestForms:
         assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
         assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
         assert (lake / "a.md").read_text().startswith("# jitter report")
-        assert SIGNATURES["html"] in (lake / "a.html").read_bytes()[:2048]
+        assert SIGNATURES["html"][0] in (lake / "a.html").read_bytes()[:2048]
         assert main(["report", "-o", "a.json", "-o", "a.html"]) == ExitCode.DONE  # suffixes alone; replaced
 
     @pytest.mark.parametrize(

@@ -246,6 +246,8 @@ NEAREST = {
     "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
     "e.log": (b"[2026-01-01 12:00:00,000] [INFO] [a.py:1] begun\n", "text, and neither JSON nor CSV"),
     "f.log": (b"[rank0]: begun\n[1,0]<stdout>:begun\n", "text, and neither JSON nor CSV"),
+    "e.txt": (b"Step 1, step 2, and so on\nare prose\n", "text, and neither JSON nor CSV"),
+    "e.json": (b"[1, 2, 3]\n", "JSON, and no list of trace events"),
     "e.bin": (b"\x7fELF" + bytes(100), "binary data of no known kind"),
     "f.txt": (b"", "it is empty"),
     "g.gz": (b"\x1f\x8b\x08" + bytes(40), "it is empty, or its packed data is damaged from the beginning on"),

@@ -143,7 +143,7 @@ def _timeline(
 
     if wanted is not None and len(wanted) != 1:
         raise UsageError("a timeline holds one step", "give one number with --step")
-    check_overwrite(path, force or is_perfetto_export(path), None)
+    check_overwrite(path, force or is_perfetto_export(path))
     key = None if wanted is None else lake.step(wanted[0], epoch)
     if key is None or not chosen:
         steps = None if key is None else [key]

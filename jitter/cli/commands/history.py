@@ -121,7 +121,7 @@ def show(job: str, page: Path | None, as_html: bool, output: Path | None, force:
         from jitter.core.files import check_overwrite
         from jitter.report.forms import SIGNATURES
 
-        check_overwrite(path, force, SIGNATURES["html"])
+        check_overwrite(path, force, *SIGNATURES["html"])
     runs, documents = _read(db, job)
     if not runs:
         raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")

@@ -143,7 +143,7 @@ def write_rows(chunks: Iterator[Chunk], form: str, output: Path | None, force: b
         if heading and output.is_file():
             with output.open("rb") as file:
                 is_own = file.read(len(heading.encode())) == heading.encode()
-        check_overwrite(output, force or is_own, None)
+        check_overwrite(output, force or is_own)
     write_chunks(chunks, output)
 
 
@@ -178,7 +178,7 @@ def check_parquet_output(output: Path | None, force: bool) -> None:
     is_own = False
     with suppress(OSError, pa.ArrowInvalid):
         is_own = output.is_file() and PARQUET_METADATA.items() <= (pq.read_schema(output).metadata or {}).items()
-    check_overwrite(output, force or is_own, None)
+    check_overwrite(output, force or is_own)
 
 
 def format_parquet(rows: "pa.RecordBatchReader | QueryResult") -> Iterator[bytes]:

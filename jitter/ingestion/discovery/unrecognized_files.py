@@ -311,9 +311,11 @@ _RESEMBLED: Final = (
      "an archive whose first members are not named like recordings: name the archive itself, to have it read"),
     (rb'\s*(?:\{.*"traceEvents"|\[.*"ph"\s*:)',
      "a Chrome trace of another tool: PyTorch's have events of the categories kernel, cpu_op, cuda_runtime, …"),
-    (rb'\s*(?:\{|\[\s*[{\["\]])', "JSON, and no list of trace events (traceEvents)"),
+    (rb'\s*(?:\{|\[\s*(?:[{\["\]]|[\d.eE+-]+(?:,\s|\]\s*\Z)))',
+     "JSON, and no list of trace events (traceEvents)"),
     (rb".*\0", "binary data of no known kind"),
-    (rb"[^\n:]*,[^\n:]*,[^\n:]*\n", "a table without columns of kernels' names and times, as rocprof's have"),
+    (rb"[^\n:]*,[^\n:]*,[^\n:]*\n[^\n]*,[^\n]*,",
+     "a table without columns of kernels' names and times, as rocprof's have"),
     (rb"", "text, and neither JSON nor CSV of a profiler"),
 )  # fmt: skip
 """What the beginnings of files that no reader accepts resemble; the first one counts."""

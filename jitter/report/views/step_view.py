@@ -441,9 +441,8 @@ def build_step_view(
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
     grid.added[SELF_EXCESS] = measure_self_excess(examined, step.key, grid)
     grid.waits_for_collective = find_waiting_kernels(examined, grid)
-    span_ns = (
-        grid.measured.span_ns
-    )  # read the step's metrics before, not while, the times of its operations are in memory
+    # read the step's metrics before, not while, the times of its operations are in memory
+    span_ns = grid.measured.span_ns
     step_ns = float(step.step_time_ns or span_ns)
     drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
     is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])

@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
+import jitter
 from tests.support.simulated import ingest_traces
 
 RANKS, STEPS, KERNELS = range(4), 8, 20
 LOAD_US, LAUNCH_US, KERNEL_US, TRANSFER_US = 600.0, 5.0, 100.0, 60.0
 
 
-def write_job(folder: Path, waiting: frozenset[int]) -> float:
-    """Write each rank's trace; the ranks in `waiting` wait for their GPU after each step. Return the run's end, µs."""
+def write_job(folder: Path, waiting: frozenset[int], *, is_launch_bound: bool = False) -> float:
+    """Write each rank's trace; the ranks in `waiting` wait for their GPU after each step. Return the run's end, µs.
+
+    Hosts pause before each step, or take longer to launch the first half of the kernels than these last.
+    """
+    load_us, launch_us = (0.0, 90.0) if is_launch_bound else (LOAD_US, LAUNCH_US)
     folder.mkdir()
     events: dict[int, list[dict[str, object]]] = {rank: [] for rank in RANKS}
     host, stream = dict.fromkeys(RANKS, 0.0), dict.fromkeys(RANKS, 0.0)
@@ -28,15 +33,15 @@ def write_job(folder: Path, waiting: frozenset[int]) -> float:
     for step in range(STEPS):
         began, arrived, number = dict(host), {}, step * (KERNELS + 2)
         for rank in RANKS:
-            host[rank] += LOAD_US
+            host[rank] += load_us
             for kernel in range(KERNELS + 1):
-                call, host[rank] = host[rank], host[rank] + LAUNCH_US
+                call, host[rank] = host[rank], host[rank] + launch_us
                 add(rank, "cudaLaunchKernel", "cuda_runtime", call, host[rank], correlation=number + kernel)
                 start = max(call + 3, stream[rank] + 1)
                 if kernel == KERNELS:
                     arrived[rank] = start
                     continue
-                stream[rank] = start + KERNEL_US
+                stream[rank] = start + (KERNEL_US if not is_launch_bound else 20 if kernel < KERNELS / 2 else 200)
                 where = {"stream": 7, "device": rank, "correlation": number + kernel}
                 add(rank, f"gemm_{kernel % 5}", "kernel", start, stream[rank], **where)
         end = max(arrived.values()) + TRANSFER_US
@@ -63,3 +68,14 @@ def test_a_wait_of_few_ranks_costs_what_the_job_without_it_saves(tmp_path: Path,
     assert costs[cause].loss_ns == pytest.approx(1000 * saved_us, rel=0.03)
     assert words is None or costs[cause].evidence[1].startswith(words)
     assert ("late_start" in costs) is (cause == "late_start")
+
+
+def test_calls_of_a_rank_with_a_program_of_its_own_are_counted_as_it_makes_them(tmp_path: Path):
+    write_job(tmp_path / "traces", frozenset({0}), is_launch_bound=True)
+    first = tmp_path / "traces" / "rank0.json"
+    first.write_text(first.read_text().replace("gemm_", "conv_"))
+    jitter.ingest(tmp_path / "traces", tmp_path / "lake", same_job=True)
+    lake = jitter.open(tmp_path / "lake")
+    (waits,) = [one for one in lake.diagnose().of_all_ranks if one.cause == "sync_calls"]
+    assert len(lake.analyze().run.programs) == 2
+    assert waits.evidence[1].startswith("1 call per step, on rank 0 alone; ")

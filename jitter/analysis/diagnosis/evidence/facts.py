@@ -174,7 +174,7 @@ class Evidence:
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
         """Return a sentence on the first number of its markers that is larger than all others' in its worst steps.
 
-        None where markers have different numbers of numbers, or other ranks did not record the steps.
+        Nothing where markers have different numbers of numbers, or other ranks did not record the steps.
         """
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
         larger: list[tuple[tuple[int, str], tuple[float, float]]] = []

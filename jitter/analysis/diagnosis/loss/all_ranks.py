@@ -70,6 +70,8 @@ class _Measured(NamedTuple):
     """The usual rank's time between the call before and the call, in the usual step."""
     begins: Ints
     """(teams,) where the operations of each begin."""
+    team_size: Ints
+    """Ranks of its team."""
     ranks: Ints
     """(ranks of the run,)."""
     made: Bools
@@ -268,6 +270,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         wait_ns,
         np.nan_to_num(usual.host),
         run.job.first[:-1],
+        np.repeat([run.sizes[team] for team in sorted(run.programs)], np.diff(run.job.first)),
         run.rank_numbers,
         made,
     )
@@ -340,8 +343,9 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> str:
     ]
     count, callers = float(measured.times[places].sum()), measured.ranks[measured.made[places].any(axis=0)]
     alone = ""
-    if 2 * len(callers) < len(measured.ranks):
-        count, alone = count * len(measured.ranks) / len(callers), f", on {format_ranks(callers.tolist())} alone"
+    if 0 < 2 * len(callers) < len(measured.ranks):  # none where the run's mixture of steps is replayed, not these steps
+        count = float((measured.times * measured.team_size)[places].sum()) / len(callers)
+        alone = f", on {format_ranks(callers.tolist())} alone"
     return f"{count:.3g} {'call' if count == 1 else 'calls'} per step{alone}; {', '.join(calls)}"
 
 

@@ -145,7 +145,7 @@ def times_at_usual_pace(times_ns: Floats) -> Floats | None:
     None where too little of the time is in kernels that vary much less than most.
     """
     usual = known_medians(times_ns, axis=2)[:, :, None]
-    is_known = ~np.isnan(times_ns) & (usual > 0)
+    is_known = (times_ns > 0) & (usual > 0)
     varied = _vary(np.log(np.where(is_known, times_ns / usual, 1.0)), is_known)
     of_ranks = np.where(is_known, times_ns, 0.0).sum(axis=0, keepdims=True)
     whole = _vary(np.log(np.maximum(of_ranks, 1.0)), of_ranks > 0)

@@ -146,20 +146,26 @@ def list_rungs(
         "serial_copies": UniformJob(unwaiting, uncopied, hidden),
         "unequal_stages": UniformJob(unwaiting, balanced, hidden),
     }
-    usually_waiting = without_waits(job, (masks.sync_calls | masks.blocking_copies) & waits & ~are_usual(steps, first))
+    waiting = (masks.sync_calls | masks.blocking_copies) & waits
+    usually_waiting = without_waits(job, waiting & ~are_usual(steps, first, waiting))
     with_waits = rungs["slow_network"]._replace(job=usually_waiting)
     pauseless = {"late_start": started, "cpu_launch": unpaused}
     return Ladder(rungs, with_waits, {cause: with_waits._replace(self_times=own) for cause, own in pauseless.items()})
 
 
-def are_usual(steps: RunSteps, number: int) -> Bools:
-    """Return, (operations of all teams,), which calls half of a team's ranks or more make in a step of the run."""
+def are_usual(steps: RunSteps, number: int, calls: Bools) -> Bools:
+    """Return, (operations of all teams,), which calls half of a team's ranks or more make in a step of the run.
+
+    None where fewer than half of all ranks make any of these `calls`.
+    """
     (step,), job = steps.steps(number, number + 1), steps.run.job
-    made, ranks = np.zeros(len(job.kind)), np.zeros(len(job.kind))
+    made, ranks, callers, here = np.zeros(len(job.kind)), np.zeros(len(job.kind)), 0, 0
     for operations, cells in slices_of_ranks(job, step.times):
-        made[operations] += ~np.isnan(step.times.call[cells])
+        there = ~np.isnan(step.times.call[cells])
+        made[operations] += there
         ranks[operations] += 1
-    usual: Bools = 2 * made >= ranks
+        callers, here = callers + bool((there & calls[operations]).any()), here + 1
+    usual: Bools = (2 * made >= ranks) & (2 * callers >= here)
     return usual
 
 

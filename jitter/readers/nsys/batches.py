@@ -163,6 +163,7 @@ def _smallest(tables: Tables, table: str, column: str) -> int | None:
 _CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
 _CHAINED: Final = RowFilter("eventClass", (67,))
 _BY_PROFILER: Final = RowFilter("overheadType", (3, 4, 5))  # flush, instrumentation, resources; others are CUDA's
+_OVERHEAD_COLUMNS: Final = ("start", "end", "globalTid")
 _MPI_RANK: Final = 39
 _RANGES: Final = RowFilter("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
 _MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
@@ -363,12 +364,13 @@ class NsysBatches:
 
     def _overhead(self, table: str) -> Iterator[Batch]:
         """Yield the times in which the profiler held up a thread as operators."""
-        only = _BY_PROFILER if _BY_PROFILER.column in self._tables.columns(table) else None
-        if only is None and table == CUPTI_OVERHEAD:
+        has = self._tables.columns(table)
+        only = _BY_PROFILER if _BY_PROFILER.column in has else None
+        if not has.issuperset(_OVERHEAD_COLUMNS) or (only is None and table == CUPTI_OVERHEAD):
             return  # CUDA's own overhead stands there, too
-        for rows in self._tables.read(table, self._existing(table, ["start", "end", "globalTid"]), only=only):
-            threads = _column(rows, "globalTid")
-            yield self._operators(threads, self._one_name(PROFILER, rows.num_rows), rows["start"], rows["end"])
+        for rows in self._tables.read(table, _OVERHEAD_COLUMNS, only=only):
+            names = self._one_name(PROFILER, rows.num_rows)
+            yield self._operators(rows["globalTid"], names, rows["start"], rows["end"])
 
     def _callers(self) -> Iterator[Batch]:
         """Yield the functions that made CUDA calls, each over its call, as frames of the stack."""

@@ -79,3 +79,13 @@ def test_calls_of_a_rank_with_a_program_of_its_own_are_counted_as_it_makes_them(
     (waits,) = [one for one in lake.diagnose().of_all_ranks if one.cause == "sync_calls"]
     assert len(lake.analyze().run.programs) == 2
     assert waits.evidence[1].startswith("1 call per step, on rank 0 alone; ")
+
+
+def test_a_wait_of_the_only_rank_of_its_program_is_that_of_few_too(tmp_path: Path):
+    saved_us = write_job(tmp_path / "traces", frozenset({0})) - write_job(tmp_path / "without", frozenset())
+    first = tmp_path / "traces" / "rank0.json"
+    first.write_text(first.read_text().replace("gemm_", "conv_"))
+    jitter.ingest(tmp_path / "traces", tmp_path / "lake", same_job=True)
+    costs = {one.cause: one for one in jitter.open(tmp_path / "lake").diagnose().of_all_ranks}
+    assert costs["sync_calls"].loss_ns == pytest.approx(1000 * saved_us, rel=0.03)
+    assert "late_start" not in costs

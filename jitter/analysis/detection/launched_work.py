@@ -8,7 +8,8 @@ recording has the launches' sizes, each kernel's time is compared with
 g of a kernel is the slope, by least squares, of ln(time) over ln(threads), each less the rank's mean over steps and the
 step's mean over ranks: a rank that is always slow, or has always more work, does not change it.
 
-Where the sizes do not tell the work, as of packed sequences, kernels whose times hardly vary tell the GPU's pace:
+Where the sizes do not tell the work, as of packed sequences or of unlike numbers of generated tokens, kernels whose
+times hardly follow the step's tell the GPU's pace:
 
     expected = time ÷ (time of the steady kernels in the step ÷ their median over ranks)
 """
@@ -142,7 +143,7 @@ def expected_times(times_ns: Floats, threads: Floats) -> Floats:
 def times_at_usual_pace(times_ns: Floats) -> Floats | None:
     """Return (operations, steps, ranks) the times at the pace at which the other ranks run kernels of steady work.
 
-    None where too little of the time is in kernels that vary much less than most.
+    These hardly follow the rank's whole time over ranks and steps. None where they take too little of the time.
     """
     usual = known_medians(times_ns, axis=2)[:, :, None]
     is_known = (times_ns > 0) & (usual > 0)

@@ -3,8 +3,6 @@
 import hashlib
 import os
 import re
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,23 +16,6 @@ from jitter.core.errors import JitterError, UsageError, reason_of
 def cache_folder(name: str) -> Path:
     """Return the folder of this name in jitter's part of the user's cache; it may not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "jitter" / name
-
-
-_KEPT_S: Final = 7 * 24 * 3600
-"""Entries of a cache that no run has used for this time are removed when another one is made."""
-
-
-def is_cached(entry: Path) -> bool:
-    """Return whether a cache holds a file or folder, which then counts as used; else make room for it."""
-    if entry.exists():
-        os.utime(entry)
-        return True
-    entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for other in entry.parent.iterdir():
-        with suppress(OSError):  # other processes remove them too
-            if time.time() - other.lstat().st_mtime > _KEPT_S:
-                shutil.rmtree(other) if other.is_dir() else other.unlink()
-    return False
 
 
 def name_archive_members(text: str) -> str:

@@ -12,17 +12,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.core.compression import MOST_RATIO, SMALL_BYTES
 from jitter.core.errors import JitterError, UnreadableTraceError, UsageError, reason_of
-from jitter.core.files import cache_folder, is_cached
+from jitter.core.files import cache_folder
 from jitter.readers.columns import Progress
 
 _EXPECTED_RATIO: Final = 5
 """Expected bytes of an SQLite export per byte of its report; so much space must be free before an export begins."""
+_KEPT_S: Final = 7 * 24 * 3600
+"""Exports that no ingest has used for this time are removed when another one is made."""
+_ABANDONED_S: Final = 3600
+"""An unfinished export that has not grown for this time is that of a process that was killed."""
 _POLL_S: Final = 0.1
 _OUTPUT_BYTES: Final = 1 << 16
 """Bytes at the end of nsys' output in which its error is looked for."""
@@ -77,16 +81,15 @@ def _exported(report: Path, digest: str, nsys: NsysExporter, progress: Progress)
     folder = nsys.folder
     export = folder / f"{digest}.sqlite"
     try:
-        if is_cached(export):
+        if export.is_file():
+            os.utime(export)
             return export
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _remove_old(folder)
         size = report.stat().st_size
-        needed, free = _EXPECTED_RATIO * size, shutil.disk_usage(folder).free
-        if free < needed:
-            raise JitterError(
-                f"{report}: its export needs about {needed / 1e9:,.3f} GB, and {folder} has {free / 1e9:,.3f} GB free",
-                "free space on that disk, or set XDG_CACHE_HOME to a folder on another disk",
-            )
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder, ignore_cleanup_errors=True) as unfinished:
+        # the name states the size of the report, for other exports' check of the space
+        with tempfile.TemporaryDirectory(prefix=f"{size}-", dir=folder, ignore_cleanup_errors=True) as unfinished:
+            _check_space(report, folder)
             target = Path(unfinished, "export.sqlite")
             _run(nsys.program, report.absolute(), target, size, progress)
             target.replace(export)
@@ -96,6 +99,38 @@ def _exported(report: Path, digest: str, nsys: NsysExporter, progress: Progress)
             "set XDG_CACHE_HOME to a folder with space, or export it yourself beside the report",
         ) from None
     return export
+
+
+def _check_space(report: Path, folder: Path) -> None:
+    """Raise `JitterError` unless the disk has space for all unfinished exports, that of `report` included."""
+    needed = 0
+    for export in folder.iterdir():
+        size = export.name.partition("-")[0]
+        with suppress(OSError):  # other processes finish theirs meanwhile
+            if size.isdecimal() and export.is_dir() and time.time() - _last_change(export) < _ABANDONED_S:
+                needed += max(0, _EXPECTED_RATIO * int(size) - _bytes_in(export))
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise JitterError(
+            f"{report}: its export needs about {needed / 1e9:,.3f} GB, other exports that run now included, and "
+            f"{folder} has {free / 1e9:,.3f} GB free",
+            "free space on that disk, or set XDG_CACHE_HOME to a folder on another disk",
+        )
+
+
+def _remove_old(folder: Path) -> None:
+    now_s = time.time()
+    for path in folder.iterdir():
+        with suppress(OSError):  # other processes remove them too
+            if path.is_dir() and not path.is_symlink():
+                if now_s - _last_change(path) > _ABANDONED_S:
+                    shutil.rmtree(path)
+            elif now_s - path.lstat().st_mtime > _KEPT_S:
+                path.unlink()
+
+
+def _last_change(folder: Path) -> float:
+    return max((path.lstat().st_mtime for path in (folder, *folder.iterdir())), default=0.0)
 
 
 def _bytes_in(folder: Path) -> int:

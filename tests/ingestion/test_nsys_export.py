@@ -160,11 +160,13 @@ def test_a_damaged_export_is_named_by_its_report_and_made_again(
 
 
 def test_space_is_checked_before_the_export(
-    reports: Path, tmp_path: Path, nsys: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    reports: Path, tmp_path: Path, nsys: Callable[..., Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
     size = (reports / "rank0.nsys-rep").stat().st_size
+    cache.mkdir(parents=True)
+    (cache / f"{size}-of-another-process").mkdir()
     program, usage = nsys(), shutil.disk_usage(tmp_path)
-    for free, exports in ((5 * size - 1, 0), (5 * size, 1)):
+    for free, exports in ((10 * size - 1, 0), (10 * size, 1)):
         monkeypatch.setattr(nsys_export.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
         report = ingest(reports / "rank0.nsys-rep", tmp_path / "lake", program)
         assert len(calls(tmp_path)) == exports == len(report.added)

@@ -4,6 +4,7 @@ Only regular files are written, each to a new file inside the folder, whatever t
 """
 
 import io
+import os
 import re
 import shutil
 import tarfile
@@ -12,6 +13,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, NamedTuple
 
@@ -19,7 +21,7 @@ import xxhash
 
 from jitter.core.compression import MOST_RATIO, SMALL_BYTES, read_chunks, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
-from jitter.core.files import cache_folder, is_cached
+from jitter.core.files import cache_folder
 from jitter.core.formatting import format_count
 
 _TRACE: Final = re.compile(
@@ -30,6 +32,8 @@ _TAR_BLOCK: Final = 512
 _ZIP: Final = b"PK\x03\x04"
 _PIECE_BYTES: Final = 1 << 20
 _MOST_MEMBERS: Final = 100_000
+_KEPT_S: Final = 7 * 24 * 3600
+"""Unpacked archives that no ingest has used for this time are removed when another one is unpacked."""
 _DAMAGE: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """Errors of the libraries for damaged, encrypted or unknown data; of names that are no text, `ValueError`."""
 
@@ -73,8 +77,11 @@ def unpack(path: Path) -> Unpacked:
     root = cache_folder("archives")
     folder = root / digest
     try:
-        if is_cached(folder):
+        if folder.is_dir():
+            os.utime(folder)
             return Unpacked(folder / path.name, None, 0)
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _remove_old(root)
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=root, ignore_cleanup_errors=True) as unfinished:
             unpacked = _Writer(path, Path(unfinished, "files", path.name), state.st_size).run()
             if unpacked.error is not None:  # nothing incomplete is kept under the name
@@ -181,6 +188,13 @@ class _Chunks(io.RawIOBase):
         piece, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
         buffer[: len(piece)] = piece
         return len(piece)
+
+
+def _remove_old(root: Path) -> None:
+    for folder in root.iterdir():
+        with suppress(OSError):  # other processes remove them too
+            if time.time() - folder.lstat().st_mtime > _KEPT_S:
+                shutil.rmtree(folder)
 
 
 def _first_zip_members(head: bytes) -> Iterator[str]:

@@ -25,7 +25,7 @@ SIGNATURES: Final = {
     "json": (b'{\n "schema_version"',),
     "markdown": (b"\n# jitter report\n", b"\n# jitter compare\n", b"\n# jitter check\n"),
 }
-"""What one of stands in the beginning of a file that jitter wrote, by form.
+"""By form, texts at the beginning of a file: one that has any of them was written by jitter.
 
 It is checked before anything is computed, and without Jinja2.
 """

@@ -23,7 +23,7 @@ from jitter.core.numeric.arrays import Floats
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
     from jitter.analysis.detection.standouts import Outlier
-    from jitter.analysis.diagnosis.evidence.facts import Evidence
+    from jitter.analysis.diagnosis.evidence.facts import Evidence, OwnTimes
 
 Side = Literal["CPU", "GPU", "network"]
 
@@ -224,17 +224,19 @@ def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
-    loading = evidence.data_loading(late)
-    least = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
-    return _loading(evidence, late) if loading and loading.own_ns - (loading.others_ns or 0.0) >= least else None
+    return _loading(evidence, late) if _is_most_of_excess(evidence.data_loading(late), late) else None
 
 
 def _held_up_by_profiler(evidence: "Evidence", late: "Outlier") -> Match | None:
     profiling = evidence.profiling(late)
+    is_most = _is_most_of_excess(profiling, late)
+    return Match({"own": format_time(profiling.own_ns)}) if profiling is not None and is_most else None
+
+
+def _is_most_of_excess(times: "OwnTimes | None", late: "Outlier") -> bool:
+    """Return whether a rank's time of a kind, above the other ranks', is at least half of what it is late by."""
     least_ns = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
-    if profiling is None or profiling.own_ns - (profiling.others_ns or 0.0) < least_ns:
-        return None
-    return Match({"own": format_time(profiling.own_ns)})
+    return times is not None and times.own_ns - (times.others_ns or 0.0) >= least_ns
 
 
 def _recorded_in_detail(evidence: "Evidence", late: "Outlier") -> Match | None:

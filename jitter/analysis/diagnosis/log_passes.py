@@ -85,7 +85,7 @@ def add_measurements(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -
 
 
 def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
-    """Add in which operation the job hangs and who holds it up; without one, notes of what logs say of a hang."""
+    """Add the operation in which the job hangs, and who holds it up; if it does not hang, note what logs say of it."""
     if not any(HANG_RELATIONS & set(log.relations) for log in lake.logs):
         return diagnosis
     read = lake.log_table

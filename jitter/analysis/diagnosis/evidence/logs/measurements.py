@@ -42,7 +42,7 @@ _SPEEDS: Final = {
 
 
 _SOURCES: Final = {"torchrun": None, "program": "manner", "system": "process", "slurmctld": None, "srun": None}
-"""Of how processes ended, the most telling first; the column of what is told once for all processes that have it."""
+"""How processes end, the most telling first, each with the column whose value one sentence states for all of them."""
 _ENDED_BY_OTHERS: Final = (-SIGABRT, -SIGINT, -SIGKILL, -SIGTERM)
 """Signals with which watchdogs, users, launchers and schedulers end processes that did not fail of themselves."""
 _Table = tuple[str, int | None, str]

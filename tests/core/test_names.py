@@ -187,6 +187,7 @@ def test_which_align():
         ),
         ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
         ("CUDA graph 3", "CUDA graph 3"),
+        ("Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH"),
         (
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",

@@ -295,6 +295,11 @@ def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(values, (_OTHER_WORK.format(**values), *match.more))
 
 
+def _own_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
+    match = _different_work(evidence, late)
+    return match if match is not None and _slow_copies(evidence, late) is not None else None
+
+
 def _whole_graph(evidence: "Evidence", late: "Outlier") -> Match | None:
     other = _other_kernel(evidence, late)
     is_whole = [] if other is None else [other.values[name].startswith(WHOLE_GRAPH) for name in ("own", "usual")]
@@ -446,6 +451,9 @@ RULES: Final = (
     Rule("gpu_time", _GPU, "unknown", _whole_graph,
          "some ranks recorded CUDA graphs as a whole, others their kernels: which kernels are slower is unknown",
          "takes longer for its CUDA graphs: record kernels of graphs on all ranks, then check its work and its GPU"),
+    Rule("workload_imbalance", _GPU, "certain", _own_copies, _OTHER_WORK,
+         "makes copies between host and GPU that {they} do not: check whether the job must wait for its copies (a "
+         "checkpoint, logging)", "copies that the job need not wait for"),
     Rule("workload_imbalance", _GPU, "certain", _other_kernel, "it {runs}", "{runs}: check {check}"),
     Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK, job_advice=_EVEN_WORK),
     Rule("workload_imbalance", _GPU, "certain", _stated_work, job_advice=_EVEN_WORK),

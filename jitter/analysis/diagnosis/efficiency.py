@@ -45,7 +45,7 @@ def find_bound(measured: Communication, baseline: Baseline | None) -> Efficiency
     share = dict(zip(SHARES, parts.tolist(), strict=True))
     exposed, compute = share["exposed"], share["compute"] + share["hidden"]
     if exposed < _LIMITS.compute_bound:
-        if compute < THRESHOLDS.main_share or share["idle"] > THRESHOLDS.tolerance_share:
+        if compute < THRESHOLDS.main_share or share["idle"] + share["waiting"] > THRESHOLDS.tolerance_share:
             return None
         sentence = (
             f"compute-bound: compute takes {format_percent(compute)} of the steps, communication without compute "

@@ -94,10 +94,12 @@ def short_name(name: str) -> str:
 
     >>> short_name("void at::native::elementwise_kernel<128, 4, Foo<a::b>>(int, Foo)")
     'elementwise_kernel'
+    >>> short_name("Memcpy DtoH (Device -> Pinned)")
+    'Memcpy DtoH'
     """
     depth = 0
     kept: list[str] = []
-    for char in name.replace("(anonymous namespace)::", "").replace("operator()", "operator"):
+    for char in name.replace("(anonymous namespace)::", "").replace("operator()", "operator").replace("->", ""):
         if char in "<([":
             depth += 1
         elif char in ">)]":
@@ -105,6 +107,8 @@ def short_name(name: str) -> str:
         elif depth == 0:
             kept.append(char)
     words = "".join(kept).split()
+    if words[:1] == ["Memcpy"]:
+        return " ".join(words)
     # a graph that was recorded as a whole has a number in place of a name: "CUDA graph 3"
     return words[-1].rpartition("::")[2] if words and not words[-1].isdecimal() else name
 

@@ -284,6 +284,12 @@ def test_the_healthy_network_is_silent(lakes: dict[str, "jitter.Lake"]):
     assert [one.kind for one in found.efficiency] == ["compute_bound"]
 
 
+def test_a_job_whose_ranks_wait_for_one_is_not_compute_bound(tmp_path: Path):
+    found = ingest_run(simulate(JOB, [Fault.parse("slow_gpu:rank=2,factor=1.5")]), tmp_path).diagnose()
+    assert found.loss.fraction == pytest.approx(0.31, abs=0.03)
+    assert found.efficiency == ()
+
+
 def test_without_a_benchmark_no_link_is_cleared(tmp_path: Path):
     """A network that is slow for all ranks in every step looks like a healthy one: the report must say so."""
     lake = ingest_run(simulate(JOB, [SLOW]), tmp_path)

@@ -1,5 +1,7 @@
 """Slow GPUs and what looks like them: steps that are graphs, slow copies, launches of some ranks alone."""
 
+import gzip
+import json
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +90,25 @@ def test_a_kernel_that_only_one_rank_runs_in_the_place_of_another_is_named(tmp_p
     assert f"it runs gemm_cfg7 where most ranks run {short_name(usual.pop())}" in culprit.evidence
     assert "Rank 6 runs gemm_cfg7 where most ranks run" in found.verdict
     assert "check what chose the kernel" in found.verdict
+
+
+def test_copies_that_one_rank_alone_makes_are_no_uneven_work(tmp_path: Path):
+    """As a checkpoint that rank 6 writes: how work is divided has no part in it."""
+    run: Any = simulate(small(ranks=8, steps=8), [Fault.parse("slow_gpu:rank=6,factor=3,kernels=20-22")])
+    for rank in range(8):
+        run = OtherAlgorithm(run, rank, range(20, 23), "Memcpy DtoH (Device -> Pinned)")
+    for path in write(run, tmp_path / "traces", "kineto"):
+        told = json.loads(gzip.decompress(path.read_bytes()))
+        copies = [event for event in told["traceEvents"] if "DtoH" in event["name"]]
+        for event in copies:
+            event["cat"] = "gpu_memcpy"
+        if told["distributedInfo"]["rank"] != 6:
+            told["traceEvents"] = [event for event in told["traceEvents"] if event not in copies]
+        path.write_bytes(gzip.compress(json.dumps(told).encode()))
+    found = ingest_traces(tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == ((6,), "workload_imbalance")
+    assert "check whether the job must wait for its copies" in found.verdict
 
 
 @pytest.mark.parametrize("factor", [None, 1.15])

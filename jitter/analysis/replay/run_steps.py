@@ -11,6 +11,7 @@ import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
+from jitter.analysis.execution.rank_clusters import find_reference_steps
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines, follow_step
@@ -311,9 +312,17 @@ class RunSteps:
         medians = dict[int, Floats]()
         gpu_ns = {number: float(np.nansum(SelfTimes(*times).gpu)) for number, times in of_steps.items()}
         for alike in self.alike.of_lone_rank(gpu_ns):
-            usual = _medians_over_steps([of_steps[number] for number in alike.tolist() if number in of_steps])
+            usual = _usual_times([of_steps[number] for number in alike.tolist() if number in of_steps])
             medians |= dict.fromkeys(alike.tolist(), usual)
         return medians
+
+
+def _usual_times(times_of_steps: list[Floats]) -> Floats:
+    """(self times, operations): the medians over steps; of a host's those over the steps that tell what is usual."""
+    of_all = _medians_over_steps(times_of_steps)
+    by_host = find_reference_steps(np.array([np.nansum(times[:2]) for times in times_of_steps]))  # host and call
+    of_host = _medians_over_steps([times_of_steps[at] for at in np.flatnonzero(by_host).tolist()])
+    return np.concatenate([of_host[:3], of_all[3:]])
 
 
 def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:

@@ -6,7 +6,7 @@ import pytest
 
 from jitter.simulate import Fault, simulate
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.simulated import ingest_partial_run, ingest_run, small
+from tests.support.simulated import ingest_partial_run, ingest_run, small, true_gain_ns
 
 pytestmark = pytest.mark.slow
 
@@ -71,3 +71,12 @@ def test_who_is_held_up_by_the_launch_queue_is_not_to_blame(tmp_path: Path, queu
         time or 0 for time in run.without(fault).step_times().values()
     )
     assert culprit.gain_ns == pytest.approx(gain, rel=0.05)
+
+
+def test_a_host_that_is_late_in_more_than_half_of_the_steps_costs_time(tmp_path: Path):
+    """Its median step is a late one; of the others the loss would be below 0, and unknown."""
+    fault = Fault.parse("late_start:rank=0,steps=1-2+4+6,ms=20")
+    run = simulate(small("pipeline", steps=7), [fault])
+    found = ingest_run(run, tmp_path).diagnose()
+    assert found.loss.ns == pytest.approx(true_gain_ns(run, fault), rel=0.1)
+    assert "most of the loss is on rank 0" in found.verdict

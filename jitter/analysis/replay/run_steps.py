@@ -321,6 +321,8 @@ def _usual_times(times_of_steps: list[Floats]) -> Floats:
     """(self times, operations): the medians over steps; of a host's those over the steps that tell what is usual."""
     of_all = _medians_over_steps(times_of_steps)
     by_host = find_reference_steps(np.array([np.nansum(times[:2]) for times in times_of_steps]))  # host and call
+    if by_host.all():
+        return of_all
     of_host = _medians_over_steps([times_of_steps[at] for at in np.flatnonzero(by_host).tolist()])
     return np.concatenate([of_host[:3], of_all[3:]])
 

@@ -95,6 +95,7 @@ def test_broken_links_and_odd_names(tmp_path: Path, export: Callable[[Path], Pat
     odd = export(tmp_path / "50% of: 'x' #1?.sqlite")
     found = discover([tmp_path])
     assert [s.path for s in found.sources] == [odd]
+    assert found.notes == [f"{tmp_path}/gone.sqlite: a link to a file that is not there: copy the file itself"]
 
 
 def test_a_link_to_a_folder_is_not_followed_and_named(tmp_path: Path, export: Callable[[Path], Path]):

@@ -83,6 +83,7 @@ class _Search:
         self._sniff_errors: dict[str, list[str]] = {}
         self._notes: list[str] = []
         self._links: list[Path] = []
+        self._broken_links: list[Path] = []
 
     def add(self, path: Path, *, is_member: bool = False) -> None:
         """Search one path; an archive in an archive (`is_member`) is not unpacked."""
@@ -143,11 +144,13 @@ class _Search:
             f"reader {name!r} failed to examine {paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
             for name, paths in self._sniff_errors.items()
         ]
-        if self._links:
-            suffix = f" (and {len(self._links) - 1} more)" if len(self._links) > 1 else ""
-            notes.append(
-                f"{_shown(self._links[0])}{suffix}: a link to a folder, which is not followed: name the folder itself"
-            )
+        for links, what in (
+            (self._links, "a link to a folder, which is not followed: name the folder itself"),
+            (self._broken_links, "a link to a file that is not there: copy the file itself"),
+        ):
+            if links:
+                suffix = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
+                notes.append(f"{_shown(links[0])}{suffix}: {what}")
         notes += others.notes()
         if not (alone or self._logs or errors or self._errors or notes):
             notes = others.describe()
@@ -195,6 +198,8 @@ class _Search:
                 continue
             for name in sorted(files):
                 if not name.startswith("."):
+                    if not os.path.exists(here / name) and os.path.islink(here / name):  # noqa: PTH110, PTH114 (never raise)
+                        self._broken_links.append(here / name)
                     yield here / name, self._reader_of(here / name)
 
     def _note_unlistable(self, error: OSError) -> None:

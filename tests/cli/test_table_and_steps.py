@@ -319,6 +319,29 @@ def test_csv_and_text_have_the_same_rows(lakes: dict[str, Path], capsys: pytest.
     assert len(text.split("\n\n")[0].splitlines()) == len(rows) + 1
 
 
+@pytest.mark.parametrize(
+    ("verb", "name", "foreign"),
+    [
+        (["collectives"], "notes.txt", "collective communication: what we know\n"),
+        (["collectives", "--by", "rank"], "notes.txt", "rank  host\n0     a\n"),
+        (["collectives"], "settings.json", '{"name": "job", "schema_version": 3}'),
+        (["table", "--step", "1"], "settings.json", '{"name": "job", "schema_version": 3}'),
+        (["table", "--step", "1"], "notes.csv", "of jitter: kernel_index,kernel_name,mean,rank_0,rank_1,rank_2,rank_3"),
+    ],
+)
+def test_a_file_that_only_mentions_our_words_is_kept(
+    lakes: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str], name: str, foreign: str
+):
+    target = tmp_path / name
+    target.write_text(foreign)
+    arguments = [verb[0], str(lakes["healthy-nsys"]), *verb[1:], "-o", str(target)]
+    assert main(arguments) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert target.read_text() == foreign
+    assert main([*arguments, "--force"]) == 0
+    assert main(arguments) == 0  # now it is ours
+
+
 def test_group_and_steps(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]):
     lake = lakes["healthy-kineto"]
     assert document(capsys, lake, "--group", "0", "--steps", "1-2")["collectives"][0]["calls"] in (2, 12)

@@ -62,20 +62,19 @@ def collectives(
     """
     from jitter.analysis.metrics.communication import tabulate
     from jitter.cli.lakes import open_lake
-    from jitter.cli.output.collectives import CollectiveReport, format_report, report_document
+    from jitter.cli.output.collectives import CollectiveReport, format_report, is_report, report_document
     from jitter.cli.output.table import choose_format, write_table
     from jitter.core.errors import UsageError
     from jitter.core.files import check_overwrite, write_text
+    from jitter.report.forms import SIGNATURES
 
     if as_json and form is not None:
         raise UsageError("--json and --format are two forms", "give one of them")
     chosen = "json" if as_json else choose_format(form, output) or "text"
     if chosen == "parquet":
         raise UsageError(f"{output}: collectives are not written as parquet", "name it .csv or .json")
-    if chosen == "json" and output is not None:
-        check_overwrite(output, force, b'"schema_version"')
-    if chosen == "text" and output is not None:
-        check_overwrite(output, force, b"collective")
+    if output is not None and chosen != "csv":
+        check_overwrite(output, force or (chosen == "text" and is_report(output)), *SIGNATURES.get(chosen, ()))
     opened = open_lake(lake)
     measured = opened.measure_collectives(opened.steps_numbered(steps), group)
     report = CollectiveReport(measured, opened.hosts, None if baseline is None else _baseline(opened, baseline), by)

@@ -1,7 +1,9 @@
 """Output of `jitter collectives`: tables for people, rows and a document for programs."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, compare_with_baseline
@@ -19,6 +21,8 @@ from jitter.report.text.tables import UNKNOWN_CELL, Column, build_table
 
 COLLECTIVES_SCHEMA_VERSION: Final = 1
 _DECIMALS: Final = 3
+_LONGEST_HEADING: Final = 2048
+"""Characters of a line of heads: a file without line breaks is not read whole."""
 
 
 class CollectiveReport:
@@ -78,13 +82,11 @@ def _plain(rows: Sequence[NamedTuple]) -> list[dict[str, Any]]:
 
 def format_report(report: CollectiveReport) -> str:
     """Return the tables for a terminal or a pipe; `-` stands for the unknown."""
+    first: dict[str, Sequence[NamedTuple]] = {"rank": report.ranks, "step": report.steps}
     tables: list[tuple[Sequence[Column], Sequence[NamedTuple]]]
-    if report.by in ("rank", "step"):
-        tables = [(_TIMES[report.by], report.ranks if report.by == "rank" else report.steps)]
-    else:
-        is_by_group = report.by == "group"
-        shown = [column for column in _COLLECTIVES if is_by_group or column.head != "group"]
-        tables = [(shown, report.collectives), (_SIZES, report.sizes)]
+    tables = [(_FIRST_TABLE[report.by], first.get(report.by, report.collectives))]
+    if report.by not in first:
+        tables.append((_SIZES, report.sizes))
     tables.append((_COMPARED, report.compared))
     parts = []
     for number, (columns, rows) in enumerate(tables):
@@ -95,6 +97,16 @@ def format_report(report: CollectiveReport) -> str:
     if notes:
         parts.append("".join(f"{note}\n" for note in notes))
     return "\n".join(parts)
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file begins with the heads of a report's first table."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            heads = re.split("  +", file.readline(_LONGEST_HEADING).strip())
+    except OSError:
+        return False
+    return any(heads == [column.head for column in columns] for columns in _FIRST_TABLE.values())
 
 
 def _number(form: str = ",") -> Callable[[float | None], str]:
@@ -149,7 +161,9 @@ _PARTS: Final = tuple(
     Column(f"{part} ms" if part == "step" else part, f"{part}_ms", _number(".3f"))
     for part in ("step", "compute", "hidden", "exposed", "waiting", "copies", "idle")
 )
-_TIMES: Final = {
+_FIRST_TABLE: Final = {
+    "size": tuple(column for column in _COLLECTIVES if column.head != "group"),
+    "group": _COLLECTIVES,
     "rank": (Column("rank", "rank"), Column("host", "host", _text), Column("steps", "samples"), *_PARTS),
     "step": (
         Column("step", lambda row: row.step if row.epoch is None else f"{row.epoch}/{row.step}"),

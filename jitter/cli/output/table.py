@@ -22,6 +22,7 @@ from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file, check_overwrite
 from jitter.core.formatting import csv_text, escape_control, json_text
 from jitter.core.names.kernels import short_name
+from jitter.report.forms import SIGNATURES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,9 +82,9 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
         check_parquet_output(output, force)
     else:
         chunks = [_as_json(rows)] if form == "json" else _format_csv(rows.combine_chunks().to_reader(), _DECIMALS)
-        signature = '"schema_version"' if form == "json" else _csv_line(rows.column_names)[:_HEADING_LENGTH].rstrip()
+        heading = "\n" + _csv_line(rows.column_names)[:_HEADING_LENGTH].rstrip()
         if output is not None:
-            check_overwrite(output, force, signature.encode())
+            check_overwrite(output, force, *(SIGNATURES["json"] if form == "json" else (heading.encode(),)))
     write_chunks(chunks, output)
 
 

@@ -217,7 +217,7 @@ def _side_work(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     loading = evidence.data_loading(late)
-    if loading is None:
+    if not loading.is_recorded:
         return None
     others = "" if loading.others_ns is None else f", the other ranks' {format_time(loading.others_ns)}"
     return Match({"own": format_time(loading.own_ns), "others": others})
@@ -229,14 +229,14 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _held_up_by_profiler(evidence: "Evidence", late: "Outlier") -> Match | None:
     profiling = evidence.profiling(late)
-    is_most = _is_most_of_excess(profiling, late)
-    return Match({"own": format_time(profiling.own_ns)}) if profiling is not None and is_most else None
+    return Match({"own": format_time(profiling.own_ns)}) if _is_most_of_excess(profiling, late) else None
 
 
-def _is_most_of_excess(times: "OwnTimes | None", late: "Outlier") -> bool:
+def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
     """Return whether a rank's time of a kind, above the other ranks', is at least half of what it is late by."""
     least_ns = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
-    return times is not None and times.own_ns - (times.others_ns or 0.0) >= least_ns
+    # the other ranks' files are read only where they matter
+    return times.own_ns >= least_ns and times.own_ns - (times.others_ns or 0.0) >= least_ns
 
 
 def _recorded_in_detail(evidence: "Evidence", late: "Outlier") -> Match | None:

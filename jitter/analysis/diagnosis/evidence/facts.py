@@ -1,10 +1,10 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -38,12 +38,29 @@ from jitter.lake.records import RankStepRecord
 _LIMITS: Final = THRESHOLDS.evidence
 
 
-class OwnTimes(NamedTuple):
-    """Median time per step of one kind on a rank's host, beside that of other ranks."""
+class OwnTimes:
+    """Median time per step of one kind on a rank's host, ns, beside that of other ranks, which is read when asked for.
 
-    own_ns: float
-    others_ns: float | None
-    """None without other ranks."""
+    `own` is the rank's in each step, `others` returns that of each other rank in each step.
+    """
+
+    def __init__(self, own: Sequence[float], others: Callable[[], list[float]]) -> None:
+        self._own, self._others = own, others
+        self.own_ns = float(np.median(own))
+
+    @cached_property
+    def _of_others(self) -> list[float]:
+        return self._others()
+
+    @property
+    def others_ns(self) -> float | None:
+        """None without other ranks."""
+        return float(np.median(self._of_others)) if self._of_others else None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether any rank's recording states any."""
+        return any(self._own) or any(self._of_others)
 
 
 _DETAILS: Final = {"source_line": "Python stacks", "operator": "operators"}
@@ -208,30 +225,24 @@ class Evidence:
         is_own = states[0] & (2 * states[1:].sum(axis=0) < len(chosen))
         return [words for words, own in zip(_DETAILS.values(), is_own.tolist(), strict=True) if own]
 
-    def data_loading(self, outlier: Outlier) -> OwnTimes | None:
-        """Return the time in data-loading ranges in an outlier's worst steps; None if none were recorded."""
+    def data_loading(self, outlier: Outlier) -> OwnTimes:
+        """Return the time in data-loading ranges in an outlier's worst steps."""
         return self._compare_hosts(outlier, HostEvents.loading)
 
-    def profiling(self, outlier: Outlier) -> OwnTimes | None:
-        """Return how long the profiler held up hosts in an outlier's worst steps; None if that was not recorded."""
+    def profiling(self, outlier: Outlier) -> OwnTimes:
+        """Return how long the profiler held up hosts in an outlier's worst steps."""
         return self._compare_hosts(outlier, HostEvents.profiling)
 
-    def _compare_hosts(self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes]) -> OwnTimes | None:
-        def times_ns(number: int, rank: int) -> float:
-            key = self.analysis.keys[number]
+    def _compare_hosts(self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes]) -> OwnTimes:
+        keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
+
+        def times_ns(key: StepKey, rank: int) -> float:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
 
-        steps = self.worst_steps(outlier)
-        own = [times_ns(number, outlier.rank) for number in steps]
-        others = [
-            times_ns(number, rank)
-            for number in steps
-            for rank in self.records[self.analysis.keys[number]]
-            if rank != outlier.rank
-        ]
-        if not any(own) and not any(others):
-            return None
-        return OwnTimes(float(np.median(own)), float(np.median(others)) if others else None)
+        return OwnTimes(
+            [times_ns(key, outlier.rank) for key in keys],
+            lambda: [times_ns(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank],
+        )
 
     @cached_property
     def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:

@@ -120,8 +120,11 @@ def test_pattern():
     assert _ranks(decide_ranks(Path("a/node7/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [7]
     assert _ranks(decide_ranks(Path("a/other/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
     assert _ranks(decide_ranks(Path("a/node99999999999/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
-    with pytest.raises(UnknownRankError, match="several processes"):
-        decide_ranks(Path("node7/gpu.sqlite"), [_gpu(0, 0), _gpu(1, 1)], told)
+    verdicts = decide_ranks(Path("node7/gpu.sqlite"), [_gpu(0, 1), _gpu(1, 0)], told)
+    assert _ranks(verdicts) == [15, 14]
+    assert all("a guess" in (verdict.warning or "") for verdict in verdicts)
+    with pytest.raises(UnknownRankError, match="several processes, and their GPUs have equal numbers"):
+        decide_ranks(Path("node7/gpu.sqlite"), [_gpu(0, 0), _gpu(1, 0)], told)
 
 
 def test_map_files(tmp_path: Path):
@@ -192,6 +195,20 @@ def test_device_order_is_a_guess_and_says_so(tmp_path: Path, capsys: pytest.Capt
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "a guess" in line]
     assert "2 GPUs are assumed to be ranks 0 to 1" in line
     assert "--rank-map" in line
+
+
+def test_device_order_tells_no_ranks_of_two_hosts(tmp_path: Path):
+    """One report a node, of torchrun: the reports of both nodes would hold ranks 0 and 1."""
+    job = Job(ranks=4, steps=2, kernels=16, marker="iteration", gpus_per_node=2)
+    write(simulate(job), tmp_path / "t", "nsys", ranks_per_report=2)
+    report = jitter.ingest([tmp_path / "t"], tmp_path / "lake")
+    assert report.added == []
+    assert len(report.refused) == 2
+    assert all("--rank-pattern RE, whose group numbers the nodes" in str(error) for error in report.refused)
+    report = jitter.ingest([tmp_path / "t"], tmp_path / "lake", rank_pattern=r"node(\d+)-")
+    assert [(r.rank, r.host) for r in report.added] == [
+        (0, "node0000"), (1, "node0000"), (2, "node0001"), (3, "node0001")
+    ]  # fmt: skip
 
 
 def test_two_processes_that_say_the_same_rank(tmp_path: Path):

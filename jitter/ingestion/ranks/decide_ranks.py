@@ -193,9 +193,9 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> l
     named = rank_by_pattern(path, options)
     if named is None:
         return None
-    if len({gpu.process for gpu in gpus}) > 1:
+    if len({gpu.device for gpu in gpus}) < len(gpus):
         raise UnknownRankError(
-            f"{path}: holds several processes, so --rank-pattern is ambiguous",
+            f"{path}: holds several processes, and their GPUs have equal numbers, so --rank-pattern is ambiguous",
             "use --rank-map with columns file,device,rank",
         )
     return _within_process(gpus, named, "--rank-pattern")
@@ -220,15 +220,18 @@ def rank_map_rows(path: Path, options: ReadOptions) -> list[tuple[int | None, in
 
 
 def _within_process(gpus: Sequence[GpuEvidence], rank: int, decided_by: str) -> list[RankDecision]:
-    """Return one rank for a process with one GPU of its own, consecutive ranks in device order for several GPUs."""
+    """Return one rank for one GPU of its own, consecutive ranks in device order for several GPUs.
+
+    Of those `rank` numbers the process; with --rank-pattern, the recording, as of a node.
+    """
     total = sum(gpu.kernels for gpu in gpus)
     busy = [gpu for gpu in gpus if gpu.kernels >= _STRAY * total]
     busy.sort(key=lambda gpu: (gpu.device is None, gpu.device))
     first, count, warning = rank * len(busy), len(busy), None
     if count > 1:
         warning = (
-            f"one process (rank {rank} by {decided_by}) drives {count} GPUs, assumed to be ranks {first} to "
-            f"{first + count - 1} in device order, a guess: {RANK_HINT}"
+            f"{count} GPUs of number {rank} by {decided_by}, assumed to be ranks {first} to {first + count - 1} in "
+            f"device order, a guess: {RANK_HINT}"
         )
     return [
         RankDecision(first + busy.index(gpu), decided_by, warning)

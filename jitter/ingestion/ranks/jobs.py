@@ -713,7 +713,8 @@ def find_conflicts(
     """Return the recordings to leave out because another one holds the same step of the same rank, with the errors.
 
     Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
-    Of two that nothing tells apart, one is taken if they are of the same time, else none.
+    Of two that nothing tells apart, one is taken if they are of the same time, else none. Of two hosts whose ranks are
+    assumed by the order of devices, none is taken.
     """
     holders: dict[_Claim, list[GivenRecording]] = {}
     for recording in recordings:
@@ -726,8 +727,8 @@ def find_conflicts(
     fits = {recording: _fit(recording, ranks) for recording in rivals}
     # of several alike recordings the first is the same one on every rank
     ordered = sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest))
-    conflicts: dict[GivenRecording, UnknownRankError] = {}
-    undecided: set[GivenRecording] = set()
+    conflicts = _assumed_on_several_hosts(rivals)
+    undecided = set(conflicts)
 
     def better_than(recording: GivenRecording) -> list[GivenRecording]:
         """Return the more likely rivals that are taken, or might be."""
@@ -735,6 +736,8 @@ def find_conflicts(
         return [rival for rival in better if rival not in conflicts or rival in undecided]
 
     for place, recording in enumerate(ordered):
+        if recording in conflicts:
+            continue
         if better := better_than(recording):
             pairs = zip(_REASONS, fits[recording], fits[better[0]], strict=True)
             reason = next(words for words, fit, better_fit in pairs if fit != better_fit)
@@ -752,6 +755,26 @@ def find_conflicts(
             undecided.add(recording)
         elif before:
             conflicts[recording] = _conflict(recording, before[0], rivals[recording][before[0]], _SAME_RUN)
+    return conflicts
+
+
+def _assumed_on_several_hosts(
+    rivals: Mapping[GivenRecording, Iterable[GivenRecording]],
+) -> dict[GivenRecording, UnknownRankError]:
+    """Return the recordings whose ranks, assumed by the order of devices, are those of another host's, with errors."""
+    conflicts: dict[GivenRecording, UnknownRankError] = {}
+    for recording, its_rivals in rivals.items():
+        record = recording.ranks[0].record
+        for rival in its_rivals:
+            other = rival.ranks[0].record
+            is_assumed = record.rank_told_by == other.rank_told_by == DEVICE_ORDER
+            if is_assumed and record.host and other.host and record.host != other.host:
+                conflicts[recording] = UnknownRankError(
+                    f"{recording.path}: ranks unknown: it does not state them, nor do recordings of other hosts "
+                    f"({rival.path} of {other.host})",
+                    "give --rank-pattern RE, whose group numbers the nodes: ranks follow in device order; or "
+                    "--rank-map CSV (file,device,rank); or mark steps with their rank (`step 12 rank 3`)",
+                )
     return conflicts
 
 

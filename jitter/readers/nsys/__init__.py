@@ -25,7 +25,7 @@ class NsysReader(SourceReader):
     """Reads SQLite and parquetdir exports; ingestion exports a `.nsys-rep` first."""
 
     name = "nsys"
-    version = 2
+    version = 3
 
     def sniff(self, path: Path) -> bool:
         try:

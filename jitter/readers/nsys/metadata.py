@@ -52,12 +52,14 @@ class ExportMetadata:
 def read_metadata(tables: Tables, recording: Recording) -> ExportMetadata:
     """Read the small tables that this version has, and set what they state of the recording; raise as `tables` do."""
     origin = ExportMetadata()
+    exported: dict[bytes, str] = {}
     for meta in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
-        for name, value in small_rows(tables, meta, [], ["name", "value"]):
-            if name == b"EXPORT_PRODUCT_VERSION" and value:
-                recording.profiler_version = _text(value)
+        rows = small_rows(tables, meta, [], ["name", "value"])
+        exported |= {name: _text(value) for name, value in rows if name and value}
+    recording.profiler_version = exported.get(b"EXPORT_PRODUCT_VERSION")
     for (utc,) in small_rows(tables, _UTC_TABLE, ["utcEpochNs"], []):
-        recording.utc_offset_ns = utc
+        # `nsys export --ts-normalize=true` has added it to all times already
+        recording.utc_offset_ns = 0 if exported.get(b"EXPORT_PARAM_TIME_NORMALIZE") == "true" else utc
     for thread, rank in small_rows(tables, "MPI_RANKS", ["globalTid", "rank"], []):
         if thread is not None and rank is not None:
             origin.mpi_ranks.setdefault(process_key(thread), set()).add(rank)

@@ -152,6 +152,15 @@ def test_clock_and_version(at: Path, form: str, table: str) -> None:
     assert recording.profiler_version == "2026.2.1.210"
 
 
+@pytest.mark.parametrize(("value", "offset_ns"), [("true", 0), ("false", 10**18)])
+def test_times_that_the_export_has_made_utc(at: Path, form: str, value: str, offset_ns: int) -> None:
+    """`nsys export --ts-normalize=true`; sessions that start at different times stay aligned."""
+    clock = {"TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": 10**18, "utcTime": "x", "localTime": "y"}]}
+    normalized = {"META_DATA_EXPORT": [capture("EXPORT_PARAM_TIME_NORMALIZE", value)]}
+    recording, _ = nsys.read(nsys.write(at, form, export(**clock, **normalized)))
+    assert recording.utc_offset_ns == offset_ns
+
+
 def test_no_clock_no_version_no_host(at: Path, form: str) -> None:
     recording, _ = nsys.read(nsys.write(at, form, export()))
     assert (recording.utc_offset_ns, recording.profiler_version, recording.processes[0].host) == (None, None, None)

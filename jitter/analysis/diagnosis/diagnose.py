@@ -101,8 +101,8 @@ def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
     ranks = (culprit for culprit in culprits if culprit.scope == "rank" and culprit.rung == "ranks")
     late = {culprit.rank for culprit in ranks if culprit.recurs == "yes" or 2 * culprit.seen.steps >= culprit.seen.of}
     advice = (
-        "holds up the recorded ranks: mend {} first, late where recorded and missing here; then record the ranks that "
-        "are missing, and check the network"
+        "holds up the recorded ranks: mend {} first, late where recorded and missing here; then record or ingest "
+        "the ranks that are missing, and check the network"
     )
     return [
         replace(culprit, advice=advice.format(format_ranks(suspects)))

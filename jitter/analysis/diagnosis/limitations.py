@@ -32,27 +32,33 @@ def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
     if not evidence.coverage.has_unrecorded_ranks:
         return None
     analysis, ranks = evidence.analysis, evidence.coverage.missing_ranks
-    incomplete = tuple(sorted(evidence.coverage.incomplete_ranks))
+    without_steps = evidence.coverage.incomplete_ranks, evidence.coverage.unread_ranks
+    incomplete, unread = (tuple(sorted(of_kind)) for of_kind in without_steps)
     whole = float(np.nansum(analysis.measured.step_ns))
     at_most_ns = evidence.coverage.bound_ns() if evidence.coverage.incomplete_groups.any() and whole > 0 else 0.0
     if at_most_ns <= 0:  # collectives take time: the replay does not tell what waits for them
-        return UnrecordedRanks(ranks, None, None, incomplete)
-    return UnrecordedRanks(ranks, round(at_most_ns), at_most_ns / whole, incomplete)
+        return UnrecordedRanks(ranks, None, None, incomplete, unread)
+    return UnrecordedRanks(ranks, round(at_most_ns), at_most_ns / whole, incomplete, unread)
+
+
+_WHY_MISSING: Final = (
+    "{0:was|were} not recorded",
+    "recorded no step completely",
+    "{0:has a recording|have recordings} that could not be read",
+)
 
 
 def explain_unrecorded(unrecorded: UnrecordedRanks) -> str:
     """Say which ranks of the job have no recording, and what they may cost."""
-    if not unrecorded.ranks:
-        subject, them = "Process groups name ranks that were not recorded", "such a rank"
-    elif len(unrecorded.ranks) == 1:
-        what = "recorded no step completely" if unrecorded.incomplete else "was not recorded"
-        subject, them = f"Rank {unrecorded.ranks[0]} of the job {what}", "it"
-    else:
-        what = "were not recorded, or no step of theirs completely" if unrecorded.incomplete else "were not recorded"
-        subject, them = f"Ranks {format_numbers(unrecorded.ranks)} of the job {what}", "them"
+    ranks, subject, them = Ranks(unrecorded.ranks), "process groups name ranks that were not recorded", "such a rank"
+    if ranks:
+        unknown = set(ranks).difference(unrecorded.incomplete, unrecorded.unread)
+        of_each = zip(_WHY_MISSING, (unknown, unrecorded.incomplete, unrecorded.unread), strict=True)
+        why = ", or ".join(words.format(ranks) for words, some in of_each if some)
+        subject, them = f"{ranks} of the job {why}", "it" if len(ranks) == 1 else "them"
     if unrecorded.at_most_ns is None or unrecorded.fraction is None:
-        return f"{subject}: {'they' if them == 'them' else them} may be slow too."
-    return (
+        return capitalize(f"{subject}: {'they' if them == 'them' else them} may be slow too")
+    return capitalize(
         f"{subject}: waiting for {them} may cost up to {format_time(unrecorded.at_most_ns)} "
         f"({format_percent(unrecorded.fraction)}), the time in collectives after the last recorded rank arrives."
     )

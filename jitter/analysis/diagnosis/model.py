@@ -309,6 +309,8 @@ class UnrecordedRanks:
     """Of the run's time."""
     incomplete: tuple[int, ...] = ()
     """Ranks with a recording of which no step counts."""
+    unread: tuple[int, ...] = ()
+    """Ranks with a recording that could not be ingested or read."""
 
 
 @dataclass(frozen=True)

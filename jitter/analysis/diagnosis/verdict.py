@@ -210,12 +210,15 @@ def describe_advice(culprit: Culprit) -> str:
     return f"{behaviour}{colon}{(*stated, action)[0]}"
 
 
+_ADD_RANKS: Final = "record or ingest the ranks that are missing"
+
+
 def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
-        return culprit.advice or "holds up the recorded ranks: record the ranks that are missing, and check the network"
+        return culprit.advice or f"holds up the recorded ranks: {_ADD_RANKS}, and check the network"
     usual = CAUSES[culprit.cause].advise(is_job=culprit.scope == "job" and len(culprit.ranks) > 1)
     if culprit.holds_waits:
-        return f"{usual.partition(':')[0]}: record the ranks that are missing, they may be late"
+        return f"{usual.partition(':')[0]}: {_ADD_RANKS}, they may be late"
     return culprit.advice or usual
 
 

@@ -188,7 +188,7 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
     assert {name: one.confidence for name, one in found.items()} == {"all": "medium", "two": "low", "one": "low"}
     assert [any("waiting" in text for text in one.evidence) for one in found.values()] == [False, True, True]
     # the first thing to do about it is to record them
-    assert ["record the ranks that are missing" in describe_advice(one) for one in found.values()] == [
+    assert ["record or ingest the ranks that are missing" in describe_advice(one) for one in found.values()] == [
         False,
         True,
         True,

@@ -277,7 +277,7 @@ def test_the_last_rank_counts_as_unrecorded_where_its_recording_cannot_be_read(t
     kernels.write_text(kernels.read_text().splitlines()[0] + "\n")
     found = ingest_traces(tmp_path, rejected=1).diagnose()
     assert "rank" not in found.conclusion.cleared
-    assert "Rank 3 of the job was not recorded" in found.verdict
+    assert "Rank 3 of the job has a recording that could not be read" in found.verdict
 
 
 def test_a_rank_whose_steps_are_all_cut_counts_as_unrecorded(tmp_path):

@@ -374,7 +374,9 @@ def test_the_only_rank_of_a_job_is_named_as_one():
     said = replace(diagnosis(), of_all_ranks=(alone,)).verdict
     assert "Rank 0 launches kernels that take less time than their launch" in said
     waiting = culprit(scope="job", rank=0, cause="exposed_communication", rung="overlap", holds_waits=True)
-    assert write_advice(waiting).startswith("Rank 0 communicates without computing: record the ranks that are missing")
+    assert write_advice(waiting).startswith(
+        "Rank 0 communicates without computing: record or ingest the ranks that are missing"
+    )
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():

@@ -34,9 +34,12 @@ class Coverage:
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a recording: by world size, holes in the ranks, or unreadable recordings."""
-        coverage = rank_coverage(self._sources)
-        unread = self._unread_ranks.difference(coverage.ranks)
-        return tuple(sorted(unread.union(coverage.missing, self.incomplete_ranks)))
+        return tuple(sorted(self.unread_ranks.union(rank_coverage(self._sources).missing, self.incomplete_ranks)))
+
+    @cached_property
+    def unread_ranks(self) -> frozenset[int]:
+        """Ranks whose only recordings could not be ingested or read."""
+        return self._unread_ranks.difference(rank_coverage(self._sources).ranks)
 
     @cached_property
     def incomplete_ranks(self) -> frozenset[int]:

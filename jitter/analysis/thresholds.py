@@ -174,6 +174,8 @@ class EvidenceThresholds(NamedTuple):
     own cap is at it."""
     min_corrected: int = 10
     """Errors of a PCIe link that were corrected. Links of healthy hosts have a few."""
+    odd_counter: float = 10.0
+    """To the lower quartile of all links' counters of a kind. Links of healthy hosts have counted errors since boot."""
     same_run_ns: int = 3_600_000_000_000
     """Nanoseconds. A recording that ends longer before a hang, or after it, tells nothing of it."""
     small_message_bytes: int = 4096

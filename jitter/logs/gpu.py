@@ -65,9 +65,17 @@ def _dcgmi_row(row: Values, context: Context) -> Values:
     return {"device": row["Entity"], "reasons": None if mask is None else _reasons_of_mask(int(mask))}
 
 
+_VIOLATIONS: Final = {"pviol": "sw_power_cap", "tviol": "sw_thermal_slowdown"}
+"""Columns of `nvidia-smi dmon`: part of the time, in %, and whether."""
+
+
 def _dmon_row(row: Values, context: Context) -> Values:
     day = re.fullmatch(r"(\d{4})(\d\d)(\d\d)", row.get("Date", ""))
-    return {"time_ns": f"{'-'.join(day.groups())} {row['Time']}"} if day and "Time" in row else {}
+    limits = {reason: row[name] for name, reason in _VIOLATIONS.items() if row.get(name, "-") != "-"}
+    return {
+        "time_ns": f"{'-'.join(day.groups())} {row['Time']}" if day and "Time" in row else None,
+        "reasons": [reason for reason, value in limits.items() if number(value)] if limits else None,
+    }
 
 
 def _amd_row(row: Values, context: Context) -> Values:
@@ -104,6 +112,9 @@ _DCGM: Final[Mapping[str, Mapping[str, Values]]] = {
         "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": {"count": int, "counter": "CRC data"},
         "NVLINK_REPLAY_ERROR_COUNT_TOTAL": {"count": int, "counter": "Replay"},
         "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": {"count": int, "counter": "Recovery"},
+        "PCIE_REPLAY_COUNTER": {"count": int, "counter": "PCIe replays"},
+        "POWER_VIOLATION": {"count": int, "counter": "DCGM's counter of limits by power"},
+        "THERMAL_VIOLATION": {"count": int, "counter": "DCGM's counter of limits by heat"},
     },
 }
 """By relation, what each metric of a GPU states: by column a text, or what makes it of the value."""
@@ -113,9 +124,9 @@ def _dcgm_rule(relation: str) -> Rule:
     metrics = _DCGM[relation]
 
     def values(match: re.Match[str], before: str) -> Values | None:
-        """Return what a metric states; None for a value that is blank, and for no errors."""
+        """Return what a metric states; None for a value that is blank, and for a GPU without errors."""
         value = float(match["value"])
-        if value >= _BLANK or (not value and relation != "gpu_clocks"):
+        if value >= _BLANK or (not value and relation == "gpu_errors"):
             return None
         labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
         stated = metrics[match["name"]].items()
@@ -160,11 +171,6 @@ def _completion(match: re.Match[str], before: str) -> Values:
     return {"nic": match["nic"], "counter": f"NCCL transfers with status {status}{words}"}
 
 
-def _counter_of_port(match: re.Match[str], before: str) -> Values | None:
-    port = re.match(r"link (?P<nic>[\w.-]{1,64})/(?P<link>\d{1,3}) ", match.string)
-    return None if port is None else {**port.groupdict(), **match.groupdict()}
-
-
 def _failed_call(match: re.Match[str], before: str) -> Values:
     why = f" ({match['why']})" if match["why"] else ""
     return {"nic": match["nic"], "link": match["link"], "counter": f"{match['call']} failed{why}"}
@@ -186,6 +192,12 @@ _REMAPPED: Final = {
 }
 _NO_MEMORY: Final = r"^(?!.*(?i:module|memory))"
 """Titles of sections that are of the whole GPU."""
+
+_OF_PORT: Final = (
+    "SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|PortXmitDiscards|"
+    "LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait"
+)
+"""Counters of InfiniBand's ports."""
 
 FORMATS: Final = (
     # `nvidia-smi --query-gpu=… --format=csv`, with or without units; without a header nothing names the columns
@@ -241,6 +253,12 @@ FORMATS: Final = (
             rule(None, r"^\s+(?:Enforced|Current) Power Limit\s+: <power_cap_w>", section=_NO_MEMORY),
             rule(None, r"^\s+SM\s+: <sm_mhz>", section="^Clocks$"),
             rule("links", r"^\s+Current\s+: <count>x\s*$", section="^Link Width$", counter="PCIe lanes"),
+            rule("links", r"^\s+Replays Since Reset\s+: <count>\s*$", counter="PCIe replays"),
+            rule(
+                "links",
+                r"^\s+(?P<of>SW Power Capping|[SH]W Thermal Slowdown|HW Power Braking)\s+: <count> us\s*$",
+                counter="nvidia-smi's counter of {of}, us",
+            ),
             rule(
                 "gpu_errors",
                 r"^\s+(?P<what>(?:DRAM|SRAM) Uncorrectable\w*(?: [\w-]+)*?)\s+: (?P<count>[1-9]\d*)\s*$",
@@ -268,15 +286,15 @@ FORMATS: Final = (
         row=r"\s*GPU[ -]\d{1,4}\s",
         values=_dcgmi_row,
     ),
-    # `nvidia-smi dmon`, with `-o DT` each row's date and time
+    # `nvidia-smi dmon`, with `-o DT` each row's date and time, with `--format csv` commas
     Columns(
         "nvidia-smi-dmon",
         (b" pclk",),
         "gpu_clocks",
-        {"device": "gpu", "sm_mhz": "pclk", "power_w": "pwr", "temp_c": "gtemp"},
-        r"^\s*#\s*(?:Date\s+)?(?:Time\s+)?gpu\s.*\bpclk\b",
-        words="#",
-        row=r"\s*(?:\d{8}\s+)?(?:\d\d:\d\d:\d\d\s+)?\d{1,4}\s",
+        {"device": "gpu", "sm_mhz": "pclk", "power_w": "pwr", "temp_c": "gtemp|temp"},
+        r"^\s*#\s*(?:Date,?\s+)?(?:Time,?\s+)?gpu,?\s.*\bpclk\b",
+        words="[#,]",
+        row=r"\s*(?:\d{8},?\s+)?(?:\d\d:\d\d:\d\d,?\s+)?\d{1,4},?\s",
         values=_dmon_row,
     ),
     # DCGM's exporter for Prometheus: a line a metric and GPU
@@ -532,24 +550,42 @@ FORMATS: Final = (
             rule(None, r"^# Port (?:extended )?counters: Lid \d+ port <link>"),
             rule(
                 "links",
-                r"^(?P<counter>SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|"
-                r"PortXmitDiscards|LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait):\.*<count>\s*$",
+                rf"^(?P<counter>{_OF_PORT}):\.*<count>\s*$",
             ),
         ),
         (b"Port counters:", b"Port extended counters:"),
         opens="^# Port (?:extended )?counters:",
     ),
-    # `rdma statistic`, all counters of a port in one line: those of packets that had to be sent again
+    # `ibqueryerrors`: ports of the whole fabric; the name of a node is that of a host and its adapter, or of a switch
+    Patterns(
+        "ibqueryerrors",
+        (
+            rule(None, r'^Errors for (?:0x\w+ )?"<host> (?P<nic>[A-Za-z][\w-]{0,63})"'),
+            rule(None, r'^Errors for (?:0x\w+ )?"(?P<host>[^"]{1,128})"', nic="a switch"),
+            rule(None, r"^(?=\s+GUID 0x\w{1,16} port <link>:)"),
+            rule(
+                "links",
+                rf"\[(?P<counter>{_OF_PORT}) == <count>\]",
+                values=lambda match, before: None if " port ALL:" in match.string else match.groupdict(),
+            ),
+        ),
+        (b"Errors for ",),
+        opens="^Errors for ",
+    ),
+    # `rdma statistic`, all counters of a port in one line or, with `-p`, each in one, of mlx5 and EFA: those of packets
+    # that had to be sent again
     Patterns(
         "rdma-statistic",
         (
+            rule(None, r"^(?=link <nic>/<link>\s)"),
             rule(
                 "links",
-                r" (?P<counter>local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans) <count>\b",
-                values=_counter_of_port,
+                r"\s(?P<counter>local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans|"
+                r"retrans_(?:pkts|timeout_events)|(?:unresponsive_remote|impaired_remote_conn)_events) <count>\b",
             ),
         ),
-        (b" rx_write_requests ",),
+        (b"link ",),
+        opens=r"^link [\w.-]{1,64}/\d{1,3}\s",
     ),
     # `mlxlink -c`, whose values have colours on a terminal; it does not print the adapter's name
     Patterns(
@@ -565,10 +601,17 @@ FORMATS: Final = (
         (b"Operational Info",),
         opens="^Operational Info",
     ),
-    # `ethtool -S`: errors of the wire that mlx5 counts
+    # `ethtool -S`: what mlx5 counts of errors of the wire, of packets that found no room, and of pauses
     Patterns(
         "ethtool",
-        (rule("links", r"^ +(?P<counter>rx_symbol_err_phy|rx_crc_errors_phy|link_down_events_phy): <count>\s*$"),),
+        (
+            rule(
+                "links",
+                r"^ +(?P<counter>rx_symbol_err_phy|rx_crc_errors_phy|rx_pcs_symbol_err_phy|link_down_events_phy|"
+                r"[rt]x_discards_phy|[rt]x_pause_ctrl_phy|[rt]x_prio\d_(?:pause|discards)|"
+                r"tx_pause_storm_error_events): <count>\s*$",
+            ),
+        ),
         (b"NIC statistics:",),
         opens="^NIC statistics:",
     ),

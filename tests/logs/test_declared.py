@@ -139,6 +139,40 @@ ETHTOOL = """\
 NIC statistics:
      rx_crc_errors_phy: 31
      tx_crc_errors_phy_total: 5
+     rx_discards_phy: 4
+     rx_prio3_pause: 12
+     rx_prio3_pause_duration: 8
+"""
+RDMA_OF_EFA = "link rdmap0s6/1 \n    tx_bytes 8 \n    retrans_pkts 30104 \n    retrans_timeout_events 1832 \n"
+IBQUERYERRORS = """\
+Errors for 0x200002 "hxa-su1-leaf-r1"
+   GUID 0x200002 port ALL: [SymbolErrorCounter == 250] [LinkDownedCounter == 3]
+   GUID 0x200002 port 33: [SymbolErrorCounter == 250] [LinkDownedCounter == 3]
+Errors for "rd240 mlx4_0"
+   GUID 0xe41d2d0300e0bae1 port 1: [PortXmitWait == 4294967295]
+"""
+DMON = """\
+#Date       Time        gpu    pwr   temp     sm   mclk   pclk  pviol  tviol
+#YYYYMMDD   HH:MM:SS    Idx      W      C      %    MHz    MHz      %   bool
+ 20260529   09:51:25      0     15     27      0    405    225      0      0
+ 20260529   09:51:25      1    700     88     99   2619   1200     40      1
+ 20260529   09:51:25      2      5     28      0    405    225      -      -
+"""
+DMON_CSV = "# gpu, pwr, gtemp, pclk, pviol, tviol\n# Idx, W, C, MHz, %, bool\n0, 24, 46, 1151, 0, 1\n"
+VIOLATIONS = (
+    f'DCGM_FI_DEV_POWER_VIOLATION{{gpu="0",{LABELS}}} 12000\nDCGM_FI_DEV_PCIE_REPLAY_COUNTER{{gpu="0",{LABELS}}} 0\n'
+)
+REPORT_OF_LIMITS = """\
+==============NVSMI LOG==============
+
+GPU 00000000:3B:00.0
+    PCI
+        Replays Since Reset                            : 7
+    Clocks Event Reasons
+        SW Power Cap                                   : Not Active
+    Clocks Event Reasons Counters
+        SW Power Capping                               : 12234991553 us
+        SW Thermal Slowdown                            : 0 us
 """
 PERFQUERY = (
     "# Port counters: Lid 5 port 1 (CapMask: 0x5300)\nPortSelect:......................1\n"
@@ -314,7 +348,8 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         "dcgm-exporter",
         f'DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL{{gpu="3",{LABELS}}} 7\n'
         f'DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{{gpu="3",{LABELS}}} 0\n',
-        "links", ("host", "device", "nic", "counter", "count"), [("gpu-7", 3, None, "CRC flit", 7)],
+        "links", ("host", "device", "nic", "counter", "count"),
+        [("gpu-7", 3, None, "CRC flit", 7), ("gpu-7", 3, None, "Replay", 0)],
     ),
     (
         "dcgm-exporter", f'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{gpu="3",{LABELS}}} 2\n', "gpu_errors",
@@ -467,7 +502,45 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         "mlxlink", MLXLINK, "links", ("state", "counter", "count"),
         [("Active", None, None), (None, "Effective Physical Errors", 1822), (None, "Link Down Counter", 2)],
     ),
-    ("ethtool", ETHTOOL, "links", ("counter", "count"), [("rx_crc_errors_phy", 31)]),
+    (
+        "ethtool", ETHTOOL, "links", ("counter", "count"),
+        [("rx_crc_errors_phy", 31), ("rx_discards_phy", 4), ("rx_prio3_pause", 12)],
+    ),
+    (
+        "rdma-statistic", RDMA_OF_EFA, "links", ("nic", "link", "counter", "count"),
+        [("rdmap0s6", 1, "retrans_pkts", 30104), ("rdmap0s6", 1, "retrans_timeout_events", 1832)],
+    ),
+    (
+        "ibqueryerrors", IBQUERYERRORS, "links", ("host", "nic", "link", "counter", "count"),
+        [
+            ("hxa-su1-leaf-r1", "a switch", 33, "SymbolErrorCounter", 250),
+            ("hxa-su1-leaf-r1", "a switch", 33, "LinkDownedCounter", 3),
+            ("rd240", "mlx4_0", 1, "PortXmitWait", 4294967295),
+        ],
+    ),
+    (
+        "nvidia-smi-dmon", DMON, "gpu_clocks", ("time_ns", "device", "sm_mhz", "temp_c", "reasons"),
+        [
+            (1780048285 * 10**9, 0, 225.0, 27.0, []),
+            (1780048285 * 10**9, 1, 1200.0, 88.0, ["sw_power_cap", "sw_thermal_slowdown"]),
+            (1780048285 * 10**9, 2, 225.0, 28.0, None),
+        ],
+    ),
+    (
+        "nvidia-smi-dmon", DMON_CSV, "gpu_clocks", ("device", "sm_mhz", "power_w", "reasons"),
+        [(0, 1151.0, 24.0, ["sw_thermal_slowdown"])],
+    ),
+    (
+        "dcgm-exporter", VIOLATIONS, "links", ("host", "device", "counter", "count"),
+        [("gpu-7", 0, "DCGM's counter of limits by power", 12000), ("gpu-7", 0, "PCIe replays", 0)],
+    ),
+    (
+        "nvidia-smi-q", REPORT_OF_LIMITS, "links", ("device", "counter", "count"),
+        [
+            (0, "PCIe replays", 7), (0, "nvidia-smi's counter of SW Power Capping, us", 12234991553),
+            (0, "nvidia-smi's counter of SW Thermal Slowdown, us", 0),
+        ],
+    ),
     (
         "fabric-manager", FABRIC, "gpu_errors", ("time_ns", "bus_id", "code"),
         [(1721721235 * 10**9, "0000:86:00", 20034)],

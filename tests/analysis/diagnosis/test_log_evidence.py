@@ -398,6 +398,34 @@ def test_only_clocks_and_errors_of_the_steps_time_count():
     assert len(words(logs.during([StepKey(None, 9)]), *times)) == 2  # the time of the step is unknown
 
 
+@pytest.mark.parametrize(
+    ("name", "counts", "said"),
+    [
+        ("Replay", [1, 1, 2, 1], []),  # since boot
+        ("Replay", [1, 0, 900, 1], [2]),
+        ("Replay", [7, 0, 900, 0], [2]),
+        ("PCIe replays", [0, 0, 900, 400], [2, 3]),
+        ("Replay", [(50, 50), (50, 50), (50, 90), (0, 0)], [2]),  # in a log before the run, and in one after it
+        ("Replay", [(50, 50)], []),
+        ("DCGM's counter of limits by heat", [5_000, 4_000, 90_000, 5_000], [2]),
+        ("DCGM's counter of limits by heat", [5_000], []),
+    ],
+)
+def test_counters_tell_of_links_unlike_the_others(name: str, counts: list[Any], said: list[int]):
+    row = {"host": "node0", "nic": None, "link": None, "state": None, "counter": name}
+    readings = [(gpu, of_gpu if isinstance(of_gpu, tuple) else (of_gpu,)) for gpu, of_gpu in enumerate(counts)]
+    links = [
+        row | {"device": gpu, "count": count, "source": f"{at}.txt"}
+        for gpu, of_gpu in readings
+        for at, count in enumerate(of_gpu)
+    ]
+    places = {gpu: RankPlace("node0", gpu) for gpu in range(4)}
+    facts = find_facts(JobLogs(links=links, places=places))
+    assert [fact.ranks for fact in facts] == [(gpu,) for gpu in said]
+    is_of_clock = "counter of" in name
+    assert all(("gpu_compute" in fact.causes) == is_of_clock for fact in facts)
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(1_000, 0), (1_005, 0), (1_007, 1), (5_000, 1), (None, 0)])
 def test_logs_of_another_time_are_said(seconds: int | None, said: int):
     row = clock(1, 1000.0) if seconds is None else at(clock(1, 1000.0), seconds)

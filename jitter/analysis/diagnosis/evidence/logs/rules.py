@@ -1,6 +1,7 @@
 """What is unusual in a job's logs: a literal list of rules over their relations, each of which yields facts."""
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -50,6 +51,10 @@ _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")
 _LANES: Final = "PCIe lanes"
+_OF_CLOCK: Final = "'s counter of "
+"""In the names of counters of the time for which a GPU's clock was limited."""
+_OF_TRAFFIC: Final = re.compile(f"PortXmitWait|_pause|retrans_pkts|{_OF_CLOCK}")
+"""Counters that grow on healthy hosts, too: they tell something beside those of others."""
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
 _OF_PROGRAM: Final = frozenset((13, 31, 43, 45))
@@ -320,41 +325,68 @@ def _below_benchmark(logs: JobLogs) -> Iterator[Statement]:
 
 
 def _links(logs: JobLogs) -> Iterator[Statement]:
-    """Find links that are down, slower or have fewer lanes, beside others that work, and counters of errors."""
-    links: dict[tuple[str | None, int | None, str], Counter[str]] = defaultdict(Counter)
-    read: Counter[tuple[object, ...]] = Counter()
+    """Find links that are down, slower or have fewer lanes, beside others that work, and counters that stand out."""
+    links: dict[_Link, Counter[str]] = defaultdict(Counter)
     working = any(row["state"] in ("active", "Active") for row in logs.links)
     widest = max((row["count"] or 0 for row in logs.links if row["counter"] == _LANES), default=0)
     fastest: dict[str | None, float] = defaultdict(float)  # of NVLinks, and of adapters of one name
     for row in logs.links:
         fastest[row["nic"]] = max(fastest[row["nic"]], row.get("gb_per_s") or 0.0)
     for row in logs.links:
-        gpu = f"NVLink of GPU {row['device']}"
-        name = gpu if row["device"] is not None else f"port of {row['nic'] or 'a NIC'}"
-        key, count = (row["host"], row["device"]), row["count"]
+        key, name = (row["host"], row["device"]), _name_of_link(row)
         if row["counter"] == _LANES:
-            if count is not None and count < widest:
-                links[*key, f"PCIe link of GPU {row['device']}: {count} of {widest} lanes"]["links"] = 1
+            if row["count"] is not None and row["count"] < widest:
+                links[*key, f"PCIe link of GPU {row['device']}: {row['count']} of {widest} lanes"]["links"] = 1
         elif row["state"] not in (None, "active", "Active") and working:
             links[*key, f"{name} {row['state'].lower()}"]["down"] += 1
         elif (row.get("gb_per_s") or math.inf) < fastest[row["nic"]]:
             links[*key, f"{name}: {format_bandwidth(row['gb_per_s'], of=fastest[row['nic']])}"]["down"] += 1
-        elif row["counter"] not in (None, "PortXmitWait") and count:
-            subject = (*key, f"{name}: {row['counter']}")
-            if row.get("is_event"):
-                links[subject]["errors"] += count
-            else:  # a counter that was read several times has its last value
-                of_link = (*subject, row["nic"], row.get("link"))
-                links[subject]["errors"] += max(count - read[of_link], 0)
-                read[of_link] = max(count, read[of_link])
+        elif row.get("is_event"):
+            links[*key, f"{name}: {row['counter']}"]["errors"] += row["count"] or 0
+    for link, count in _odd_counters(logs):
+        links[link]["errors"] += count
     for (host, device, what), counts in sorted(links.items(), key=str):
         ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
         number = f" {counts['errors']:,}" if counts["errors"] else ""
         number = f" ({format_count(counts['down'], 'link')})" if counts["down"] else number
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         where = f" on {host}" if host is not None else ""
-        causes = _OF_PCIE if what.startswith("PCIe") else None
+        causes = _OF_PCIE if what.startswith("PCIe") else _GPU_CAUSES if what.startswith("GPU") else None
         yield Statement(f"{what}{number}{of_rank}{where}", ranks, host, device, causes=causes)
+
+
+_Link = tuple[str | None, int | None, str]
+"""Host, GPU, and what is told of its links."""
+
+
+def _name_of_link(row: Mapping[str, Any]) -> str:
+    if row["device"] is None:
+        return f"port of {row['nic'] or 'a NIC'}"
+    counter = row["counter"] or ""
+    kind = "PCIe link of " if "PCIe" in counter else "" if _OF_CLOCK in counter else "NVLink of "
+    return f"{kind}GPU {row['device']}"
+
+
+def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int]]:
+    """Return the largest counters, where most links' are far smaller; healthy links have counted errors since boot.
+
+    One that was read in several logs, or at several times, counts with what it grew between them.
+    """
+    readings: dict[tuple[str, _Link, object, object], dict[object, int]] = defaultdict(lambda: defaultdict(int))
+    for row in logs.links:
+        if row["counter"] not in (None, _LANES) and not row.get("is_event") and row["count"] is not None:
+            link = row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"
+            counts = readings[row["counter"], link, row["nic"], row.get("link")]
+            at = row.get("source"), row.get("time_ns")
+            counts[at] = max(counts[at], row["count"])
+    of_counter: dict[str, Counter[_Link]] = defaultdict(Counter)
+    for (counter, link, *_), counts in readings.items():
+        of_counter[counter][link] += max(counts.values()) - (min(counts.values()) if len(counts) > 1 else 0)
+    for counter, of_links in of_counter.items():
+        if len(of_links) > 1 or not _OF_TRAFFIC.search(counter):
+            usual = sorted(of_links.values())[len(of_links) // 4] if len(of_links) > 1 else 0
+            least = max(_LIMITS.odd_counter * usual, max(of_links.values()) / _LIMITS.odd_counter)
+            yield from (one for one in of_links.most_common(_MOST) if one[1] > least)
 
 
 # ---- GPUs

@@ -104,6 +104,12 @@ def test_contradicting_ranks_are_an_error_that_shows_both(path: str, known: dict
     assert _ranks(decide_ranks(Path(path), [_gpu(0, 1, **known)], ReadOptions(rank=second))) == [second]
 
 
+def test_a_name_with_the_number_of_the_gpu_may_state_a_local_rank():
+    known = {"process_rank": 7, "process_rank_from": "distributedInfo"}
+    assert _ranks(decide_ranks(Path("node3/rank_1.json"), [_gpu(0, 1, **known)], ReadOptions())) == [7]
+    assert _ranks(decide_ranks(Path("node3/rank_1.json"), [_gpu(0, 1)], ReadOptions())) == [1]
+
+
 def test_a_launchers_process_number_contradicts_nothing():
     launched = {"launcher_rank": 7, "launcher_rank_from": "SLURM_PROCID"}
     assert _ranks(decide_ranks(NAMELESS, [_gpu(step_text_rank=2, **launched)], ReadOptions())) == [2]
@@ -199,12 +205,13 @@ def test_device_order_is_a_guess_and_says_so(tmp_path: Path, capsys: pytest.Capt
 
 def test_device_order_tells_no_ranks_of_two_hosts(tmp_path: Path):
     """One report a node, of torchrun: the reports of both nodes would hold ranks 0 and 1."""
-    job = Job(ranks=4, steps=2, kernels=16, marker="iteration", gpus_per_node=2)
+    job = Job(ranks=4, steps=6, kernels=60, marker="iteration", gpus_per_node=2)
     write(simulate(job), tmp_path / "t", "nsys", ranks_per_report=2)
     report = jitter.ingest([tmp_path / "t"], tmp_path / "lake")
     assert report.added == []
     assert len(report.refused) == 2
-    assert all("--rank-pattern RE, whose group numbers the nodes" in str(error) for error in report.refused)
+    assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
+    assert all("it numbers the recordings, as of nodes" in (error.hint or "") for error in report.refused)
     report = jitter.ingest([tmp_path / "t"], tmp_path / "lake", rank_pattern=r"node(\d+)-")
     assert [(r.rank, r.host) for r in report.added] == [
         (0, "node0000"), (1, "node0000"), (2, "node0001"), (3, "node0001")

@@ -1,5 +1,6 @@
 """Two recordings of the same rank and step, given at once: names and order decide nothing."""
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -65,6 +66,27 @@ def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(trace
         (traces / "other").rename(second)
     assert len(taken) == 2
     assert len(set(taken)) == 1
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_of_two_gpus_that_are_called_one_rank_none_is_taken(tmp_path: Path, is_cut: bool):
+    """Files named by the local rank, in a folder of each node, which state nothing else."""
+    job = Job(ranks=4, steps=6, kernels=60, gpus_per_node=2, marker="profiler")
+    write(simulate(job), tmp_path / "traces", "kineto", zipped=False)
+    for rank in range(4):
+        name = tmp_path / f"traces/node{rank // 2}/rank{rank % 2}.json"
+        name.parent.mkdir(exist_ok=True)
+        trace = json.loads((tmp_path / f"traces/rank-{rank}.pt.trace.json").read_text())
+        name.write_text(json.dumps(trace | {"distributedInfo": None}))
+        (tmp_path / f"traces/rank-{rank}.pt.trace.json").unlink()
+    if is_cut:
+        path = tmp_path / "traces/node0/rank0.json"
+        events = sorted(event.start_ns for event in list_events([path]))
+        remove_events([path], lambda event: event.end_ns > events[len(events) // 2])
+    report = ingest(tmp_path / "traces")
+    assert report.added == []
+    assert len(report.refused) == 4
+    assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
 
 
 def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):

@@ -143,7 +143,8 @@ def _decide(
     rank_of_process: dict[int, tuple[int, str]] = {}
     in_file_name = stated_rank(path) if len(processes) == 1 else None
     for gpu in gpus:
-        stated = [*gpu.stated, *([] if in_file_name is None else [(in_file_name, _FILE_NAME)])]
+        # a number in the name that is that of the GPU may be a local rank, and contradicts nothing
+        stated = [*gpu.stated, *([] if in_file_name in (None, gpu.device) else [(in_file_name, _FILE_NAME)])]
         contradicting = [statement for statement in stated if statement[0] != stated[0][0]]
         if contradicting:
             (first, first_from), (other_rank, other_from) = stated[0], contradicting[0]

@@ -701,6 +701,11 @@ REPLACE: Final = "give --replace to take the newer"
 CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
 _SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
+_TWO_RANKS: Final = "run at the same time on another GPU, so that one of the two is another rank: neither is taken"
+_CORRECT_RANKS: Final = (
+    "correct the ranks: --rank-map CSV (file,rank or file,device,rank), or --rank-pattern RE (group rank; of "
+    "recordings of several GPUs each it numbers the recordings, as of nodes)"
+)
 
 
 _Claim = tuple[int, StepKey]
@@ -713,8 +718,8 @@ def find_conflicts(
     """Return the recordings to leave out because another one holds the same step of the same rank, with the errors.
 
     Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
-    Of two that nothing tells apart, one is taken if they are of the same time, else none. Of two hosts whose ranks are
-    assumed by the order of devices, none is taken.
+    Of two that nothing tells apart, one is taken if they are of the same time, else none. Of two that ran at the same
+    time on two GPUs none is taken.
     """
     holders: dict[_Claim, list[GivenRecording]] = {}
     for recording in recordings:
@@ -727,7 +732,7 @@ def find_conflicts(
     fits = {recording: _fit(recording, ranks) for recording in rivals}
     # of several alike recordings the first is the same one on every rank
     ordered = sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest))
-    conflicts = _assumed_on_several_hosts(rivals)
+    conflicts = _two_of_one_number(rivals)
     undecided = set(conflicts)
 
     def better_than(recording: GivenRecording) -> list[GivenRecording]:
@@ -758,24 +763,31 @@ def find_conflicts(
     return conflicts
 
 
-def _assumed_on_several_hosts(
-    rivals: Mapping[GivenRecording, Iterable[GivenRecording]],
+def _two_of_one_number(
+    rivals: Mapping[GivenRecording, Mapping[GivenRecording, list[_Claim]]],
 ) -> dict[GivenRecording, UnknownRankError]:
-    """Return the recordings whose ranks, assumed by the order of devices, are those of another host's, with errors."""
+    """Return the recordings that have a step of a rank while another one runs it otherwise, with the errors."""
     conflicts: dict[GivenRecording, UnknownRankError] = {}
-    for recording, its_rivals in rivals.items():
-        record = recording.ranks[0].record
-        for rival in its_rivals:
-            other = rival.ranks[0].record
-            is_assumed = record.rank_told_by == other.rank_told_by == DEVICE_ORDER
-            if is_assumed and record.host and other.host and record.host != other.host:
-                conflicts[recording] = UnknownRankError(
-                    f"{recording.path}: ranks unknown: it does not state them, nor do recordings of other hosts "
-                    f"({rival.path} of {other.host})",
-                    "give --rank-pattern RE, whose group numbers the nodes: ranks follow in device order; or "
-                    "--rank-map CSV (file,device,rank); or mark steps with their rank (`step 12 rank 3`)",
-                )
+    for recording, claims in rivals.items():
+        for rival in claims:
+            pairs = [(rank, other) for rank in recording.ranks for other in rival.ranks if rank.rank == other.rank]
+            if any(_distance(rank.utc_range, other.utc_range) < 0 and _differ(rank, other) for rank, other in pairs):
+                conflicts[recording] = _conflict(recording, rival, claims[rival], _TWO_RANKS, _CORRECT_RANKS)
+                break
     return conflicts
+
+
+def _differ(rank: RecordedRank, other_rank: RecordedRank) -> bool:
+    """Return whether whole steps of the same numbers took other times: another GPU ran them."""
+    steps, others = ({step.key: step for step in one.record.steps if not step.cut} for one in (rank, other_rank))
+    pairs = [(steps[key], others[key]) for key in steps.keys() & others.keys()]
+    shifts = [
+        other_ns - own_ns
+        for step, other in pairs
+        for own_ns, other_ns in ((step.start_ns, other.start_ns), (step.end_ns, other.end_ns))
+        if own_ns is not None and other_ns is not None
+    ]
+    return bool(shifts) and max(shifts) - min(shifts) > _MERGED_ERROR_NS
 
 
 def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:
@@ -794,13 +806,19 @@ def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[floa
     )
 
 
-def _conflict(recording: GivenRecording, rival: GivenRecording, claims: list[_Claim], reason: str) -> UnknownRankError:
+def _conflict(
+    recording: GivenRecording,
+    rival: GivenRecording,
+    claims: list[_Claim],
+    reason: str,
+    way: str = f"{REPLACE}, or {CORRECT_RANK}",
+) -> UnknownRankError:
     rank = min(rank for rank, _ in claims)
     steps = sorted((key for of_rank, key in claims if of_rank == rank), key=lambda key: key.order)
     return UnknownRankError(
         f"{recording.ranks[0].record.file}: rank {rank} has {describe_steps(steps)} in {rival.ranks[0].record.file} "
         f"too, {reason}",
-        f"{REPLACE}, or {CORRECT_RANK}",
+        way,
     )
 
 

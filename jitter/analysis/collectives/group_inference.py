@@ -529,7 +529,7 @@ class _Unit(NamedTuple):
 
 
 class _Common(NamedTuple):
-    """A collective that all ranks of a unit have together."""
+    """A collective that all ranks of a unit have together, or may have."""
 
     unit: int
     collective: int
@@ -538,6 +538,8 @@ class _Common(NamedTuple):
     """(steps,) on the clock of the first rank."""
     took: Floats
     """(steps, 1, ranks) how long each rank is in it."""
+    is_told: bool
+    """Whether their ends tell that they have it together."""
 
 
 def infer_attended(
@@ -584,7 +586,7 @@ def infer_attended(
                 offset = clocks.offset_ns[:, [column[rank] for rank in ranks]]
                 end_ns = lower_median(unit.end[:, at] - offset + offset[:, :1])[:, 0]
                 took = (unit.end - unit.start)[:, at : at + 1]
-                common.append(_Common(number, at, operations[places[at]].collective, end_ns, took))
+                common.append(_Common(number, at, operations[places[at]].collective, end_ns, took, True))
             numbers = sorted(set(labels.tolist()) - {ALONE})
             # one object each: matching takes each object's hash once, and a group may list hundreds of ranks
             group_of = dict(zip(numbers, map(Group, with_absent_ranks(ranks, labels, absent)), strict=True))
@@ -593,6 +595,19 @@ def infer_attended(
                     alone.add((rank, unknown[team][at]))
                 elif len(ranks) > 1:
                     group_at[rank, unknown[team][at]] = group_of[label]
+        if len(units) > 1:
+            common += [
+                _Common(
+                    number,
+                    at,
+                    operations[places[at]].collective,
+                    unit.end[:, at, 0],
+                    (unit.end - unit.start)[:, at : at + 1],
+                    False,
+                )
+                for at in chosen
+                if at not in labels_of
+            ]
     if len(units) > 1 or peerless:
         for pair, messages in _exchanges(programs, team_of, unknown, units, peerless):
             columns = np.array([column[rank] for rank in pair.ranks])
@@ -698,7 +713,8 @@ def _shared_by_units(
 ) -> dict[tuple[int, int], Group | None]:
     """Return the group, by (rank, place), of collectives that the ranks of several units leave together.
 
-    `column` is that of each rank in `clocks`.
+    A unit that leaves one apart from all other units has it by itself, if its own ends do not tell its groups. `column`
+    is that of each rank in `clocks`.
     """
     group_at: dict[tuple[int, int], Group | None] = {}
     waiting = list(common)
@@ -720,6 +736,12 @@ def _shared_by_units(
                 for team, rank in units[unit].members:
                     group_at[rank, unknown[team][member.collective]] = Group(tuple(ranks), f"shared {count}")
             count += 1
+        elif not first.is_told and len(together) == 1:
+            of_others = [member for member in common if member.unit != first.unit]
+            if any(math.isfinite(_apart_ns(first, member, units, clocks, column)) for member in of_others):
+                group = Group(tuple(rank for _, rank in units[first.unit].members), "its unit's")
+                for team, rank in units[first.unit].members:
+                    group_at[rank, unknown[team][first.collective]] = group
     return group_at
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.rank_clusters import separate_clusters, sigma_within
+from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters, sigma_within
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
@@ -19,7 +19,7 @@ from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
 """For compiled loops, which know no classes."""
@@ -178,25 +178,31 @@ def _of_team(team: int, seen: Sequence[StepDeviations], of_sizes: Sequence[Ints]
         return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
     for steps_of_size in of_sizes:
-        for part_noise in noise:
+        of_size = total[:, steps_of_size]
+        host, gpu = of_size[[START, CPU], :, 0].sum(axis=0), of_size[GPU, :, 0]
+        is_usual = np.stack([find_reference_steps(times) for times in (host, host, gpu)])
+        for part_noise, is_usual_of_part in zip(noise, is_usual, strict=True):
             known_steps = steps_of_size[~np.isnan(part_noise[steps_of_size, 0])]
-            part_noise[known_steps] = np.median(part_noise[known_steps]) if len(known_steps) else np.nan
-        total[:, steps_of_size] = subtract_median_of_others(total[:, steps_of_size].swapaxes(1, 2)).swapaxes(1, 2)
+            part_noise[known_steps] = known_median(part_noise[steps_of_size[is_usual_of_part]])
+        total[:, steps_of_size] = subtract_median_of_others(of_size.swapaxes(1, 2), is_usual[:, None]).swapaxes(1, 2)
     return TeamDeviations(team, ranks, total, noise, usual)
 
 
-def subtract_median_of_others(total: Floats) -> Floats:
-    """Return totals (parts, steps, ranks) − the lower median of the other ranks in the same step."""
+def subtract_median_of_others(total: Floats, among: Bools | None = None) -> Floats:
+    """Return totals (parts, steps, ranks) − the lower median of the other ranks in the same step.
+
+    `among`, of the same shape, are those which may tell it; None: all.
+    """
     if total.shape[2] == 1:
         return total.copy()
-    order = np.argsort(total, axis=2)  # NaN comes last
+    told = total if among is None else np.where(among, total, np.nan)
+    order = np.argsort(told, axis=2)  # NaN comes last
     place = np.argsort(order, axis=2)
-    ordered = np.take_along_axis(total, order, axis=2)
-    known_count = (~np.isnan(total)).sum(axis=2, keepdims=True)
-    others = known_count - ~np.isnan(total)
+    ordered, is_told = np.take_along_axis(told, order, axis=2), ~np.isnan(told)
+    others = is_told.sum(axis=2, keepdims=True) - is_told
     middle = (np.maximum(others, 1) - 1) // 2
     # the rank's own value is left out: the values above it move down by one place
-    middle += (place <= middle) & ~np.isnan(total)
+    middle += (place <= middle) & is_told
     excess: Floats = total - np.take_along_axis(ordered, middle, axis=2)
     return excess
 

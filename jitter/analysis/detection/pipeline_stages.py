@@ -23,7 +23,7 @@ from jitter.core.formatting import format_count, format_percent, format_ranks, f
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats
-from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
+from jitter.core.numeric.stats import known_medians, lower_median, mad_sigma
 from jitter.core.numeric.student_t import student_tail
 
 _MIN_SLOWER: Final = THRESHOLDS.outlier_sigmas * THRESHOLDS.gpu_spread_share
@@ -116,7 +116,8 @@ def find_unequal_stages(
         if (share < THRESHOLDS.tolerance_share and not is_slow) or excess >= usual:
             continue
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
-        scatter = MAD_TO_SIGMA * float(np.median(np.abs(stage.usual_ns[list(every)] - usual)))
+        relative = stage.usual_ns / known_medians(np.stack([one.usual_ns for one in others]))  # batches vary
+        scatter = usual * mad_sigma(relative / np.nanmedian(relative))
         sigmas = excess / max(scatter, THRESHOLDS.gpu_spread_share * usual)
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
         longer = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess * len(every), sigmas, chance)

@@ -43,7 +43,7 @@ class RunTransfers:
         return [value_of_step[number] for number in range(len(self.took))]
 
     @cached_property
-    def _alike(self) -> AlikeTransfers:
+    def alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
         keys = self.run.keys
         return number_alike(self._lake, self.run, keys[len(keys) // 2], self.took)
@@ -55,7 +55,7 @@ class RunTransfers:
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
         """
-        of_steps, alike = [step.transfers for step in self.measured.of_steps], self._alike.numbers
+        of_steps, alike = [step.transfers for step in self.measured.of_steps], self.alike.numbers
         mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
         whole = [np.where(transfers.complete, transfers.took, np.nan) for transfers in of_steps]
 
@@ -91,7 +91,7 @@ class RunTransfers:
         seen, expected = ([of[number] for number in numbers] for of in (self.took, self.expected))
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._medians[numbers[0]])
-        recorded = baseline_transfers(self._alike.numbers, seen)
+        recorded = baseline_transfers(self.alike.numbers, seen)
         return np.where(np.isnan(usual), recorded, usual)
 
     @cached_property
@@ -146,7 +146,7 @@ class RunTransfers:
 
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
-        return bool(self._alike.have_assumed_sizes[self._groups(slow.meetings)].any())
+        return bool(self.alike.have_assumed_sizes[self._groups(slow.meetings)].any())
 
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""

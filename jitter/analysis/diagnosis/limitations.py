@@ -3,7 +3,7 @@
 Groups, partners, ranks or steps that were not recorded or cannot be compared.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -374,15 +374,23 @@ def _describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Ite
             )
 
 
-def unverified_transfers(evidence: Evidence) -> float | None:
+def unverified_transfers(evidence: Evidence, shared_by: Mapping[int, object] | None = None) -> float | None:
     """Return the part of the run's time that transfers take and no benchmark gives; None if it is too small to matter.
 
-    A network that is slow for all ranks in every step is the baseline of its own run.
+    A network that is slow for all ranks in every step is the baseline of its own run. With `shared_by`, the host of
+    each rank, or the rank itself: of transfers alike of which one of these takes part in most, as its link is then in
+    their baseline.
     """
-    incomplete, unverified_ns = evidence.analysis.run.collective_arrays.incomplete, 0.0
+    arrays, alike = evidence.analysis.run.collective_arrays, evidence.analysis.transfers.alike.numbers
+    unverified, unverified_ns = ~arrays.incomplete, 0.0  # the time of incomplete ones is that of unrecorded ranks, too
+    if shared_by is not None:
+        places = {place: number for number, place in enumerate(dict.fromkeys(shared_by.values()))}
+        of_rank = np.array([places[shared_by[rank]] for rank in evidence.analysis.run.rank_numbers.tolist()])
+        met = np.unique(np.stack([alike[arrays.group], of_rank[arrays.rank], arrays.group]), axis=1)
+        (numbers, _), shares = np.unique(met[:2], axis=1, return_counts=True)
+        unverified = unverified & np.isin(alike, numbers[2 * shares > np.bincount(alike)[numbers]])
     for number, expected in enumerate(evidence.analysis.transfers.expected):
-        # the time of incomplete ones is that of unrecorded ranks, too
-        unverified_ns += evidence.coverage.transfers_ns(number, np.isnan(expected) & ~incomplete)
+        unverified_ns += evidence.coverage.transfers_ns(number, np.isnan(expected) & unverified)
     whole_ns = float(evidence.analysis.measured.assumed_step_ns.sum())
     share = unverified_ns / whole_ns if whole_ns > 0 else 0.0
     return share if share >= THRESHOLDS.min_clear_share else None
@@ -420,7 +428,13 @@ def conclude(
     transfers = unverified_transfers(evidence)
     cleared: tuple[Cleared, ...] = ()
     if status == "within_noise" and not doubts and not evidence.is_single_rank:
-        cleared = ("rank", "host", "link") if transfers is None else ("rank", "host")
+        hosts = {rank: location.host for rank, location in evidence.locations.items()}
+        places: dict[Cleared, Mapping[int, object] | None] = {
+            "rank": dict(zip(hosts, hosts, strict=True)),
+            "host": hosts,
+            "link": None,
+        }
+        cleared = tuple(kind for kind, of_rank in places.items() if unverified_transfers(evidence, of_rank) is None)
     return Conclusion(status, tuple(doubts), cleared, transfers, unrecorded), (*doubts, *others)
 
 

@@ -246,8 +246,8 @@ def _describe_no_finding(diagnosis: "Diagnosis") -> str:
 def describe_unverified_network(conclusion: Conclusion) -> str:
     """Return what is not known of the network, as a clause."""
     return (
-        "a network that is slow for all ranks in every step is not excluded (communication "
-        f"on the critical path takes {format_percent(conclusion.unverified_transfers)} of the steps)"
+        "a network that is slow for all ranks in every step is not excluded, nor one link that all wait for "
+        f"(communication on the critical path takes {format_percent(conclusion.unverified_transfers)} of the steps)"
     )
 
 

@@ -23,7 +23,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compile_loops, compiled
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import known_medians, lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -156,13 +156,22 @@ def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveA
     return lag_ns
 
 
+class LoneBaseline(NamedTuple):
+    """The usual self times of a rank without peers in one step."""
+
+    usual: Floats
+    """(self times, operations), medians over like steps."""
+    work: float
+    """The work of the step on the GPU, 1 for the usual one, as most ranks without peers show it."""
+
+
 @dataclass(frozen=True)
 class Shared:
     """Facts of the whole run that every step's replay needs."""
 
     understood: InferredModel
-    alone: Mapping[int, Mapping[int, Floats]]
-    """By team of one rank, which has no peers, and number of a step: (self times, operations), medians of its like."""
+    alone: Mapping[int, Mapping[int, LoneBaseline]]
+    """By team of one rank, which has no peers, and number of a step."""
 
 
 class RunSteps:
@@ -288,14 +297,17 @@ class RunSteps:
             job = self.run.job
             step_medians = baselines(job, step.times, step.self_times)
             for team, of_steps in self.alone.items():
-                for values, medians in zip(step_medians, of_steps.get(step.number, ()), strict=False):
-                    values[job.first[team] : job.first[team + 1]] = medians
+                here = slice(int(job.first[team]), int(job.first[team + 1]))
+                if (lone := of_steps.get(step.number)) is not None:
+                    for values, medians in zip(step_medians, lone.usual, strict=True):
+                        values[here] = medians
+                    step_medians.gpu[here] = np.rint(step_medians.gpu[here] * lone.work)  # whole ns, as all times
             self.baselines[step.number] = step_medians
         return self.baselines[step.number]
 
     @cached_property
-    def alone(self) -> Mapping[int, Mapping[int, Floats]]:
-        """By team of one rank, and number of a step: (self times, operations), medians of its like steps."""
+    def alone(self) -> Mapping[int, Mapping[int, LoneBaseline]]:
+        """By team of one rank, and number of a step, its baseline of like steps."""
         job = self.run.job
         seen: dict[int, dict[int, Floats]] = {team: {} for team, size in self.run.sizes.items() if size == 1}
         for step in self.steps() if seen else ():
@@ -305,29 +317,49 @@ class RunSteps:
                     size = int(job.first[team + 1] - job.first[team])
                     of_steps[step.number] = np.stack([values[row : row + size] for values in step.self_times])
             del step  # else it stays in memory while the next one is read
-        return {team: self._medians_of_like(of_steps) for team, of_steps in seen.items()}
+        gpu_ns = np.full((len(self.run.keys), len(seen)), np.nan)
+        for column, of_steps in enumerate(seen.values()):
+            for number, times in of_steps.items():
+                gpu_ns[number, column] = np.nansum(SelfTimes(*times).gpu)
+        work = self._work_of_steps(gpu_ns)
+        return {
+            team: self._baselines_of_like(of_steps, dict(enumerate(team_ns.tolist())), work)
+            for (team, of_steps), team_ns in zip(seen.items(), gpu_ns.T, strict=True)
+        }
 
-    def _medians_of_like(self, of_steps: Mapping[int, Floats]) -> dict[int, Floats]:
-        """Return by step the medians over its like steps; `of_steps` (self times, operations) are a lone rank's."""
-        medians = dict[int, Floats]()
-        gpu_ns = {number: float(np.nansum(SelfTimes(*times).gpu)) for number, times in of_steps.items()}
-        for alike in self.alike.of_lone_rank(gpu_ns):
-            usual = _usual_times([of_steps[number] for number in alike.tolist() if number in of_steps])
-            medians |= dict.fromkeys(alike.tolist(), usual)
-        return medians
+    def _work_of_steps(self, gpu_ns: Floats) -> Floats:
+        """Return (steps,) the work of each; `gpu_ns` (steps, ranks) are GPU times of ranks without peers.
+
+        All stages of a pipeline work on one batch: what most of them take longer in a step is its size. Two of them do
+        not tell which one is slow.
+        """
+        work = np.ones(len(gpu_ns))
+        for numbers in self.alike.by_stated_size:
+            relative = gpu_ns[numbers] / np.maximum(known_medians(gpu_ns[numbers]), 1.0)
+            is_known = (~np.isnan(relative)).sum(axis=1) >= THRESHOLDS.min_repeats
+            work[numbers[is_known]] = lower_median(relative[is_known])[:, 0]
+        return work
+
+    def _baselines_of_like(
+        self, of_steps: Mapping[int, Floats], gpu_ns: Mapping[int, float], work: Floats
+    ) -> dict[int, LoneBaseline]:
+        """Return by step its baseline; `of_steps` (self times, operations) and `gpu_ns` are a lone rank's by step."""
+        lone = dict[int, LoneBaseline]()
+        for alike in self.alike.of_lone_rank({number: gpu_ns[number] for number in of_steps}):
+            there = [number for number in alike.tolist() if number in of_steps]
+            usual = _usual_times([of_steps[number] for number in there], work[there])
+            lone |= {number: LoneBaseline(usual, float(work[number])) for number in there}
+        return lone
 
 
-def _usual_times(times_of_steps: list[Floats]) -> Floats:
-    """(self times, operations): the medians over steps; of a host's those over the steps that tell what is usual."""
-    of_all = _medians_over_steps(times_of_steps)
-    by_host = find_reference_steps(np.array([np.nansum(times[:2]) for times in times_of_steps]))  # host and call
-    if by_host.all():
-        return of_all
-    of_host = _medians_over_steps([times_of_steps[at] for at in np.flatnonzero(by_host).tolist()])
-    return np.concatenate([of_host[:3], of_all[3:]])
+def _usual_times(times_of_steps: list[Floats], work: Floats) -> Floats:
+    """(self times, operations): the medians over the steps that tell what is usual of a host, and of a GPU.
 
-
-def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:
-    """(self times, operations): the lower median over steps of (self times, operations) each."""
-    stacked = np.stack(times_of_steps, axis=-1)
-    return lower_median(stacked.reshape(-1, len(times_of_steps)))[:, 0].reshape(stacked.shape[:2])
+    `work` (steps,) is what each does, as a ratio.
+    """
+    times = SelfTimes(*np.stack(times_of_steps, axis=1).swapaxes(1, 2))
+    np.divide(times.gpu, work, out=times.gpu)
+    host, call, _, delay, gpu = (np.nansum(of, axis=0) for of in times)
+    by_host, by_gpu = find_reference_steps(host + call), find_reference_steps(gpu + delay)
+    references = (by_host, by_host, by_host, by_gpu, by_gpu)
+    return np.concatenate([lower_median(of[:, known]).T for of, known in zip(times, references, strict=True)])

@@ -73,10 +73,25 @@ def test_who_is_held_up_by_the_launch_queue_is_not_to_blame(tmp_path: Path, queu
     assert culprit.gain_ns == pytest.approx(gain, rel=0.05)
 
 
-def test_a_host_that_is_late_in_more_than_half_of_the_steps_costs_time(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("late_start:rank=0,steps=1-2+4+6,ms=20", "late_start"),
+        ("slow_gpu:rank=2,steps=1-2+4+6,factor=1.5", "gpu_compute"),
+    ],
+)
+def test_a_rank_that_is_late_in_more_than_half_of_the_steps_is_named(tmp_path: Path, fault: str, cause: str):
     """Its median step is a late one; of the others the loss would be below 0, and unknown."""
-    fault = Fault.parse("late_start:rank=0,steps=1-2+4+6,ms=20")
-    run = simulate(small("pipeline", steps=7), [fault])
+    run = simulate(small("pipeline", steps=7), [Fault.parse(fault)])
     found = ingest_run(run, tmp_path).diagnose()
-    assert found.loss.ns == pytest.approx(true_gain_ns(run, fault), rel=0.1)
-    assert "most of the loss is on rank 0" in found.verdict
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == (tuple(run.faults[0].ranks), cause)
+    assert {key.step for key in culprit.steps} == {1, 2, 4, 6}
+    assert culprit.loss_ns == pytest.approx(true_gain_ns(run, run.faults[0]), rel=0.1)
+
+
+@pytest.mark.parametrize("steps", ["1-2+4+6", "2+5"])
+def test_a_larger_batch_of_all_stages_makes_none_slow(tmp_path: Path, steps: str):
+    longer = Fault.parse(f"slow_gpu:rank=0-3,steps={steps},factor=1.3")
+    found = ingest_run(simulate(small("pipeline", steps=7), [longer]), tmp_path).diagnose()
+    assert (found.culprits, found.conclusion.status) == ((), "within_noise")

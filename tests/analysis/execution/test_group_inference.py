@@ -208,3 +208,28 @@ def test_collectives_of_two_stages_that_end_near_each_other_are_apart(apart_ns: 
     of_rank = {rank: {place: group and group.ranks for place, group in places} for rank, places in inferred.items()}
     assert [of_rank[rank][4] for rank in team_of] == [(0, 1), (0, 1), (2, 3), (2, 3)]
     assert [of_rank[rank][5] for rank in team_of] == [(0, 1, 2, 3)] * 4
+
+
+@pytest.mark.parametrize(("apart_ns", "group"), [(1e6, (0, 1)), (0.0, (0, 1, 2, 3))])
+def test_the_only_collective_of_a_stage_is_its_own_if_the_other_stage_leaves_at_another_time(apart_ns: float, group):
+    """One collective a step has no other one to compare with; the messages of the stages tell their clocks."""
+    message, reduce = (Operation(name, COLLECTIVE, 1, 0, name) for name in ("send_recv", "all_reduce"))
+    programs = {
+        stage: Program((*[message] * 4, reduce._replace(name=f"{stage}")), {("", b""): np.arange(5)}, ("", b""))
+        for stage in (0, 1)
+    }
+    chance = np.random.default_rng(3)
+    steps = []
+    for number in range(6):
+        sent = number * 1e7 + chance.uniform(1e5, 2e5, (4, 2)).cumsum(axis=0)
+        step = {}
+        for stage in (0, 1):
+            ranks = np.array([0, 1]) + 2 * stage
+            end = np.vstack([sent, np.full((1, 2), sent.max() + 1e6 - stage * apart_ns)])
+            start = end - 1.2e5 - chance.uniform(0, 1e4, end.shape)
+            start[4] -= np.array([3e5, 4e5]) * (stage if not apart_ns else 1)
+            step[stage] = ranks, start + CLOCKS[ranks], end + CLOCKS[ranks]
+        steps.append(step)
+    team_of = {0: 0, 1: 0, 2: 1, 3: 1}
+    inferred, _ = infer_attended(programs, team_of, {rank: [(at, None) for at in range(5)] for rank in team_of}, steps)
+    assert dict(inferred[0])[4].ranks == group

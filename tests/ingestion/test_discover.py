@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -83,6 +84,10 @@ def test_reports(tmp_path: Path, export: Callable[[Path], Path], suffix: str):
     found = discover([tmp_path])
     assert found.unreadable == []
     assert [s.path.name for s in found.sources] == ["report1.sqlite"]
+    assert found.notes == []
+    os.utime(tmp_path / "report1.sqlite", (0, 0))  # the report was recorded again
+    (note,) = discover([tmp_path]).notes
+    assert note.startswith(f"{report}: reports written long after the exports beside them")
     ((path, error),) = discover([report]).unreadable
     assert str(tmp_path / "report1.sqlite") in str(error)
     (tmp_path / "report1.sqlite").unlink()

@@ -31,6 +31,12 @@ _CSV_COLUMNS: Final = (
 )
 """Columns of which a trace has at least one each."""
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
+_NEWER_REPORTS: Final = (
+    "reports written long after the exports beside them",
+    "if the job was recorded again, export them again: `nsys export -t sqlite --lazy=false -f true REPORT.nsys-rep`",
+)
+_LONG_AFTER_S: Final = 600
+"""A report that is newer than its export by no more may have been copied later."""
 _MOST_REPORTS: Final = 3
 """Reports with an error of their own; more are summarized in one."""
 _MOST_DESCRIBED: Final = 3
@@ -85,6 +91,9 @@ class UnrecognizedFiles:
 
     def _explain(self, path: Path, named: bool, patterns: Set[tuple[str, str]], formats: str) -> JitterError | None:
         if path.suffix in _REPORTS:
+            export = _export_of(path)
+            if export is not None and path.stat().st_mtime - export.stat().st_mtime > _LONG_AFTER_S:
+                self._unsupported.setdefault(_NEWER_REPORTS, []).append(path)
             return _explain_report(path, named)
         with path.open("rb"):
             pass

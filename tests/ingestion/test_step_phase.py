@@ -67,6 +67,15 @@ def test_a_wall_clock_that_is_wrong_by_more_than_a_step_yields_to_the_same_colle
     assert step_offset(reference, other) == begun
 
 
+def test_one_odd_step_does_not_make_a_wrong_wall_clock_right():
+    """Steps of nearly equal times; the first one begins late on one rank, as simulated and recorded."""
+    before = (2, 6, 10, 14, 18, 22)
+    starts = [0, 2_362_681, 4_680_824, 7_005_257, 9_310_400, 11_641_950]
+    others = [-172_300, 2_357_915, 4_677_528, 7_000_649, 9_312_100, 11_640_950]
+    reference = phased(starts, 10**18, collectives="x", before=before)
+    assert step_offset(reference, phased(others, 10**18 - 3 * 2_330_000, "b", "x", before)) == 0
+
+
 def test_as_many_collectives_of_other_steps_yield_to_the_wall_clock():
     before = (2, 6, 10)
     reference, other = (

@@ -498,14 +498,14 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
 
 
 def _unevenness(reference: Repetition, other: Repetition, offset: int) -> float:
-    """Return the mean distance, ns, of the times between two ranks' starts of a step from their median.
+    """Return the median distance, ns, of the times between two ranks' starts of a step from their median.
 
-    Infinite with fewer than two steps in common.
+    One odd step, such as the first, does not count. Infinite with fewer than two steps in common.
     """
     first = np.array(reference.starts_ns)[max(offset, 0) :]
     second = np.array(other.starts_ns)[max(-offset, 0) :]
     apart = [mine - theirs for mine, theirs in zip(first.tolist(), second.tolist(), strict=False)]
-    return float(np.abs(np.array(apart) - np.median(apart)).mean()) if len(apart) > 1 else math.inf
+    return float(np.median(np.abs(np.array(apart) - np.median(apart)))) if len(apart) > 1 else math.inf
 
 
 def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | None:

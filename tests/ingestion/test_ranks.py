@@ -76,6 +76,17 @@ def test_a_stray_gpu_is_left_out_and_said():
     assert verdicts[1].warning is None
 
 
+@pytest.mark.parametrize("ranks", [{0: 5, 1: 4}, {}], ids=["stated", "by device order"])
+def test_a_process_of_few_kernels_on_anothers_gpu_is_left_out_and_said(ranks: dict[int, int]):
+    """Such as a monitor's, in one report of all processes of a node."""
+    ranked = [_gpu(process, 1 - process, 1000, process_rank=ranks.get(process)) for process in (0, 1)]
+    verdicts = decide_ranks(NAMELESS, [ranked[0], _gpu(2, 0, 3), ranked[1]], ReadOptions())
+    assert _ranks(verdicts) == ([5, None, 4] if ranks else [1, None, 0])
+    assert (verdicts[1].warning or "").startswith("3 kernels of a process that states no rank")
+    with pytest.raises(UnknownRankError):  # it may be a rank whose GPU nobody else used
+        decide_ranks(NAMELESS, [_gpu(0, 0, 1000, process_rank=5), _gpu(2, 1, 3)], ReadOptions())
+
+
 def test_told_rank_for_a_file_of_several():
     with pytest.raises(UnknownRankError, match="file,device,rank"):
         decide_ranks(NAMELESS, [_gpu(0, 0), _gpu(1, 1)], parse_options(3, None, None, None, None))

@@ -1,6 +1,7 @@
 """Rank decision: the global rank of each GPU of a recording, from evidence in order of trust."""
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,7 @@ def decide_ranks(
     """Return the rank decision of each GPU, in the order given.
 
     `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `is_only`
-    says that the lake will hold this recording alone.
+    says that the lake will hold this recording alone. Processes beside the job's have no rank, nor a say.
 
     Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
     the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
@@ -122,6 +123,11 @@ def decide_ranks(
     Raises `UnknownRankError` if nothing states the rank, if recording, marker and file name state different ranks, or
     for a rank that no job has.
     """
+    strays = _strays(gpus)
+    if strays:
+        own = [gpu for gpu in gpus if gpu not in strays]
+        decided = dict(zip(own, decide_ranks(path, own, options, in_name, hint, is_only=is_only), strict=True))
+        return [decided.get(gpu) or strays[gpu] for gpu in gpus]
     decisions = _decide(path, gpus, options, in_name)
     if decisions is None and is_only and len(gpus) == 1:
         return [RankDecision(0, RANK_ASSUMED, f"{_ASSUMED}, an assumption: {RANK_HINT}")]
@@ -130,6 +136,25 @@ def decide_ranks(
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
     return decisions
+
+
+def _strays(gpus: Sequence[GpuEvidence]) -> dict[GpuEvidence, RankDecision]:
+    """Return the GPUs of processes that state no rank and ran few kernels on another's GPU, as a monitor does."""
+    kernels = Counter[int]()
+    for gpu in gpus:
+        kernels[gpu.process] += gpu.kernels
+    few = _STRAY * max(kernels.values(), default=0)
+    devices = {gpu.device for gpu in gpus if kernels[gpu.process] >= few}
+    return {
+        gpu: RankDecision(
+            None,
+            "few kernels",
+            f"{gpu.kernels} kernels of a process that states no rank, on the GPU of another one (device {gpu.device}), "
+            "are left out",
+        )
+        for gpu in gpus
+        if kernels[gpu.process] < few and not gpu.stated and gpu.device in devices
+    }
 
 
 def _decide(
@@ -164,7 +189,9 @@ def _decide(
     if not rank_of_process:
         return None
     if len(rank_of_process) < len(processes):
-        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
+        unknown = [gpu for gpu in gpus if gpu.process not in rank_of_process]
+        listed = ", ".join(f"{gpu.kernels:,} kernels on device {gpu.device}" for gpu in unknown)
+        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded ({listed})", RANK_HINT)
     decisions: dict[GpuEvidence, RankDecision] = {}
     for process, (rank, decided_by) in rank_of_process.items():
         own = [gpu for gpu in gpus if gpu.process == process]

@@ -29,6 +29,7 @@ from jitter.ingestion.ranks.jobs import (
     records_of_other_job,
 )
 from jitter.ingestion.stage import StagedRank
+from jitter.ingestion.step_numbering import number_windows
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import record_problems
 from jitter.lake.layout import files_of_record
@@ -230,7 +231,7 @@ class Publisher:
 
         An outcome that would change what the lake already holds waits until all outcomes are published.
         """
-        if self.may_replace:
+        if self.may_replace or self._same_job:  # may yet renumber its steps
             return
         self._read[outcome.source.path] = outcome
         for recording in self._leading.add(self.given_recording(outcome)):
@@ -274,8 +275,10 @@ class Publisher:
     def choose_job(self, outcomes: Sequence[Outcome], held: Sequence[Source]) -> JobChoice:
         """Return the jobs of which these outcomes and the sources that the lake holds are, and which one to take.
 
-        With `--replace` the lake's job has no precedence: sources that the lake holds count as given ones.
+        With `--replace` the lake's job has no precedence: sources that the lake holds count as given ones. With
+        `--same-job` windows whose steps are numbered anew become epochs.
         """
+        windows = number_windows(outcomes) if self._same_job and not self.records else None
         # a recording that counts as rank 0 because it is alone says nothing of a rank
         given = [
             self.given_recording(outcome)
@@ -297,7 +300,7 @@ class Publisher:
         choice = choose_job(given, in_lake, is_one_run=not self.may_replace, is_same_job=self._same_job)
         if choice.taken is not None:
             self._of_job = {rank.record.file_digest for rank in choice.taken.ranks}
-        return choice
+        return choice if windows is None else choice._replace(warning=windows)
 
     def _of_other_job(self, outcome: Outcome) -> list[SourceRecord]:
         """Return the sources of another job, which this one replaces. Raises `OtherJobError` without `--replace`.

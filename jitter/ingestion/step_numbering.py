@@ -14,6 +14,7 @@ from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.names import INFERENCE
+from jitter.ingestion.ranks.jobs import RESTART_NS, UtcRange
 from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
 from jitter.lake.parquet import read_host, read_rank_step, write_host
@@ -161,6 +162,35 @@ def number_steps(
     return refused
 
 
+def number_windows(outcomes: Sequence[Outcome]) -> str | None:
+    """Make windows whose numbers of steps begin anew epochs 1, 2, … in order of time; return a note if there are any.
+
+    A window is what all ranks recorded at one time; between two of them lies more than `RESTART_NS`. Nothing is done
+    where a step has no wall clock, no marker, or an epoch already.
+    """
+    timed: list[tuple[UtcRange, StagedRank]] = []
+    for outcome in outcomes:
+        for staged, rank in zip(outcome.staged, outcome.recorded_ranks(), strict=True):
+            has_epochs = any(step.epoch is not None for step in staged.record.steps)
+            if rank.utc_range is None or has_epochs or staged.record.steps_from != "marker":
+                return None
+            timed.append((rank.utc_range, staged))
+    windows: list[list[StagedRank]] = []
+    last_end = 0
+    for (begin, end), staged in sorted(timed, key=lambda pair: pair[0]):
+        if not windows or begin - last_end > RESTART_NS:
+            windows.append([])
+        windows[-1].append(staged)
+        last_end = max(last_end, end)
+    claims = Counter((staged.record.rank, step.key) for _, staged in timed for step in staged.record.steps)
+    if len(windows) < 2 or max(claims.values()) < 2:
+        return None
+    for number, window in enumerate(windows, 1):
+        for staged in window:
+            _move(staged, 0, number)
+    return f"{len(windows)} windows number their steps anew: they are epochs 1 to {len(windows)}, in order of time"
+
+
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     """Return the lowest rank with which more than half of the ranks can be aligned, else the one with most of them."""
     staged = sorted((staged for outcome in outcomes for staged in outcome.staged), key=lambda one: one.record.rank or 0)
@@ -199,20 +229,24 @@ def _renumber(staged: StagedRank, shift: int) -> None:
         if staged.record.repetition is not None:
             del staged.record.repetition.collectives_before[:early]
         staged.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
+    staged.files[:] = [(path, key) for path, key in staged.files if key is None or key.step + shift >= 0]
+    _move(staged, shift)
+
+
+def _move(staged: StagedRank, shift: int, epoch: int | None = None) -> None:
+    """Add `shift` to the numbers of all steps, which are of no epoch so far, and make them steps of `epoch`."""
     for step in staged.record.steps:
-        step.step += shift
-    staged.files[:] = [
-        (path, key if key is None else key._replace(step=key.step + shift))
-        for path, key in staged.files
-        if key is None or key.step + shift >= 0
-    ]
+        step.step, step.epoch = step.step + shift, epoch
+    staged.files[:] = [(path, key if key is None else StepKey(epoch, key.step + shift)) for path, key in staged.files]
     host = staged.folder / "host.parquet"
     if host.exists():
         rows = read_host(host, HOST.names)
         steps = pc.add(rows["step"], shift)
         early_or_new = pc.if_else(pc.less(steps, 0), pa.scalar(None, pa.int64()), steps)
-        renumbered = rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new)
-        staged.record.host_checksum, staged.record.host_size = write_host(host, renumbered)
+        epochs = pc.if_else(early_or_new.is_valid(), pa.scalar(epoch, pa.int64()), pa.scalar(None, pa.int64()))
+        for name, values in (("step", early_or_new), ("epoch", epochs)):
+            rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+        staged.record.host_checksum, staged.record.host_size = write_host(host, rows)
 
 
 def _kind(outcome: Outcome) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.cli import main
 from jitter.ingestion.ingest import IngestReport
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import kernel_files
@@ -112,3 +113,28 @@ def test_of_two_cycles_with_equal_steps_every_rank_has_the_first(traces: Path, n
     report = ingest(traces)
     assert {Path(record.file).parent for record in report.added} == {traces}
     assert len(report.refused) == len(report.added) == RANKS
+
+
+def test_windows_that_number_their_steps_anew_are_epochs_of_the_same_job(tmp_path: Path):
+    """Profilers made anew for each window; one rank lost its file of the second."""
+    job = Job(ranks=2, steps=3, kernels=16, marker="profiler")
+    for window in range(3):
+        folder = tmp_path / f"traces/{'zyx'[window]}"
+        write(simulate(job), folder, "nsys")
+        for path in folder.glob("*.sqlite"):
+            edit(path, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {window} * 10000000000")
+    (tmp_path / "traces/y/rank1.sqlite").unlink()
+    report = ingest(tmp_path / "traces")
+    assert report.added == []
+    assert "`--same-job`, if they are windows of one run, all as epochs" in (report.refused[0].hint or "")
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", same_job=True)
+    assert "3 windows number their steps anew: they are epochs 1 to 3, in order of time" in report.warnings
+    steps = {(record.rank, Path(record.file).parent.name, step.key) for record in report.added for step in record.steps}
+    assert steps == {
+        (rank, "zyx"[epoch - 1], (epoch, step))
+        for rank in range(2)
+        for epoch in (1, 2, 3)
+        for step in range(3)
+        if (rank, epoch) != (1, 2)
+    }
+    assert main(["verify", str(tmp_path / "lake")]) == 0

@@ -662,6 +662,8 @@ def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
     claims = [{(rank.rank, step.key) for rank in job.ranks for step in rank.record.steps} for job in jobs]
     if any(one & other for place, one in enumerate(claims) for other in claims[:place]):
         way += "; they hold the same steps of the same ranks: `--replace` takes the newer ones"
+        if all(step.epoch is None for claimed in claims for _, step in claimed):
+            way += ", and `--same-job`, if they are windows of one run, all as epochs"
     else:
         way += f"; or give {_SAME_JOB}"
     return UndecidedJobError(

@@ -69,6 +69,15 @@ def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(trace
     assert len(set(taken)) == 1
 
 
+def test_of_two_gpus_that_are_called_one_rank_the_one_that_states_it_is_taken(tmp_path: Path):
+    write(simulate(Job(ranks=4, steps=6, kernels=60, gpus_per_node=2)), tmp_path / "traces", "nsys", ranks_per_report=2)
+    edit(tmp_path / "traces/node0001-2.sqlite", "UPDATE NVTX_EVENTS SET text = substr(text, 1, instr(text, '-') - 1)")
+    report = ingest(tmp_path / "traces")
+    assert [record.rank for record in report.added] == [0, 1]
+    (error,) = report.refused
+    assert "run at the same time on another GPU, and stated there" in str(error)
+
+
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_of_two_gpus_that_are_called_one_rank_none_is_taken(tmp_path: Path, is_cut: bool):
     """Files named by the local rank, in a folder of each node, which state nothing else."""

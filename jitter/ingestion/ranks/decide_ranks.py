@@ -21,6 +21,8 @@ RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --r
 
 DEVICE_ORDER = "device order"
 """What decides ranks that nothing states: a guess."""
+BY_NAME = "file name"
+"""What decides ranks that the recording does not state."""
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
 _ASSUMED = "neither the trace nor the file name states its rank; as the only recording it is taken as rank 0"
 _FILE_NAME = "the file name"
@@ -185,7 +187,7 @@ def _decide(
         in_path = rank_in_path(path)
         in_path = in_name if in_path is None else in_path
         if in_path is not None:
-            rank_of_process[processes[0]] = (in_path, "file name")
+            rank_of_process[processes[0]] = (in_path, BY_NAME)
     if not rank_of_process:
         return None
     if len(rank_of_process) < len(processes):

@@ -18,7 +18,7 @@ from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRank
 from jitter.core.formatting import format_count, format_time
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
-from jitter.ingestion.ranks.decide_ranks import DEVICE_ORDER
+from jitter.ingestion.ranks.decide_ranks import BY_NAME, DEVICE_ORDER
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import SourceRecord
 
@@ -704,6 +704,7 @@ CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
 _SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
 _TWO_RANKS: Final = "run at the same time on another GPU, so that one of the two is another rank: neither is taken"
+_OF_STATED: Final = "run at the same time on another GPU, and stated there"
 _CORRECT_RANKS: Final = (
     "correct the ranks: --rank-map CSV (file,rank or file,device,rank), or --rank-pattern RE (group rank; of "
     "recordings of several GPUs each it numbers the recordings, as of nodes)"
@@ -721,7 +722,7 @@ def find_conflicts(
 
     Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
     Of two that nothing tells apart, one is taken if they are of the same time, else none. Of two that ran at the same
-    time on two GPUs none is taken.
+    time on two GPUs the one that states its rank is taken, if the other does not.
     """
     holders: dict[_Claim, list[GivenRecording]] = {}
     for recording in recordings:
@@ -731,11 +732,16 @@ def find_conflicts(
     for claim, holding in holders.items():
         for recording, rival in permutations(dict.fromkeys(holding), 2):
             rivals.setdefault(recording, {}).setdefault(rival, []).append(claim)
+    conflicts = _two_of_one_number(rivals)
+    rivals = {
+        recording: {rival: claims for rival, claims in of_recording.items() if rival not in conflicts}
+        for recording, of_recording in rivals.items()
+        if recording not in conflicts
+    }
     fits = {recording: _fit(recording, ranks) for recording in rivals}
     # of several alike recordings the first is the same one on every rank
     ordered = sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest))
-    conflicts = _two_of_one_number(rivals)
-    undecided = set(conflicts)
+    undecided: set[GivenRecording] = set()
 
     def better_than(recording: GivenRecording) -> list[GivenRecording]:
         """Return the more likely rivals that are taken, or might be."""
@@ -743,8 +749,6 @@ def find_conflicts(
         return [rival for rival in better if rival not in conflicts or rival in undecided]
 
     for place, recording in enumerate(ordered):
-        if recording in conflicts:
-            continue
         if better := better_than(recording):
             pairs = zip(_REASONS, fits[recording], fits[better[0]], strict=True)
             reason = next(words for words, fit, better_fit in pairs if fit != better_fit)
@@ -768,15 +772,25 @@ def find_conflicts(
 def _two_of_one_number(
     rivals: Mapping[GivenRecording, Mapping[GivenRecording, list[_Claim]]],
 ) -> dict[GivenRecording, UnknownRankError]:
-    """Return the recordings that have a step of a rank while another one runs it otherwise, with the errors."""
+    """Return the recordings that have a step of a rank that another GPU ran at the same time, with the errors.
+
+    A rank that one of the two recordings states is that one's.
+    """
     conflicts: dict[GivenRecording, UnknownRankError] = {}
     for recording, claims in rivals.items():
         for rival in claims:
             pairs = [(rank, other) for rank in recording.ranks for other in rival.ranks if rank.rank == other.rank]
-            if any(_distance(rank.utc_range, other.utc_range) < 0 and _differ(rank, other) for rank, other in pairs):
-                conflicts[recording] = _conflict(recording, rival, claims[rival], _TWO_RANKS, _CORRECT_RANKS)
+            at_once = [pair for pair in pairs if _distance(pair[0].utc_range, pair[1].utc_range) < 0 and _differ(*pair)]
+            is_stated, is_rivals = (all(_is_stated(pair[place]) for pair in at_once) for place in (0, 1))
+            if at_once and (is_rivals or not is_stated):
+                reason = _OF_STATED if is_rivals and not is_stated else _TWO_RANKS
+                conflicts[recording] = _conflict(recording, rival, claims[rival], reason, _CORRECT_RANKS)
                 break
     return conflicts
+
+
+def _is_stated(rank: RecordedRank) -> bool:
+    return rank.record.rank_told_by not in (DEVICE_ORDER, BY_NAME)
 
 
 def _differ(rank: RecordedRank, other_rank: RecordedRank) -> bool:

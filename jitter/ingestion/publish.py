@@ -278,7 +278,9 @@ class Publisher:
         With `--replace` the lake's job has no precedence: sources that the lake holds count as given ones. With
         `--same-job` windows whose steps are numbered anew become epochs.
         """
-        windows = number_windows(outcomes) if self._same_job and not self.records else None
+        windows = None
+        if self._same_job:
+            windows = number_windows(outcomes, ranks_in_lake(self.records, self._folder.root))
         # a recording that counts as rank 0 because it is alone says nothing of a rank
         given = [
             self.given_recording(outcome)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,7 @@ from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.names import INFERENCE
-from jitter.ingestion.ranks.jobs import RESTART_NS, UtcRange
+from jitter.ingestion.ranks.jobs import RESTART_NS, RecordedRank, UtcRange
 from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
 from jitter.lake.parquet import read_host, read_rank_step, write_host
@@ -162,33 +163,45 @@ def number_steps(
     return refused
 
 
-def number_windows(outcomes: Sequence[Outcome]) -> str | None:
+def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank]) -> str | None:
     """Make windows whose numbers of steps begin anew epochs 1, 2, … in order of time; return a note if there are any.
 
-    A window is what all ranks recorded at one time; between two of them lies more than `RESTART_NS`. Nothing is done
-    where a step has no wall clock, no marker, or an epoch already.
+    A window is what all ranks recorded at one time; between two of them lies more than `RESTART_NS`. Epochs of the
+    lake's windows go on. Nothing is done where a step has no wall clock, no marker, or an epoch already.
     """
-    timed: list[tuple[UtcRange, StagedRank]] = []
+    timed: list[tuple[UtcRange | None, int | None, StagedRank | None]] = [
+        (rank.utc_range, rank.record.steps[0].epoch, None) for rank in in_lake if rank.record.steps
+    ]
+    is_first = not timed
+    if not is_first and all(epoch is None for _, epoch, _ in timed):
+        return None
     for outcome in outcomes:
         for staged, rank in zip(outcome.staged, outcome.recorded_ranks(), strict=True):
-            has_epochs = any(step.epoch is not None for step in staged.record.steps)
-            if rank.utc_range is None or has_epochs or staged.record.steps_from != "marker":
+            if staged.record.steps_from != "marker" or any(step.epoch is not None for step in staged.record.steps):
                 return None
-            timed.append((rank.utc_range, staged))
-    windows: list[list[StagedRank]] = []
-    last_end = 0
-    for (begin, end), staged in sorted(timed, key=lambda pair: pair[0]):
-        if not windows or begin - last_end > RESTART_NS:
-            windows.append([])
-        windows[-1].append(staged)
-        last_end = max(last_end, end)
-    claims = Counter((staged.record.rank, step.key) for _, staged in timed for step in staged.record.steps)
-    if len(windows) < 2 or max(claims.values()) < 2:
+            timed.append((rank.utc_range, None, staged))
+    claims = Counter((new.record.rank, step.key) for _, _, new in timed if new for step in new.record.steps)
+    if is_first and max(claims.values(), default=0) < 2:
         return None
-    for number, window in enumerate(windows, 1):
-        for staged in window:
+    windows: list[tuple[set[int], list[StagedRank]]] = []
+    last_end = 0
+    for utc_range, epoch, added in sorted(timed, key=lambda entry: entry[0] or (0, 0)):
+        if utc_range is None:
+            return None
+        if not windows or utc_range[0] - last_end > RESTART_NS:
+            windows.append((set(), []))
+        windows[-1][0].update(() if epoch is None else (epoch,))
+        windows[-1][1].extend(() if added is None else (added,))
+        last_end = max(last_end, utc_range[1])
+    numbers = [0]
+    for epochs, _ in windows:
+        numbers.append(max(epochs, default=numbers[-1] + 1))
+    if len(windows) < 2 or any(len(epochs) > 1 for epochs, _ in windows) or (np.diff(numbers) <= 0).any():
+        return None
+    for number, (_, members) in zip(numbers[1:], windows, strict=True):
+        for staged in members:
             _move(staged, 0, number)
-    return f"{len(windows)} windows number their steps anew: they are epochs 1 to {len(windows)}, in order of time"
+    return f"windows number their steps anew: they are epochs {numbers[1]} to {numbers[-1]}, in order of time"
 
 
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:

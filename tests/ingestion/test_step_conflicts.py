@@ -136,9 +136,13 @@ def test_windows_that_number_their_steps_anew_are_epochs_of_the_same_job(tmp_pat
     report = ingest(tmp_path / "traces")
     assert report.added == []
     assert "`--same-job`, if they are windows of one run, all as epochs" in (report.refused[0].hint or "")
+    (tmp_path / "traces/x").rename(tmp_path / "later")
+    added = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", same_job=True).added
+    (tmp_path / "later").rename(tmp_path / "traces/x")
     report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", same_job=True)
-    assert "3 windows number their steps anew: they are epochs 1 to 3, in order of time" in report.warnings
-    steps = {(record.rank, Path(record.file).parent.name, step.key) for record in report.added for step in record.steps}
+    assert "windows number their steps anew: they are epochs 1 to 3, in order of time" in report.warnings
+    added += report.added
+    steps = {(record.rank, Path(record.file).parent.name, step.key) for record in added for step in record.steps}
     assert steps == {
         (rank, "zyx"[epoch - 1], (epoch, step))
         for rank in range(2)

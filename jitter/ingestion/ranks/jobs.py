@@ -662,7 +662,9 @@ def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
     claims = [{(rank.rank, step.key) for rank in job.ranks for step in rank.record.steps} for job in jobs]
     if any(one & other for place, one in enumerate(claims) for other in claims[:place]):
         way += "; they hold the same steps of the same ranks: `--replace` takes the newer ones"
-        if all(step.epoch is None for claimed in claims for _, step in claimed):
+        apart_in_time = RecordedJob(jobs[0].ranks)  # and in nothing else
+        has_epochs = any(step.epoch is not None for claimed in claims for _, step in claimed)
+        if not has_epochs and all(apart_in_time.find_mismatch(job.ranks) is None for job in jobs[1:]):
             way += ", and `--same-job`, if they are windows of one run, all as epochs"
     else:
         way += f"; or give {_SAME_JOB}"

@@ -15,12 +15,13 @@ from typing import Any, Final
 import pyarrow.types as kinds
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
-from jitter.logs.schemas import SCHEMAS
+from jitter.logs.schemas import DATED, SCHEMAS
 from jitter.logs.values import bus_address, number, time_ns
 
 Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
-    r"(?:<\d+>)?(?:1 )?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{1,64}) "
+    r"(?:<\d+>)?(?:1 )?(?:\S{2,5} +\d+ [\d:]{8}|\d{4}-\d\d-\d\d[T ]\S{1,64}(?: [A-Z]{3,5})?|"
+    r"1\d{9}\.\d{6}|\[ *\d+\.\d+\]) "
     r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:(?:\[\d+\])?: | - )"
 )
 _NCCL: Final = re.compile(
@@ -143,7 +144,8 @@ class Columns:
 class _DeclaredParser(LineParser):
     def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
         """Add a row with the values as the columns hold them."""
-        row = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before)}
+        yearless = relation in DATED
+        row = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before, yearless=yearless)}
         if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]):
             row["host"] = host["host"]
         schema = SCHEMAS[relation]

@@ -134,7 +134,8 @@ def _dcgm_rule(relation: str) -> Rule:
             "device": labels.get("gpu"),
             "host": labels.get("Hostname") or None,
             "bus_id": bus_address(labels.get("pci_bus_id", "")),
-            "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] else None,
+            # of an Xid it is the last one, at whatever time it was
+            "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] and relation != "gpu_errors" else None,
             **{column: made if isinstance(made, str) else made(value) for column, made in stated},
         }
 
@@ -247,7 +248,7 @@ FORMATS: Final = (
         (
             rule(None, r"^Timestamp\s+: (?P<time_ns>.+)"),
             rule("gpu_clocks", r"^GPU <bus_id>\s*$", begins=True, numbered="device"),
-            rule(None, r"^\s+([A-Z][A-Za-z ]*?)\s+: (Active|Not Active)\s*$", values=_stated_reason),
+            rule(None, r"^\s+([A-Z][A-Za-z]*(?: [A-Za-z]+)*)\s+: (Active|Not Active)\s*$", values=_stated_reason),
             rule(None, r"^\s+GPU Current Temp\s+: <temp_c>"),
             rule(None, r"^\s+(?:Instantaneous |Average )?Power Draw\s+: <power_w>", section=_NO_MEMORY),
             rule(None, r"^\s+(?:Enforced|Current) Power Limit\s+: <power_cap_w>", section=_NO_MEMORY),
@@ -273,7 +274,7 @@ FORMATS: Final = (
         ),
         (b"NVSMI LOG",),
         opens="NVSMI LOG",
-        section=r"\s+([A-Z][\w ()]*?)\s*",
+        section=r"\s+([A-Z][\w()]*(?: [\w()]+)*)\s*",
     ),
     # `dcgmi dmon -e 100,112,150,155`: short names of fields (dcgm_fields.cpp), no times
     Columns(

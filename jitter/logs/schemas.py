@@ -23,7 +23,11 @@ _MPI_RUN: Final = (
 )
 _DEVICE: Final = ("device", pa.int32(), "number of the GPU on its host")
 _BUS_ID: Final = ("bus_id", pa.string(), "PCI address domain:bus:device, hexadecimal, without the function")
-_TIME: Final = ("time_ns", pa.int64(), "as printed, in ns since 1970; a time without a zone is taken as UTC")
+_TIME: Final = (
+    "time_ns",
+    pa.int64(),
+    "as printed, in ns since 1970; without a zone taken as UTC, without a year as of 1972",
+)
 _LABEL: Final = ("label", pa.string(), "what the measurement belongs to")
 _COLLECTIVE: Final = ("collective", pa.string(), "operation: all_reduce, all_gather, reduce_scatter, all_to_all, …")
 _SIZE: Final = ("size_bytes", pa.int64(), "size S as nccl-tests prints it: of the largest buffer of a rank")
@@ -32,6 +36,8 @@ _GROUP_DESCRIPTION: Final = ("group_description", pa.string(), "what the program
 _OPERATION: Final = ("operation", pa.string(), "operation as PyTorch names it: nccl:_all_gather_base, ALLREDUCE, …")
 _INPUT_ELEMENTS: Final = ("input_elements", pa.int64(), "elements of the rank's input")
 
+DATED: Final = frozenset(("gpu_clocks", "gpu_errors", "incidents", "links"))
+"""Relations whose rows may have a time without a year: it is compared with that of the steps."""
 SCHEMAS: Final[dict[str, pa.Schema]] = {
     "bandwidth": _schema(
         _LABEL,

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+YEARLESS: Final = 1972
+"""The year of dates that state none: it has a 29 February."""
 _MOST_CPUS: Final = 1 << 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS: Final = {
@@ -14,7 +16,7 @@ _MONTHS: Final = {
 }
 _CTIME: Final = re.compile(
     r"(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?:(?P<before>\d{4}) )?(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
-    r"(?:\.(?P<fraction>\d+))?(?(before)| (?P<after>\d{4}))"
+    r"(?:\.(?P<fraction>\d+))?(?(before)|(?: (?P<after>\d{4})\b)?)"
 )
 _ISO: Final = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z| ?[+-]\d\d:?\d\d\b)?"
@@ -80,13 +82,13 @@ def bus_address(text: str) -> str | None:
     return None
 
 
-def time_ns(text: str) -> int | None:
-    """Return a date and time, or whole seconds since 1970, as ns since 1970; None where the text has no year.
+def time_ns(text: str, *, yearless: bool = False) -> int | None:
+    """Return a date and time, or seconds since 1970, as ns since 1970; None where there is none.
 
-    No zone means UTC.
+    No zone means UTC. A date without a year, as syslog prints it, is None, with `yearless` of `YEARLESS`.
     """
-    if re.fullmatch(r"\d{10}", text):
-        return int(text) * 1_000_000_000
+    if match := re.match(r"\s*(1\d{9})(?:\.(\d{1,9}))?(?:\s|$)", text):
+        return int(match[1]) * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
     if match := _ISO.search(text):
         *parts, fraction, zone = match.groups()
         shift = timedelta()
@@ -95,8 +97,11 @@ def time_ns(text: str) -> int | None:
             sign = -1 if zone[0] == "-" else 1
             shift = sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         return _since_epoch(*map(int, parts), fraction=fraction, shift=shift)
-    if (match := _CTIME.search(text)) and match["month"] in _MONTHS:
-        date = int(match["before"] or match["after"]), _MONTHS[match["month"]], int(match["day"])
+    for match in _CTIME.finditer(text):
+        year = match["before"] or match["after"] or (YEARLESS if yearless else None)
+        if year is None or match["month"] not in _MONTHS:
+            continue
+        date = int(year), _MONTHS[match["month"]], int(match["day"])
         return _since_epoch(*date, *map(int, match.group("h", "m", "s")), fraction=match["fraction"])
     return None
 
@@ -114,6 +119,16 @@ def _cpu(text: str) -> int:
     if not 0 <= cpu < _MOST_CPUS:
         raise ValueError(f"not a CPU: {cpu}")
     return cpu
+
+
+def in_year_of(moment_ns: int, near_ns: int) -> int:
+    """Return a time; one of `YEARLESS` in the year that brings it nearest to another time."""
+    moment, near = (_EPOCH + timedelta(seconds=at // 1_000_000_000) for at in (moment_ns, near_ns))
+    if moment.year != YEARLESS:
+        return moment_ns
+    parts = moment.month, moment.day, moment.hour, moment.minute, moment.second
+    dated = (_since_epoch(near.year + years, *parts, fraction=None) for years in (-1, 0, 1))
+    return min((at for at in dated if at is not None), key=lambda at: abs(at - near_ns), default=moment_ns)
 
 
 def _since_epoch(*parts: int, fraction: str | None, shift: timedelta = timedelta()) -> int | None:

@@ -389,7 +389,7 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             (1740327858 * 10**9, None, "0000:a1:00", "pcie", "corrected", None),
             (1740324258_500_000_000, "n8", "0000:a1:00", "pcie", "uncorrected", None),
             (1740324258_500_000_000, "n8", None, "soft_lockup", "python", 22.0),
-            (None, "n7", None, "hung_task", "kworker/u8:2", 120.0),
+            (67710258 * 10**9, "n7", None, "hung_task", "kworker/u8:2", 120.0),  # of no year
         ],
     ),
     (
@@ -604,6 +604,23 @@ def test_power_caps_and_bus_ids() -> None:
         "GPU 00000000:9B:00.0\n    Product Name   : NVIDIA A100\n"
     )
     assert rows(parsed(report), "gpu_clocks", "device", "bus_id") == [(0, "0000:3b:00"), (1, "0000:9b:00")]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "seconds"),
+    [
+        ("Feb 23 16:24:18 n7 kernel: ", 67710258),  # of no year
+        ("Feb 29 00:00:00 n7 kernel: [77.5] ", 68169600),
+        ("Mär  3 16:24:18 n7 kernel: ", None),
+        ("Mon 2025-02-23 16:24:18 UTC n7 kernel: ", 1740327858),
+        ("1740327858.000000 n7 kernel: ", 1740327858),
+        ("[   77.512345] n7 kernel: ", None),
+        ("2025-02-23T17:24:18+0100 n7 kernel: ", 1740327858),
+    ],
+)
+def test_times_and_hosts_of_journals(stamp: str, seconds: int | None) -> None:
+    log = parsed(f"{stamp}NVRM: Xid (PCI:0000:9b:00): 63, pid=1\n")
+    assert rows(log, "gpu_errors", "host", "time_ns") == [("n7", None if seconds is None else seconds * 10**9)]
 
 
 @needs_evidence

@@ -426,6 +426,35 @@ def test_counters_tell_of_links_unlike_the_others(name: str, counts: list[Any], 
     assert all(("gpu_compute" in fact.causes) == is_of_clock for fact in facts)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "ending", "certainty"),
+    [
+        (1_718_000_000, "", "likely"),
+        (1_718_086_400, ", at another time than the steps", "unknown"),
+        (77_004_800 - 86_400, ", at another time than the steps", "unknown"),  # 9 June of no year
+        (77_004_800, "", "likely"),  # 10 June
+        (None, ", at a time that the log does not state", "unknown"),
+    ],
+)
+def test_an_error_of_another_day_is_no_cause(seconds: int | None, ending: str, certainty: str):
+    """The steps are of 2024-06-10 06:13:20, a kernel log states no year, and `dmesg` the time since boot."""
+    row = {"host": "node0", "bus_id": "0000:01:00", "code": 63, "time_ns": seconds and seconds * SECOND}
+    steps = {StepKey(None, 1): (1_718_000_000 * SECOND, 1_718_000_001 * SECOND)}
+    places = {1: RankPlace("node0", 1, "0000:01:00")}
+    (fact,) = add_log_evidence(NO_CULPRIT, JobLogs(gpu_errors=[row], places=places, step_times_ns=steps)).facts
+    assert (fact.words, fact.certainty) == (f"Xid 63 of GPU 1 (rank 1) on node0{ending}", certainty)
+
+
+def test_a_link_that_was_down_at_another_time_is_no_cause():
+    down = {"host": "node0", "device": None, "nic": "mlx5_5", "link": 1, "state": None, "counter": "link down events"}
+    events = [at(down | {"count": 1, "is_event": True}, seconds) for seconds in (1_000, 90_000)]
+    facts = add_log_evidence(NO_CULPRIT, JobLogs(links=events, places=NODE0, step_times_ns=STEP_TIMES)).facts
+    assert [(fact.words, bool(fact.causes)) for fact in facts] == [
+        ("port of mlx5_5: link down events 1 on node0", True),
+        ("port of mlx5_5: link down events 1 on node0, at another time than the steps", False),
+    ]
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(1_000, 0), (1_005, 0), (1_007, 1), (5_000, 1), (None, 0)])
 def test_logs_of_another_time_are_said(seconds: int | None, said: int):
     row = clock(1, 1000.0) if seconds is None else at(clock(1, 1000.0), seconds)

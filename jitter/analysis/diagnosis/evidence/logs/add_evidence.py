@@ -138,12 +138,13 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
 
 
 def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
-    """Yield errors of GPUs and hosts at another time than the steps: evidence of nothing, and no less worth a look."""
-    of_run = {id(row) for row in (*run.gpu_errors, *run.incidents)}
-    others = replace(
-        logs,
+    """Yield errors of GPUs, hosts and links at other times than the steps: evidence of nothing, and worth a look."""
+    of_run = {id(row) for row in (*run.gpu_errors, *run.incidents, *run.links)}
+    others = JobLogs(
         gpu_errors=[row for row in logs.gpu_errors if id(row) not in of_run],
         incidents=[row for row in logs.incidents if id(row) not in of_run],
+        links=[row for row in logs.links if id(row) not in of_run],
+        places=logs.places,
     )
-    for fact in find_facts(others, _OF_TIMES[1:]):
+    for fact in find_facts(others):
         yield replace(fact, words=f"{fact.words}, at another time than the steps", causes=(), certainty="unknown")

@@ -13,6 +13,7 @@ from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import RankPlace, assign_nodes, short_host
+from jitter.logs.values import in_year_of
 
 _LIMITS: Final = THRESHOLDS.evidence
 
@@ -173,7 +174,7 @@ class JobLogs:
     def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":
         """Return the logs with clocks, errors and incidents of these steps' times only, and of `margin_ns` around them.
 
-        Rows without a time stay, and all rows if the time of none of the steps is known.
+        Those of links are incidents, too. Rows without a time stay, and all if the time of none of the steps is known.
         """
         times = [self.step_times_ns[key] for key in steps if key in self.step_times_ns]
         if not times:
@@ -183,13 +184,17 @@ class JobLogs:
             gpu_clocks=_within(self.gpu_clocks, times, margin_ns),
             gpu_errors=_within(self.gpu_errors, times, margin_ns),
             incidents=_within(self.incidents, times, margin_ns),
+            links=[
+                *(row for row in self.links if not row.get("is_event")),
+                *_within([row for row in self.links if row.get("is_event")], times, margin_ns),
+            ],
         )
 
 
 def _within(rows: Rows, times: Sequence[tuple[int, int]], margin_ns: int) -> Rows:
     starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
     last_end = np.maximum.accumulate(ends)
-    stated = [row.get("time_ns") for row in rows]
+    stated = [None if (at := row.get("time_ns")) is None else in_year_of(at, times[0][0]) for row in rows]
     at = np.array([0 if time_ns is None else time_ns for time_ns in stated], np.int64)
     begun = np.searchsorted(starts, at + margin_ns, side="right")
     is_within = (begun > 0) & (last_end[np.maximum(begun - 1, 0)] >= at - margin_ns)

@@ -620,8 +620,9 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         where = f"on {host}" if host is not None else f"in {_listed(sorted(files))}"
         if not ranks and host is None:
             causes = ()  # of an unknown host: evidence of no rank
-        certainty: CauseCertainty | None = None if ranks else "unknown"
-        words = f"{_listed(listed)}{gpu} {where}"
+        undated = _undated(logs, rows)
+        certainty: CauseCertainty | None = "unknown" if undated or not ranks else None
+        words = f"{_listed(listed)}{gpu} {where}{undated}"
         yield codes, Statement(words, ranks, host, device, causes=causes, certainty=certainty)
 
 
@@ -640,7 +641,15 @@ def _memory(logs: JobLogs) -> Iterator[Statement]:
         what = ", ".join(f"{what} {count:,}" for what, count in counts.items())
         source = "" if all(": " in what for what in counts) else " (nvidia-smi)"  # the others name theirs
         words = f"{gpu.name}{of_rank}: {what}{source}"
-        yield Statement(words, ranks, gpu.host, gpu.device, causes=None if ranks else ())
+        is_dated = any(row.get("time_ns") is not None for row in rows)  # counters are not, and count since boot
+        certainty: CauseCertainty | None = None if is_dated else "unknown"
+        yield Statement(words, ranks, gpu.host, gpu.device, causes=None if ranks else (), certainty=certainty)
+
+
+def _undated(logs: JobLogs, rows: Rows) -> str:
+    """Return what to add of errors that no row dates, as lines of `dmesg` with the time since boot: any day's."""
+    is_dated = not logs.step_times_ns or any(row.get("time_ns") is not None for row in rows)
+    return "" if is_dated else ", at a time that the log does not state"
 
 
 def _is_of_switch(code: int) -> bool:
@@ -678,11 +687,13 @@ def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]
                 seconds=max(row["seconds"] or 0 for row in rows),
                 times=f" ({count} times)" if count > 1 else "",
             )
+            undated = "" if kind == "allocator" else _undated(logs, rows)
             yield Statement(
-                f"{' of '.join(named)}{of_rank}: {said}",
+                f"{' of '.join(named)}{of_rank}: {said}{undated}",
                 ranks,
                 host,
                 causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank
+                certainty="unknown" if undated else None,
                 is_item=detail != "corrected" or count >= _LIMITS.min_corrected,
             )
 

@@ -5,13 +5,13 @@ driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from jitter.logs.declared import KILLED, Columns, Patterns, Rule, Values, rule
+from jitter.logs.declared import KILLED, Columns, ColumnsParser, Patterns, Rule, Values, rule
 from jitter.logs.line_parser import Context
-from jitter.logs.values import bus_address, number, time_ns
+from jitter.logs.values import bus_address, decode_json, number, time_ns
 
 _BITS: Final = {
     0x1: "gpu_idle",
@@ -194,6 +194,69 @@ _REMAPPED: Final = {
 _NO_MEMORY: Final = r"^(?!.*(?i:module|memory))"
 """Titles of sections that are of the whole GPU."""
 
+# `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
+_AMD_CSV: Final = Columns(
+    "amd-smi",
+    (
+        b"Temperature (Sensor",
+        b"Graphics Package Power",
+        b"clock speed",
+        b"socket_power",
+        b"gfx_0_clk",
+        b"hotspot",
+        b"gfx_clk",
+    ),
+    "gpu_clocks",
+    {
+        "temp_c": r"Temperature \(Sensor junction\) \(C\)|hotspot|hotspot_temperature|"
+        r"Temperature \(Sensor edge\) \(C\)|edge|edge_temperature|temperature",
+        "power_w": r"Current Socket Graphics Package Power \(W\)|Average Graphics Package Power \(W\)|socket_power|"
+        r"average_socket_power|current_socket_power|power_usage",
+        "power_cap_w": r"Max Graphics Package Power \(W\)|Current Power Cap \(W\)|power_cap|power_limit|max_power",
+        "bus_id": r"PCI Bus|gpu_bdf|bdf",
+    },
+    r"(?i)^\s*(?:timestamp,)?(?:device|gpu),",
+    row=r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},",
+    values=_amd_row,
+)
+
+
+def read_amd_json(content: bytes, context: Context) -> None:
+    """Read `rocm-smi --json` or `amd-smi metric --json`: each GPU's values as in the CSV file of the same program."""
+    try:
+        answer = decode_json(content)
+    except ValueError:
+        context.problems.note(_AMD_CSV.format, "the file is damaged or cut off; it was not read")
+        return
+    answer = answer.get("gpu_data", answer) if isinstance(answer, dict) else answer
+    if isinstance(answer, dict):
+        answer = [{"device": name, **_dict(of_gpu)} for name, of_gpu in answer.items()]
+    gpus = answer if isinstance(answer, list) else []
+    parser = ColumnsParser(context, _AMD_CSV)
+    for at, of_gpu in enumerate(gpus, 1):
+        cells = dict(sorted(_cells(_dict(of_gpu)), key=lambda cell: (cell[0] != "timestamp", cell[0] not in _NUMBERS)))
+        if _NUMBERS.intersection(cells):
+            for line in (cells, cells.values()):
+                parser.read_line(",".join(line).encode(), at)
+
+
+_NUMBERS: Final = frozenset(("device", "gpu"))
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _cells(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str]]:
+    """Return names and values as the CSV file has them: `clock.gfx_0.clk.value` is its `gfx_0_clk`."""
+    for name, value in values.items():
+        stated = value.get("value", value) if isinstance(value, dict) else value
+        if isinstance(stated, dict):
+            yield from _cells(stated, f"{section}{name}_" if section or name.startswith("gfx_") else "")
+        elif isinstance(stated, str | int | float):
+            yield f"{section}{name}".replace(",", " "), str(stated).replace(",", " ").replace('"', "")
+
+
 _OF_PORT: Final = (
     "SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|PortXmitDiscards|"
     "LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait"
@@ -351,31 +414,7 @@ FORMATS: Final = (
         closes=r"^(?!GPU: )\S",
         section=r"\s+([A-Z][A-Z_\d]*):\s*",
     ),
-    # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
-    Columns(
-        "amd-smi",
-        (
-            b"Temperature (Sensor",
-            b"Graphics Package Power",
-            b"clock speed",
-            b"socket_power",
-            b"gfx_0_clk",
-            b"hotspot",
-            b"gfx_clk",
-        ),
-        "gpu_clocks",
-        {
-            "temp_c": r"Temperature \(Sensor junction\) \(C\)|hotspot|hotspot_temperature|"
-            r"Temperature \(Sensor edge\) \(C\)|edge|edge_temperature|temperature",
-            "power_w": r"Current Socket Graphics Package Power \(W\)|Average Graphics Package Power \(W\)|socket_power|"
-            r"average_socket_power|current_socket_power|power_usage",
-            "power_cap_w": r"Max Graphics Package Power \(W\)|Current Power Cap \(W\)|power_cap|power_limit|max_power",
-            "bus_id": r"PCI Bus|gpu_bdf|bdf",
-        },
-        r"(?i)^\s*(?:timestamp,)?(?:device|gpu),",
-        row=r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},",
-        values=_amd_row,
-    ),
+    _AMD_CSV,
     # `amd-smi monitor`: each value with its unit
     Columns(
         "amd-smi",

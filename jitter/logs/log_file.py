@@ -42,6 +42,9 @@ _DOCUMENTS: Final = (
     Document(b"{", (b'"entries"',), flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read_json),
     Document(b"\x80", (), flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read_pickle),
     Document(b"{", (b'"communicators_count"',), (), ncclras.FORMAT, ncclras.read_json),
+    Document(b"{", (b'"card',), (b"Power (W)", b"clock speed", b"(Sensor "), "amd-smi", gpu.read_amd_json),
+    Document(b"{", (b'"gpu_data"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
+    Document(b"[", (b'"gpu"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"{", (b'"alg_bw"', b'"bus_bw"', b'"results"'), (), nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
 _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (

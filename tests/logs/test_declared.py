@@ -34,6 +34,20 @@ AMD_WATCH = (
     "2026-03-01T00:00:00.250,0,0,\"['N/A', 'N/A']\",535,UNTHROTTLED,ENABLED,1404,2000,N/A,40,25\n"
     "1772323200,1,0,\"['N/A', 'N/A']\",990,THROTTLED,ENABLED,1150,2000,N/A,95,25\n"
 )
+ROCM_JSON = (
+    '{"system": {"Driver version": "6.8.5"}, "card0": {"GPU use (%)": "37", '
+    '"Temperature (Sensor junction) (C)": "61.0", "sclk clock speed:": "(1700Mhz)", '
+    '"Average Graphics Package Power (W)": "481.0"}, "card3": {"GPU use (%)": "5"}}\n'
+)
+AMD_JSON = """\
+{"gpu_data": [
+    {"gpu": 3, "usage": {"gfx_activity": {"value": 99, "unit": "%"}, "vcn_activity": ["N/A"]},
+     "power": {"socket_power": {"value": 990, "unit": "W"}, "throttle_status": "THROTTLED"},
+     "clock": {"gfx_0": {"clk": {"value": 1150, "unit": "MHz"}, "min_clk": "N/A"}, "gfx_1": {"clk": "N/A"}},
+     "temperature": {"edge": "N/A", "hotspot": {"value": 95, "unit": "C"}}},
+    "no GPU"
+]}
+"""
 ROCM_CSV = (
     "device,Temperature (Sensor edge) (C),Temperature (Sensor junction) (C),sclk clock speed:,sclk clock level:,"
     "Average Graphics Package Power (W),Max Graphics Package Power (W)\n"
@@ -558,6 +572,25 @@ def test_lines_become_rows(
     # after other lines, and behind the prefix of a launcher, the same is read
     prefixed = "".join(f"[1,0]<stdout>:{line}\n" for line in ("loss 1.0", *text.splitlines()))
     assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ROCM_JSON, [(0, 1700.0, 481.0, 61.0, None)]),
+        (AMD_JSON, [(3, 1150.0, 990.0, 95.0, ["throttled"])]),
+        (
+            AMD_JSON[13:].strip().removesuffix("}"),
+            [(3, 1150.0, 990.0, 95.0, ["throttled"])],
+        ),  # as older amd-smi prints it
+        (AMD_JSON[:200], []),
+        ('{"gpu_data": 5, "hotspot": 1}', []),
+    ],
+)
+def test_amd_json(text: str, expected: list[Any]) -> None:
+    log = parsed(text)
+    assert rows(log, "gpu_clocks", "device", "sm_mhz", "power_w", "temp_c", "reasons") == expected
+    assert sniff(text.encode()) == "amd-smi"
 
 
 def test_lines_of_two_ranks_are_not_mixed() -> None:

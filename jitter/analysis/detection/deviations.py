@@ -76,20 +76,23 @@ def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -
             team_total, fresh = total[:, here], step.fresh[here]
             if fresh.any() and not fresh.all():
                 team_total[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
-            noise, usual = np.sqrt(variance[:, team]), _usual_totals(job, team, baseline)
+            noise, is_first = np.sqrt(variance[:, team]), bool(fresh.all())
+            usual = _usual_totals(job, team, baseline, is_first=is_first)
             deviations.append(
-                StepDeviations(step.number, team, run.rank_numbers[here], team_total, noise, usual, bool(fresh.all()))
+                StepDeviations(step.number, team, run.rank_numbers[here], team_total, noise, usual, is_first)
             )
     return tuple(deviations)
 
 
-def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes) -> Floats:
-    """Return (parts,) the baseline's time of a team's step by part."""
+def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, *, is_first: bool) -> Floats:
+    """Return (parts,) the baseline's time of a team's step by part.
+
+    In the first of consecutive steps a stream's first delay holds what it waited for in the step before.
+    """
     operations = slice(int(job.first[team]), int(job.first[team + 1]))
-    host, gpu = (
-        baseline.host[operations] + baseline.call[operations],
-        baseline.gpu[operations] + baseline.delay[operations],
-    )
+    host, gpu = baseline.host[operations] + baseline.call[operations], baseline.gpu[operations]
+    if not is_first:
+        gpu = gpu + baseline.delay[operations]
     border = int(job.first_kernel[team]) + 1
     return np.array([np.nansum(host[:border]), np.nansum(host[border:]), np.nansum(gpu)])
 

@@ -39,6 +39,8 @@ class Transfers(NamedTuple):
     """Whether it was of nearly all that are in the lake."""
     partial: Bools
     """Whether some ranks in the lake have it and others lack it: those may wait for these."""
+    alone: Bools
+    """Whether one of two stages has it, and the other one lacks it: which part of its time is waiting is unknown."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,16 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
     members, since = np.diff(collectives.first_in_group), took[collectives.by_group] + collectives.lag
     least, absent = np.empty(len(members)), np.empty(len(members), np.int64)
     find_least(collectives.first_in_group, since, least, absent)
+    alone = (absent == 1) & (members == 2)
+    if alone.any():
+        attended = collectives.by_group[collectives.first_in_group[:-1][alone, None] + np.arange(2)]
+        alone[alone] = np.diff(collectives.block[collectives.rank[attended]]).any(axis=1)
     return Transfers(
         least,
         (absent == 0) & ~collectives.incomplete,
         absent <= THRESHOLDS.minor_share * members,
         (absent > 0) & (absent < members),
+        alone,
     )
 
 
@@ -330,14 +337,16 @@ class RunSteps:
     def _work_of_steps(self, gpu_ns: Floats) -> Floats:
         """Return (steps,) the work of each; `gpu_ns` (steps, ranks) are GPU times of ranks without peers.
 
-        All stages of a pipeline work on one batch: what most of them take longer in a step is its size. Two of them do
-        not tell which one is slow.
+        All stages of a pipeline work on one batch: what most of them take longer in a step is its size. Of an even
+        number the usual size has a vote: two of them do not tell which one is slow.
         """
         work = np.ones(len(gpu_ns))
         for numbers in self.alike.by_stated_size:
             relative = gpu_ns[numbers] / np.maximum(known_medians(gpu_ns[numbers]), 1.0)
-            is_known = (~np.isnan(relative)).sum(axis=1) >= THRESHOLDS.min_repeats
-            work[numbers[is_known]] = lower_median(relative[is_known])[:, 0]
+            known_count = (~np.isnan(relative)).sum(axis=1, keepdims=True)
+            votes = np.where(known_count % 2 == 0, 1.0, np.nan)
+            several = known_count[:, 0] > 1
+            work[numbers[several]] = lower_median(np.hstack([relative, votes])[several])[:, 0]
         return work
 
     def _baselines_of_like(

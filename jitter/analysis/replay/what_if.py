@@ -198,10 +198,12 @@ class ScenarioReplay:
 def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
     """Return, (groups of all collectives,), each transfer's baseline in a step; `usual` are those of its kind of step.
 
-    What ranks that lack the step hide is a wait for them: a transfer took at most what was recorded.
+    What ranks that lack the step hide is a wait for them: a transfer took at most what was recorded. Of what one rank
+    alone recorded, it is not known to be less.
     """
     took = step.transfers.took
-    return np.where(step.transfers.mostly_complete, usual, np.fmin(usual, took))
+    repaired = np.where(step.transfers.mostly_complete, usual, np.fmin(usual, took))
+    return np.where(step.transfers.alone, took, repaired)
 
 
 def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Floats:

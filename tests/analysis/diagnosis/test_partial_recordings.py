@@ -167,3 +167,12 @@ def test_stages_that_recorded_other_steps_have_a_diagnosis(tmp_path: Path):
     run = simulate(small("pipeline", steps=STEPS), [])
     lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: step == (1 if rank < 2 else 3))
     assert len(lake.diagnose().steps) == 2
+
+
+def test_what_one_rank_alone_recorded_of_a_message_is_no_slow_communication(tmp_path: Path):
+    """Each stage recorded every other step: in step 4 the first one waits for the second one, which is slow unseen."""
+    slow = Fault.parse("slow_gpu:rank=2-3,steps=4,factor=2")
+    run = simulate(small("pipeline", ranks=4, stages=2, steps=8), [slow])
+    found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: step % 2 == rank // 2).diagnose()
+    assert (found.culprits, found.conclusion.cleared) == ((), ())
+    assert (found.loss.fraction or 0) < 0.01

@@ -337,7 +337,7 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
             else "The traces do not name the hosts."
             if host is None
             else f"{host}, by its rank {main}.",
-            "None.",
+            "None." if "host" in diagnosis.conclusion.cleared else "No node stands out above the run's noise.",
             "None of the recorded nodes stands out.",
         )
     whole = [finding.host for finding in culprits if finding.scope == "host" and finding.host is not None]

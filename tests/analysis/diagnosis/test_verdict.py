@@ -53,7 +53,9 @@ def test_nobody_to_blame():
         "Jitter costs 5.00 ms over 1 step (25.0%); no rank, host or link stands out above the run's noise."
     )
     answers = told(found)
-    assert answers["Which node?"] == "None."
+    assert answers["Which node?"] == "No node stands out above the run's noise."
+    cleared = replace(found, conclusion=Conclusion("within_noise", cleared=("rank", "host", "link")))
+    assert told(cleared)["Which node?"] == "None."
     assert answers["Which GPU?"] == "No rank stands out above the run's noise."
     assert answers["Where to look?"] == "No single place."
     assert answers["CPU or GPU?"] == "Neither: nothing stands out above the run's noise."

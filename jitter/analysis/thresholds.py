@@ -186,6 +186,8 @@ class EvidenceThresholds(NamedTuple):
     """Copies of single values in a run: fewer cost nothing."""
     max_overhead: float = 3.0
     """To the other steps' time. A larger ratio is that of another program, not of a profiler."""
+    time_zones_ns: int = 14 * 3_600_000_000_000
+    """Nanoseconds. Local time differs from UTC by at most so much."""
     log_sampling_ns: int = 5_000_000_000
     """Nanoseconds. Clock logs take a sample every few seconds, and steps are shorter: one so near belongs to a step."""
 

@@ -195,8 +195,10 @@ def test_errors_of_gpus_at_another_time_are_told_and_evidence_of_nothing():
     logs = JobLogs(gpu_errors=[error, unknown], places=NODE0, step_times_ns=STEP_TIMES)
     facts = add_log_evidence(NO_CULPRIT, logs).facts
     assert [fact.words for fact in facts] == [
-        "Xid 63 of the GPU at 0000:01:00 (whose rank is not known) on node0, at another time than the steps",
-        "Xid 79 of the GPU at 0000:09:00 in dmesg-node9.log, at another time than the steps",
+        "Xid 63 of the GPU at 0000:01:00 (whose rank is not known) on node0, at another time than the steps, "
+        "unless the log is in another time zone",
+        "Xid 79 of the GPU at 0000:09:00 in dmesg-node9.log, at another time than the steps, "
+        "unless the log is in another time zone",
     ]
     assert all(fact.causes == () for fact in facts)
 
@@ -430,6 +432,7 @@ def test_counters_tell_of_links_unlike_the_others(name: str, counts: list[Any], 
     ("seconds", "ending", "certainty"),
     [
         (1_718_000_000, "", "likely"),
+        (1_718_007_200, ", at another time than the steps, unless the log is in another time zone", "unknown"),
         (1_718_086_400, ", at another time than the steps", "unknown"),
         (77_004_800 - 86_400, ", at another time than the steps", "unknown"),  # 9 June of no year
         (77_004_800, "", "likely"),  # 10 June

@@ -14,16 +14,19 @@ from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.loss.waterfall import join_rungs
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import short_host
 
+_LIMITS: Final = THRESHOLDS.evidence
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error", "host")
 """Facts of samples and events: those of a finding's steps count for it."""
 _OF_HANG: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network")
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
 _OTHER_CLOCKS: Final = (
-    "The GPU clocks in the logs are of another time than the steps (another run, or another time zone): not used."
+    "The GPU clocks in the logs are of another time than the steps (another run, or another time zone: nvidia-smi "
+    "prints local time, with TZ=UTC that of the recordings): not used."
 )
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
@@ -139,12 +142,15 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
 
 def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
     """Yield errors of GPUs, hosts and links at other times than the steps: evidence of nothing, and worth a look."""
-    of_run = {id(row) for row in (*run.gpu_errors, *run.incidents, *run.links)}
-    others = JobLogs(
-        gpu_errors=[row for row in logs.gpu_errors if id(row) not in of_run],
-        incidents=[row for row in logs.incidents if id(row) not in of_run],
-        links=[row for row in logs.links if id(row) not in of_run],
-        places=logs.places,
-    )
-    for fact in find_facts(others):
-        yield replace(fact, words=f"{fact.words}, at another time than the steps", causes=(), certainty="unknown")
+    near = logs.during(list(logs.step_times_ns), _LIMITS.time_zones_ns)
+    for of_time, nearer, unless in ((near, run, ", unless the log is in another time zone"), (logs, near, "")):
+        told = {id(row) for row in (*nearer.gpu_errors, *nearer.incidents, *nearer.links)}
+        others = JobLogs(
+            gpu_errors=[row for row in of_time.gpu_errors if id(row) not in told],
+            incidents=[row for row in of_time.incidents if id(row) not in told],
+            links=[row for row in of_time.links if id(row) not in told],
+            places=logs.places,
+        )
+        for fact in find_facts(others):
+            words = f"{fact.words}, at another time than the steps{unless}"
+            yield replace(fact, words=words, causes=(), certainty="unknown")

@@ -182,7 +182,8 @@ def _of_team(team: int, seen: Sequence[StepDeviations], of_sizes: Sequence[Ints]
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
     for steps_of_size in of_sizes:
         of_size = total[:, steps_of_size]
-        host, gpu = of_size[[START, CPU], :, 0].sum(axis=0), of_size[GPU, :, 0]
+        # an unknown start is taken for a usual one
+        host, gpu = np.nan_to_num(of_size[START, :, 0]) + of_size[CPU, :, 0], of_size[GPU, :, 0]
         is_usual = np.stack([find_reference_steps(times) for times in (host, host, gpu)])
         for part_noise, is_usual_of_part in zip(noise, is_usual, strict=True):
             known_steps = steps_of_size[~np.isnan(part_noise[steps_of_size, 0])]

@@ -60,6 +60,8 @@ def test_device_order_needs_distinct_devices():
     for gpus in ([_gpu(0, 0), _gpu(1, 0)], [_gpu(0, None)], [_gpu(0, 0)], [_gpu(0, None), _gpu(1, 1)]):
         with pytest.raises(UnknownRankError, match="--rank-pattern"):
             decide_ranks(NAMELESS, gpus, ReadOptions())
+    with pytest.raises(UnknownRankError, match="record again with the rank in the steps' markers"):
+        decide_ranks(NAMELESS, [_gpu(0, 0), _gpu(1, 0)], ReadOptions())
     assert _ranks(decide_ranks(NAMELESS, [_gpu(0, 5), _gpu(1, 2)], ReadOptions())) == [1, 0]
 
 

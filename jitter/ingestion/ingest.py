@@ -283,7 +283,8 @@ class _Run:
                 others.append(outcome)
             elif self._is_first(outcome):
                 new.append((task, outcome))
-                if outcome.staged and not step_numbering.has_provisional_steps(outcome):
+                is_numbered = not step_numbering.has_provisional_steps(outcome)
+                if outcome.staged and is_numbered and not step_numbering.has_unnumbered_steps(outcome):
                     self._publisher.publish_certain(outcome)
         choice = self._publisher.choose_job([outcome for _, outcome in new], held)
         self._report.jobs = choice
@@ -308,6 +309,7 @@ class _Run:
             for _, converted in new
             if converted.source.path not in errors and not step_numbering.has_provisional_steps(converted)
         ]
+        self._report.warnings += step_numbering.align_unnumbered(marked, before)
         errors |= self._publisher.find_conflicts(marked)
         for _, outcome in new:
             if outcome.source.path in errors:

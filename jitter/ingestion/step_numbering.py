@@ -9,15 +9,23 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, UnknownRankError
+from jitter.core.formatting import format_count
 from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
-from jitter.ingestion.names import INFERENCE
+from jitter.ingestion.names import INFERENCE, compile_step_pattern, is_unnumbered_step
 from jitter.ingestion.ranks.jobs import RESTART_NS, RecordedRank, UtcRange
 from jitter.ingestion.stage import StagedRank
-from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
+from jitter.ingestion.transform.steps.find_steps import (
+    RankRepetition,
+    Repetition,
+    clear_offset,
+    find_rotation,
+    step_offset,
+)
 from jitter.lake.parquet import read_host, read_rank_step, write_host
 from jitter.lake.records import TRAIN, RankStepRecord, SourceRecord
 
@@ -202,6 +210,62 @@ def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank])
         for staged in members:
             _move(staged, 0, number)
     return f"windows number their steps anew: they are epochs {numbers[1]} to {numbers[-1]}, in order of time"
+
+
+def has_unnumbered_steps(outcome: Outcome) -> bool:
+    """Return whether markers state no number, so that steps are numbered in order from the first recorded one."""
+    return any(map(_is_unnumbered, outcome.staged))
+
+
+def _is_unnumbered(staged: StagedRank) -> bool:
+    text = staged.record.steps[0].marker if staged.record.steps else None
+    return text is not None and is_unnumbered_step(text) and compile_step_pattern(None).search(text) is None
+
+
+def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> list[str]:
+    """Renumber steps that markers do not number, where ranks began to record some steps apart; return a note.
+
+    By wall clock: where steps of two ranks begin at one time on host and GPU (`clear_offset`). In a lake that holds
+    `records`, numbers stay.
+    """
+    unnumbered = [staged for outcome in outcomes for staged in outcome.staged if _is_unnumbered(staged)]
+    timed = [staged for staged in unnumbered if staged.record.utc_offset_ns is not None]
+    if records or not timed:
+        return []
+    reference = max(timed, key=lambda staged: len(staged.record.steps))
+    shifts = dict.fromkeys(map(id, timed), 0)
+    for staged in timed:
+        # a host may run ahead of its GPU by whole steps, and GPUs wait for each other
+        if by_host := clear_offset(_starts(reference), _starts(staged)):
+            by_gpu = clear_offset(_gpu_starts(reference), _gpu_starts(staged))
+            shifts[id(staged)] = by_host if by_gpu == by_host else 0
+    earliest = min(shifts.values())
+    moved = 0
+    for staged in unnumbered:
+        shift = shifts.get(id(staged), 0) - earliest
+        if shift:
+            moved += 1
+            _move(staged, shift)
+            from_first = "numbered in order from 0"
+            staged.record.problems[:] = [
+                problem.replace(from_first, f"{from_first[:-1]}{shift}") for problem in staged.record.problems
+            ]
+    return [f"{format_count(moved, 'rank')} began to record later: their steps are numbered on"] if moved else []
+
+
+def _starts(staged: StagedRank) -> list[int]:
+    """Return the starts of the steps' markers, UTC."""
+    return [step.start_ns + (staged.record.utc_offset_ns or 0) for step in staged.record.steps]
+
+
+def _gpu_starts(staged: StagedRank) -> list[int]:
+    """Return the starts of the steps' first kernels, UTC; those of the markers of steps without any."""
+    starts = _starts(staged)
+    for place, step in enumerate(staged.record.steps):
+        if step.rows:
+            rows = pq.read_table(staged.path_of(step.key), columns=["start_ns"], partitioning=None)
+            starts[place] = pc.min(rows["start_ns"]).as_py() + (staged.record.utc_offset_ns or 0)
+    return starts
 
 
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:

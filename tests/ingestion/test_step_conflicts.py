@@ -16,6 +16,7 @@ from tests.support.lake_content import kernel_files
 from tests.support.recorded_events import list_events, remove_events
 
 RANKS = 6
+GPU_TABLES = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")]
 
 
 @pytest.fixture
@@ -151,3 +152,31 @@ def test_windows_that_number_their_steps_anew_are_epochs_of_the_same_job(tmp_pat
         if (rank, epoch) != (1, 2)
     }
     assert main(["verify", str(tmp_path / "lake")]) == 0
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_steps_without_a_number_are_those_of_the_other_ranks(tmp_path: Path, is_ahead: bool):
+    """Rank 1 began to record a step later; or its host runs ahead of its GPU by a step, which moves no step."""
+    traces = tmp_path / "traces"
+    write(simulate(Job(ranks=2, steps=8, kernels=60)), traces, "nsys")
+    for path in traces.glob("*.sqlite"):
+        edit(path, "UPDATE NVTX_EVENTS SET text = 'train_step' WHERE text LIKE '%step%'")
+    with closing(sqlite3.connect(traces / "rank1.sqlite")) as connection:
+        selected = "SELECT start FROM NVTX_EVENTS WHERE text = 'train_step' ORDER BY start"
+        starts = [start for (start,) in connection.execute(selected)]
+        before = [2 * starts[0] - starts[1], *starts]
+        for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+            for earlier, start, end in zip(before, starts, [*starts[1:], 2**62], strict=False):
+                if is_ahead:
+                    connection.execute(
+                        f"UPDATE {table} SET start = start + {earlier - start}, end = end + {earlier - start} "
+                        f"WHERE start >= {start} AND start < {end}"
+                    )
+        for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *GPU_TABLES):
+            if not is_ahead:
+                connection.execute(f"DELETE FROM {table} WHERE start < {starts[1] - 1000}")
+        connection.commit()
+    report = ingest(traces)
+    assert [record.steps[0].step for record in report.added] == [0, int(not is_ahead)]
+    assert ("1 rank began to record later: their steps are numbered on" in report.warnings) is not is_ahead
+    assert len(report.added[1].steps) == 7 + is_ahead

@@ -286,8 +286,8 @@ def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) 
     if len(set(devices)) < len(devices):
         raise UnknownRankError(
             f"{path}: ranks unknown: the recording does not state them, and GPUs of its processes have equal numbers",
-            "record again with the rank in the steps' markers (`step 12 rank 3`), or each process by itself, with --rank, "
-            "--rank-map or --rank-pattern",
+            "record again with the rank in the steps' markers (`step 12 rank 3`), or each process by itself, with "
+            "--rank, --rank-map or --rank-pattern",
         )
     if len(gpus) < 2 or len(devices) < len(gpus):
         raise unknown_rank_error(path, hint)

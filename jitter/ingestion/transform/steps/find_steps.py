@@ -487,7 +487,8 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     is_between = abs(by_time - round(by_time)) > _LARGEST_PHASE
     if by_collectives is not None and reference.clock != other.clock:
         candidates = [by_collectives] if is_between else [by_collectives, round(by_time)]
-        return min(candidates, key=lambda offset: _unevenness(reference.repetition, other.repetition, offset))
+        of_both = reference.repetition.starts_ns, other.repetition.starts_ns
+        return min(candidates, key=lambda offset: _unevenness(*of_both, offset))
     if is_between:
         raise UnknownRankError(
             f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
@@ -497,14 +498,27 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     return round(by_time)
 
 
-def _unevenness(reference: Repetition, other: Repetition, offset: int) -> float:
+def clear_offset(reference_ns: Sequence[int], other_ns: Sequence[int]) -> int:
+    """Return the number to add to numbers of steps of `other` (starts, UTC) to get those of `reference`; 0 if unclear.
+
+    It is clear if most steps of the two begin at one time, `_CLEAR_PHASE`, and more evenly than those of equal numbers.
+    """
+    if min(len(reference_ns), len(other_ns)) < 2:
+        return 0
+    later = float(np.median(_periods_later(np.array(reference_ns), np.array(other_ns))))
+    offset = round(later)
+    is_clear = abs(later - offset) <= _CLEAR_PHASE and abs(offset) < max(len(reference_ns), len(other_ns))
+    apart = [_unevenness(reference_ns, other_ns, each) for each in (offset, 0)]
+    return offset if is_clear and apart[0] < apart[1] else 0
+
+
+def _unevenness(reference_ns: Sequence[int], other_ns: Sequence[int], offset: int) -> float:
     """Return the median distance, ns, of the times between two ranks' starts of a step from their median.
 
     One odd step, such as the first, does not count. Infinite with fewer than two steps in common.
     """
-    first = np.array(reference.starts_ns)[max(offset, 0) :]
-    second = np.array(other.starts_ns)[max(-offset, 0) :]
-    apart = [mine - theirs for mine, theirs in zip(first.tolist(), second.tolist(), strict=False)]
+    pairs = zip(reference_ns[max(offset, 0) :], other_ns[max(-offset, 0) :], strict=False)
+    apart = [mine - theirs for mine, theirs in pairs]
     return float(np.median(np.abs(np.array(apart) - np.median(apart)))) if len(apart) > 1 else math.inf
 
 
@@ -525,6 +539,8 @@ def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | No
 
 _LARGEST_PHASE: Final = 0.25
 """Largest distance of a start by wall clock from the nearest start of the reference, in periods."""
+_CLEAR_PHASE: Final = 0.05
+"""The same where equal numbers say otherwise."""
 
 
 def _periods_later(reference: Ints, other: Ints) -> Floats:

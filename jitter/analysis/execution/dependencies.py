@@ -184,6 +184,8 @@ def _by_place(waits: Iterable[Wait]) -> dict[int, tuple[Wait, ...]]:
 class Sample(NamedTuple):
     """Ranks' steps one after another: (cells, operations), and how each cell comes to its step (cells, streams); ns."""
 
+    rank: Ints
+    """(cells,) whose each is, by number in the run."""
     start: Floats
     end: Floats
     """Its own; where a rank lacks it, that of the one before it on its stream."""
@@ -238,7 +240,7 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         else Wait(place, int(awaited[place, stream]), "event")
         for place, stream in np.argwhere(awaited != _NONE).tolist()
     ]
-    interference = estimate_interference(program, sample.start, sample.end)
+    interference = estimate_interference(program, sample.rank, sample.start, sample.end)
     queue = queue_limit(launches)
     return Dependencies(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches)
 

@@ -102,7 +102,7 @@ def find_shares_beside(kinds: Ints, before: Ints, start: Floats, end: Floats, sh
             shares[at] = time_beside(before, 0, at - op, op, start, end) / took
 
 
-def estimate_interference(program: Program, start: Floats, end: Floats) -> float:
+def estimate_interference(program: Program, rank: Ints, start: Floats, end: Floats) -> float:
     """Return by what part compute kernels take longer beside collectives; 0 where that is not seen.
 
     Each kernel is compared with itself, over ranks and steps: the logarithm of its duration, relative to the pace of
@@ -111,7 +111,8 @@ def estimate_interference(program: Program, start: Floats, end: Floats) -> float
 
     Args:
         program: of the team.
-        start: (cells, operations) of a sample of ranks' steps, ns, NaN for none.
+        rank: (cells,) whose steps the cells are, of a sample of ranks' steps.
+        start: (cells, operations) ns, NaN for none.
         end: likewise.
 
     """
@@ -128,14 +129,15 @@ def estimate_interference(program: Program, start: Floats, end: Floats) -> float
     )
     if varies.sum() < THRESHOLDS.min_repeats:
         return 0.0
-    logs = _relative_logs(end - start, share, steady)[:, varies]
-    return _fit(share[:, varies], logs)
+    logs, pace_sigma = _relative_logs(end - start, share, steady, rank)
+    return _fit(share[:, varies], logs[:, varies], rank, pace_sigma)
 
 
-def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
+def _relative_logs(duration: Floats, share: Floats, steady: Bools, rank: Ints) -> tuple[Floats, Floats]:
     """Return, (cells, operations), the log durations of compute kernels relative to their cells' pace, else NaN.
 
-    A cell's pace is the mean over `steady` kernels of how much longer they take there than usual.
+    A cell's pace is the mean over `steady` kernels of how much longer they take there than usual. Also return the
+    standard deviation of each rank's kernels about its pace, (ranks,): it may be slow in some kernels only.
     """
     logs = np.log(np.where(np.isnan(share), 1.0, duration))
     logs[np.isnan(share)] = np.nan
@@ -147,12 +149,20 @@ def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
     excess = steady_logs - (np.nanmedian(steady_logs, axis=0) if steady_logs.shape[1] else 0.0)
     count = (~np.isnan(excess)).sum(axis=1)
     pace = np.nansum(excess, axis=1) / np.maximum(count, 1)
-    relative: Floats = logs - pace[:, None]
-    return relative
+    sigma = np.zeros(int(rank.max(initial=-1)) + 1)
+    for one in np.unique(rank).tolist():
+        of_rank = excess[rank == one]
+        runs = (~np.isnan(of_rank)).sum(axis=0)
+        of_kernels = np.nansum(of_rank, axis=0)[runs > 0] / runs[runs > 0]
+        sigma[one] = of_kernels.std() if len(of_kernels) else 0.0
+    return logs - pace[:, None], sigma
 
 
-def _fit(share: Floats, logs: Floats) -> float:
-    """Return the interference that fits (cells, kernels) log durations to the parts beside collectives; 0 for none."""
+def _fit(share: Floats, logs: Floats, rank: Ints, pace_sigma: Floats) -> float:
+    """Return the interference that fits (cells, kernels) log durations to the parts beside collectives; 0 for none.
+
+    Kernels of a rank that is slow in others only seem fast. So its `pace_sigma` counts in all of them at once.
+    """
     is_known = ~np.isnan(logs)
     centred = _centre(logs, is_known)
     log_factor = math.log1p(_FIRST_GUESS)
@@ -168,7 +178,9 @@ def _fit(share: Floats, logs: Floats) -> float:
         slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]
         log_factor = float(weight @ slopes)
     count = int(compared.sum())
-    error = math.sqrt(float((weight * (slopes - log_factor)) @ (weight * (slopes - log_factor))) * count / (count - 1))
+    variance = float((weight * (slopes - log_factor)) @ (weight * (slopes - log_factor))) * count / (count - 1)
+    by_pace = np.bincount(rank, shape[:, compared] @ (weight / variation[compared]), len(pace_sigma)) * pace_sigma
+    error = math.sqrt(variance + float(by_pace @ by_pace))
     interference = math.expm1(log_factor)
     if interference < _LIMITS.min_interference or log_factor < _LIMITS.min_sigmas * error:
         return 0.0

@@ -43,7 +43,7 @@ class SampledSteps:
         self._program, self._thread = program, thread
         streams, threads = 1 + int(program.streams.max(initial=NO_STREAM)), 1 + int(thread.max(initial=0))
         self._tracker = StateTracker(unknown_state(ranks, streams, threads, 0))
-        self._parts: list[tuple[Floats, ...]] = []
+        self._parts: list[tuple[Ints | Floats, ...]] = []
         self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
         self._stretch = 0
         self._last: StepKey | None = None
@@ -74,7 +74,7 @@ class SampledSteps:
         # the GPU has a launch when it returns, at the latest when it starts; the activities of one launch share it
         submit = np.minimum(np.where(np.isnan(back), back_before, back), start)
         ended = np.where(np.isnan(end), end_before, end)
-        self._parts.append((start, ended, call, back, submit, end_before, stream_end))
+        self._parts.append((ranks, start, ended, call, back, submit, end_before, stream_end))
         self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
         self._last = key
         launches = self._program.kinds != SYNC

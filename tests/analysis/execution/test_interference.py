@@ -57,26 +57,34 @@ def test_an_unknown_begin_has_an_unknown_end():
     assert np.isnan(end_beside(before, 0, 0, 1, *times, np.nan, 7.0, 1.5))
 
 
+RANK = np.arange(24) % 4
+
+
 def sample_of(
-    factor: float, slow_rank: float = 1.0, kernels: int = 12, every: int = 1
+    factor: float,
+    slow_rank: float = 1.0,
+    kernels: int = 12,
+    every: int = 1,
+    slow_kernels: int = 99,
+    least_ns: int = 25_000,
 ) -> tuple[str, np.ndarray, np.ndarray]:
     """24 cells of 4 ranks: a third of the kernels, a collective, the others; it ends late on three of the ranks.
 
-    Of the kernels, each `every`th is slowed by it.
+    Of the kernels, each `every`th is slowed by it; of the slow rank, the first `slow_kernels` are slow.
     """
     rng = np.random.default_rng(7)
     words = "k" * (kernels // 2) + "a" + "k" * kernels
     work = rng.uniform(40_000, 90_000, len(words))
     start, end = np.empty((2, 24, len(words)))
-    for cell in range(24):
-        pace = slow_rank if cell % 4 == 0 else 1.0
+    for cell, rank in enumerate(RANK.tolist()):
         now, over = 0.0, -1.0
         for op, word in enumerate(words):
             start[cell, op] = now
             if word == "a":
-                over = now + (30_000 if cell % 4 == 0 else kernels * rng.uniform(25_000, 58_000))
+                over = now + (30_000 if rank == 0 else kernels * rng.uniform(least_ns, 58_000))
                 end[cell, op] = over
                 continue
+            pace = slow_rank if rank == 0 and op < slow_kernels else 1.0
             took = work[op] * pace * np.exp(0.01 * rng.standard_normal())
             pace_beside = 1 + factor if op % every == 0 else 1.0
             slowed = took * pace_beside
@@ -91,22 +99,25 @@ def sample_of(
 @pytest.mark.parametrize("factor", [0.1, 0.2, 0.3])
 def test_estimate(factor: float):
     words, start, end = sample_of(factor)
-    assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.01)
+    assert estimate_interference(program(words), RANK, start, end) == pytest.approx(factor, abs=0.01)
     words, start, end = sample_of(factor, slow_rank=1.3)
     # the slow rank alone runs without a collective: it is compared at its own pace
-    assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.015)
+    assert estimate_interference(program(words), RANK, start, end) == pytest.approx(factor, abs=0.015)
 
 
 def test_no_interference():
     for slow in (1.0, 1.3):
         words, start, end = sample_of(0.0, slow)
-        assert estimate_interference(program(words), start, end) == 0.0
+        assert estimate_interference(program(words), RANK, start, end) == 0.0
+    for slow_kernels in (1, 2, 4):  # the late rank, which runs without a collective, is slow in some kernels only
+        words, start, end = sample_of(0.0, 1.3, slow_kernels=slow_kernels, least_ns=55_000)
+        assert estimate_interference(program(words), RANK, start, end) == 0.0
     words, start, end = sample_of(0.5, kernels=60, every=3)
-    assert estimate_interference(program(words), start, end) == 0.0  # no one factor holds of all kernels
+    assert estimate_interference(program(words), RANK, start, end) == 0.0  # no one factor holds of all kernels
     words, start, end = sample_of(0.2)
     few = program(words[:8])
-    assert estimate_interference(few, start[:, :8], end[:, :8]) == 0.0  # one kernel beside it tells too little
-    assert estimate_interference(program("k"), np.array([[np.nan]]), np.array([[np.nan]])) == 0.0
+    assert estimate_interference(few, RANK, start[:, :8], end[:, :8]) == 0.0  # one kernel beside it tells too little
+    assert estimate_interference(program("k"), RANK[:1], np.array([[np.nan]]), np.array([[np.nan]])) == 0.0
 
 
 def test_a_kernel_is_replayed_when_the_end_of_the_collective_beside_it_is_known():

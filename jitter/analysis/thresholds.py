@@ -16,6 +16,9 @@ class MatchingThresholds(NamedTuple):
     """Of a step's kernels. The work before one collective may differ by this much between the ranks of its group."""
     clock_collectives: int = 9
     """Collectives that tell the clocks of two ranks; the median of more is hardly better."""
+    max_unpaired_share: float = 0.02
+    """Of the collectives, by rank. With more exchanges of unknown partners, replay does not tell what a rank, or a
+    pipeline stage, costs."""
 
 
 class GroupInferenceThresholds(NamedTuple):
@@ -134,13 +137,6 @@ class LaunchedWorkThresholds(NamedTuple):
     """Power of the launch size. No kernel's work grows faster."""
 
 
-class StageThresholds(NamedTuple):
-    """Pipeline stages that are longer than the others."""
-
-    max_unpaired_share: float = 0.02
-    """Of the collectives, by rank. With more exchanges of unknown partners, replay does not tell what a stage costs."""
-
-
 class EfficiencyThresholds(NamedTuple):
     """Limits of all ranks alike (guide: `efficiency`)."""
 
@@ -167,11 +163,9 @@ class EvidenceThresholds(NamedTuple):
     """Kernel indices of a finding. Up to so many, its first kernel stands for it in the program."""
     min_migrations: float = 0.5
     """Moves per step. Fewer explain no late launches in most steps."""
-    lower_clock: float = 0.95
-    """Of the other GPUs' median clock. A lower median is a lower clock."""
-    lower_power_cap: float = 0.95
-    """Of the power cap that most GPUs have. A GPU with a lower one is slower under load; one that draws so much of its
-    own cap is at it."""
+    lower_share: float = 0.95
+    """Of the other GPUs' median clock, or of the power cap that most GPUs have. A lower one makes a GPU slower; a GPU
+    that draws so much of its own cap is at it."""
     min_corrected: int = 10
     """Errors of a PCIe link that were corrected. Links of healthy hosts have a few."""
     odd_counter: float = 10.0
@@ -346,7 +340,6 @@ class Thresholds(NamedTuple):
     interference: InterferenceThresholds = InterferenceThresholds()
     account: AccountThresholds = AccountThresholds()
     launched_work: LaunchedWorkThresholds = LaunchedWorkThresholds()
-    stages: StageThresholds = StageThresholds()
     efficiency: EfficiencyThresholds = EfficiencyThresholds()
     evidence: EvidenceThresholds = EvidenceThresholds()
     sentences: SentenceThresholds = SentenceThresholds()

@@ -119,15 +119,15 @@ class Lake(LakeContents):
             return _frame(self._grouped_times(by, None if step is None else self._key(step, epoch), ranks), arrow)
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
-        from jitter.analysis.metrics.step_metrics import build_metric_table
+        from jitter.analysis.metrics.step_metrics import build_metric_table, frame_metric
 
         key = self.diagnose().costliest.key if step is None else self._key(step, epoch)
         chosen, measured = self._choose_cohort(cohort), self._metrics(key, (metric,))
         table = build_metric_table(measured, metric, chosen, deviation, ranks)
-        return table.to_arrow() if arrow else table.to_pandas()
+        return table if arrow else frame_metric(table)
 
     def _grouped_times(self, by: str, key: StepKey | None, ranks: Sequence[int] | None) -> pa.Table:
-        from jitter.analysis.metrics.breakdown import GroupedTimes, breakdown_table, columns_of
+        from jitter.analysis.metrics.breakdown import breakdown_table, columns_of, tabulate_groups
 
         missing = sorted(set(ranks or ()) - set(self.ranks))
         if missing:
@@ -136,9 +136,8 @@ class Lake(LakeContents):
         if by == "step":
             return _of_ranks(breakdown_table(self.measure_collectives(keys).rank_steps), ranks)
         columns = columns_of(by)
-        return GroupedTimes(
-            by, (part for step in keys for part in self.step_pieces(step, columns)), self.ranks
-        ).to_arrow(ranks)
+        parts = (part for step in keys for part in self.step_pieces(step, columns))
+        return tabulate_groups(by, parts, self.ranks, ranks)
 
     def steps(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return one row per step, as `jitter steps` prints them: time, loss, min and max rank, where and why.

@@ -1,18 +1,24 @@
-"""Make the baseline document of a lake."""
+"""Make the baseline document of a lake.
+
+How large the batches of its steps are is told by their markers, else by the work that their kernels were launched with:
+that does not depend on how fast GPUs are, so it tells a larger batch from a slower GPU. It is that of one kernel
+sequence: threads of other kernels are no measure of the same batch.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Sequence, Set
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from jitter._version import __version__
 from jitter.analysis.account.losses import LossClass, join_losses
 from jitter.analysis.account.usual_step import UsualRun, find_usual_step
-from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.execution.step_times import of_team
+from jitter.analysis.replay.run_steps import cells_of
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.api import Lake
 from jitter.comparison.document import (
     DOCUMENT_KIND,
@@ -34,12 +40,11 @@ from jitter.comparison.document import (
     size_tolerance,
 )
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
-from jitter.comparison.step_sizes import SHAPE_COLUMNS, StepSizes, list_step_sizes
 from jitter.core.errors import UsageError
 from jitter.core.files import made_from
 from jitter.core.names.kernels import COLLECTIVE, MEMORY
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.arrays import Floats, Ints, joined, spread_positions
+from jitter.core.numeric.stats import known_medians, lower_median
 from jitter.core.step_key import StepKey
 from jitter.lake.records import records_by_step
 
@@ -47,6 +52,54 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
+
+if TYPE_CHECKING:
+    from jitter.api import Lake
+
+
+SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_TRIED: Final = 8
+"""Steps, at even distances, that tell whether the launched work varies at all."""
+
+
+class StepSizes(NamedTuple):
+    """Sizes of steps; NaN where unknown."""
+
+    of: str | None
+    """Digest of the kernel sequence whose launched threads these are; None: tokens or requests, as markers state."""
+    sizes: dict[StepKey, float]
+
+
+def list_step_sizes(lake: "Lake", keys: Sequence[StepKey]) -> StepSizes:
+    """Return the sizes of these steps; without stated ones and where launched work does not tell, all are NaN."""
+    stated = {key: lake.batch_sizes[key] for key in keys}
+    if not keys or not all(np.isnan(size) for size in stated.values()):
+        return StepSizes(None, stated)
+    rank = lake.ranks_of(keys[0])[0]
+    sequence_of = {key: lake.record_of(key, rank).step.sequence for key in keys if rank in lake.ranks_of(key)}
+    (sequence, _), *_ = Counter(sequence_of.values()).most_common(1)
+    same = [key for key, other in sequence_of.items() if other == sequence]
+    peers = [one for one in lake.ranks_of(same[0]) if lake.record_of(same[0], one).step.sequence == sequence]
+    sizes = _count_threads(lake, [same[at] for at in spread_positions(len(same), _TRIED)], {rank, peers[-1]})
+    if len(sizes) and max(sizes.values()) > (1 + size_tolerance(sequence)) * min(sizes.values()):
+        sizes = _count_threads(lake, same, {rank, peers[-1]})
+    else:  # of one size
+        sizes = dict.fromkeys(same, min(sizes.values(), default=np.nan))
+    return StepSizes(sequence, stated | sizes)
+
+
+def _count_threads(lake: "Lake", keys: Sequence[StepKey], ranks: Set[int]) -> dict[StepKey, float]:
+    """Return the threads that a step's kernels were launched with, of the steps in which these ranks have as many."""
+    sizes = {}
+    for key in keys:
+        there = sorted(ranks & set(lake.ranks_of(key)))
+        read = lake.step_columns(key, SHAPE_COLUMNS, there)
+        threads = np.prod([read.values(column).astype(np.float64) for column in SHAPE_COLUMNS], axis=0)
+        of_ranks = np.bincount(read.of_rank, threads, len(there))
+        if of_ranks.min() > 0 and of_ranks.max() <= (1 + THRESHOLDS.gpu_spread_share) * of_ranks.min():
+            sizes[key] = float(of_ranks.min())
+    return sizes
+
 
 _MAX_KERNEL_TIMES: Final = 100_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""
@@ -258,36 +311,23 @@ def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, F
 
     That of a collective is from its last arrival to its end, the median over groups. NaN where no rank has it.
     """
-    job, times_of_step = analysis.run.job, {}
+    run, times_of_step = analysis.run, {}
     for step in analysis.steps.steps():
         if step.number in kept:
-            times = np.full(int(job.first[-1]), np.nan)
-            for team in range(len(job.launch_ns)):
-                durations = _durations_of_team(step, job, team)
-                has_time = ~np.isnan(durations).all(axis=0)
-                times[job.first[team] : job.first[team + 1]][has_time] = np.nanmedian(durations[:, has_time], axis=0)
-            times_of_step[step.number] = times
+            collectives, transfers = step.collectives, step.transfers
+            kinds = np.split(run.job.kind, run.job.first[1:-1])
+            kind = joined(kinds[team] for team in step.times.team[step.times.row >= 0].tolist())
+            durations_ns = np.where(kind == COLLECTIVE, np.nan, step.times.end - step.times.start)
+            cells, is_shared = cells_of(step.times, collectives), np.diff(collectives.first_in_group) > 1
+            measured = (cells >= 0) & (transfers.mostly_complete & is_shared)[collectives.group]
+            durations_ns[cells[measured]] = transfers.took[collectives.group[measured]]
+            of_teams = (
+                of_team(step.times._replace(end=durations_ns), run.rank_numbers, team, len(team_kinds)).end
+                for team, team_kinds in enumerate(kinds)
+            )
+            times_of_step[step.number] = np.concatenate([known_medians(of_ranks, axis=1) for of_ranks in of_teams])
         del step  # else it stays in memory while the next one is read
     return times_of_step
-
-
-def _durations_of_team(step: RecordedStep, job: JobArrays, team: int) -> Floats:
-    """Return, (ranks that have the step, operations), times on the GPU; of collectives, the transfers."""
-    times, collectives, transfers = step.times, step.collectives, step.transfers
-    first, after = int(job.first[team]), int(job.first[team + 1])
-    ranks = np.flatnonzero((times.team == team) & (times.row >= 0))
-    begin = int(times.row[ranks[0]]) if len(ranks) else 0
-    cells = slice(begin, begin + len(ranks) * (after - first))
-    durations: Floats = (times.end[cells] - times.start[cells]).reshape(len(ranks), after - first)
-    durations[:, job.kind[first:after] == COLLECTIVE] = np.nan
-    sizes = np.diff(collectives.first_in_group)
-    for rank_durations, rank in zip(durations, ranks.tolist(), strict=True):
-        base = int(collectives.first_place[collectives.block[rank]])
-        attended = np.flatnonzero(collectives.number_at[base : base + after - first] >= 0)
-        group = collectives.group[collectives.attendance_at[base + attended] + collectives.column[rank]]
-        is_complete = transfers.mostly_complete[group] & (sizes[group] > 1)
-        rank_durations[attended[is_complete]] = transfers.took[group[is_complete]]
-    return durations
 
 
 def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
@@ -440,17 +480,10 @@ def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]
     steps = chosen if rows < _MANY_ROWS else [chosen[at] for at in spread_positions(len(chosen), _MEASURED_STEPS)]
     measured = lake.measure_collectives(steps)
     count = max(1, len(measured.steps))
+    same = ("collective", "dtype", "group_size", "hosts", "time_us", "busbw", "wait_us")
     return [
         CollectiveEntry(
-            row.collective,
-            row.size,
-            row.dtype,
-            row.group_size,
-            row.hosts,
-            row.calls / count,
-            row.time_us,
-            row.busbw,
-            row.wait_us,
+            **{name: getattr(row, name) for name in same}, size_bytes=row.size, calls_per_step=row.calls / count
         )
         for row in tabulate_collectives(measured)[:_MAX_COLLECTIVES]
     ]

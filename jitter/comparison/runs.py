@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from jitter import api
-from jitter.comparison.build_document import build_document, commonest
+from jitter.comparison.build_document import StepSizes, build_document, commonest, list_step_sizes
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document, decode_document, is_compared, select_steps, size_tolerance
 from jitter.comparison.significance import MIN_STEPS
-from jitter.comparison.step_sizes import StepSizes, list_step_sizes
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count
 from jitter.lake.records import TRAIN

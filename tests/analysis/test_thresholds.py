@@ -28,10 +28,9 @@ NOT_THRESHOLDS = {
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
     "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
-    "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
-    "execution/run_reader.py": {"_ROWS_KEPT"},
+    "execution/run_reader.py": {"_ROWS_AT_ONCE", "_ROWS_KEPT"},
     "execution/run_programs.py": {"_SMALL_STEP", "_MOST_AHEAD"},
-    "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
+    "metrics/communication.py": {"_ROWS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},

@@ -2,8 +2,9 @@
 
 import shutil
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,11 +18,13 @@ from jitter.analysis.execution import run_reader
 from jitter.core.errors import LakeError
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import is_unknown
+from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import verify_lake
 from jitter.lake.layout import times_file
 from jitter.lake.parquet import TYPES_AS_READ, read_rank_step
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
+from jitter.lake.step_reader import StepColumns, read_step
 from jitter.lake.times import TIMES, ActivityTimes, TimesReader, append_times
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
@@ -59,10 +62,11 @@ def test_an_ingest_writes_what_the_parquet_files_hold(root: Path):
 def test_the_diagnosis_needs_no_times_of_parquet_files(root: Path, monkeypatch: pytest.MonkeyPatch):
     wanted = jitter.open(root).diagnose()
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("read a parquet file")
+    def refuse(root: Path, key: StepKey, held: Any, columns: Sequence[str], ranks: Sequence[int]) -> StepColumns:
+        assert set(columns).isdisjoint(TIMES), "read times of a parquet file"
+        return read_step(root, key, held, columns, ranks)
 
-    monkeypatch.setattr("jitter.analysis.execution.activity_reader.read_step", refuse)
+    monkeypatch.setattr("jitter.analysis.execution.run_reader.read_step", refuse)
     assert jitter.open(root).diagnose() == wanted
 
 

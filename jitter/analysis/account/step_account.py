@@ -37,8 +37,7 @@ from jitter.analysis.execution.schedule import CALLS
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
-from jitter.analysis.replay.run_steps import EndShift, RecordedStep
-from jitter.analysis.replay.step_end import StepEnds
+from jitter.analysis.replay.run_steps import EndShift, RecordedStep, StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
@@ -605,24 +604,13 @@ def _structure(run: RunModel) -> Structure:
 
 def _room(cells: int, instances: int, most_inputs: int) -> _Room:
     start, end, free, back = np.full((4, cells), -1, np.int32)
+    upper, lower, factor = np.empty((3, most_inputs))
+    goes, which, head, order = np.empty((4, most_inputs), np.int64)
     return _Room(
         NodeTimes(end=np.empty(cells), start=np.empty(0), back=np.empty(cells), free=np.empty(cells)),
         NodeTimes(*np.empty((4, cells))),
         Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances)),
-        _inputs(most_inputs),
-    )
-
-
-def _inputs(count: int) -> Inputs:
-    return Inputs(
-        upper=np.empty(count),
-        lower=np.empty(count),
-        goes=np.empty(count, np.int64),
-        which=np.empty(count, np.int64),
-        head=np.empty(count, np.int64),
-        factor=np.empty(count),
-        order=np.empty(count, np.int64),
-        chosen=np.empty(count, np.bool_),
+        Inputs(upper, lower, goes, which, head, factor, order, np.empty(most_inputs, np.bool_)),
     )
 
 

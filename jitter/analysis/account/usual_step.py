@@ -20,12 +20,10 @@ from jitter.analysis.execution.dependencies import Dependencies, Wait
 from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.schedule import schedule
-from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, median_over_steps
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.ladder import median_over_steps
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
-from jitter.analysis.replay.run_steps import RecordedStep
-from jitter.analysis.replay.step_end import StepEnds
+from jitter.analysis.replay.run_steps import RecordedStep, StepEnds
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey

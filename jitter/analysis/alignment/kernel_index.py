@@ -20,14 +20,14 @@ from itertools import compress
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from jitter.analysis.alignment.sequences import align, are_similar
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import to_list
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
-from jitter.lake.records import RankStepRecord
+from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
 
 Value = TypeVar("Value")
@@ -43,20 +43,8 @@ class RankSequence(NamedTuple):
     cut: bool
 
 
-class StepSequence(Protocol):
-    """The part of a step's record that decides a cohort: a `RankSequence` has it, and a `StepRecord`."""
-
-    @property
-    def sequence(self) -> str:
-        """Digest of the step's kernels in launch order."""
-
-    @property
-    def cut(self) -> bool:
-        """Whether the recording of the step is incomplete."""
-
-
 def assign_cohorts(
-    steps_of: Mapping[int, Sequence[StepSequence]], kernels_of: Callable[[str], Sequence[KernelSignature]]
+    steps_of: Mapping[int, Sequence[RankSequence | StepRecord]], kernels_of: Callable[[str], Sequence[KernelSignature]]
 ) -> dict[int, int]:
     """Return each rank's cohort, numbered from 0; cohort 0 has the commonest sequence.
 
@@ -103,7 +91,7 @@ def encode_kernels(kernels: Sequence[KernelSignature], ids: dict[KernelSignature
     return [ids.setdefault(kernel, len(ids)) for kernel in kernels]
 
 
-def _commonest(steps: Sequence[StepSequence]) -> str:
+def _commonest(steps: Sequence[RankSequence | StepRecord]) -> str:
     complete = [step.sequence for step in steps if not step.cut]
     if len(set(complete)) == 1:
         return complete[0]

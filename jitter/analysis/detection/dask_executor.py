@@ -47,15 +47,11 @@ class RemoteRun(NamedTuple):
     name: str
     """Unique to the run."""
     root: Path
+    """The lake's folder as other processes see it."""
     steps: tuple[StepKey, ...]
     shared: Shared
     digests: frozenset[str]
     """Of the recordings that the run consists of: others may have come into the lake since."""
-
-
-def remote_run(root: Path, steps: RunSteps) -> RemoteRun:
-    """Describe a run to other processes; `root` is the lake's folder as they see it."""
-    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.prepare(), steps.lake.digests)
 
 
 def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatistics]:
@@ -152,7 +148,9 @@ class DaskStepExecutor:
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future":
         if self._sent is None:
             # not scattered: data that lie on a worker are lost with it, what a task made is made again
-            self._sent = self._client.submit(_itself, remote_run(self._root, self._steps), pure=False)
+            keys, shared, digests = tuple(self._steps.run.keys), self._steps.prepare(), self._steps.lake.digests
+            run = RemoteRun(uuid.uuid4().hex, self._root, keys, shared, digests)
+            self._sent = self._client.submit(_itself, run, pure=False)
         return self._client.submit(work, self._sent, *arguments, pure=False)
 
     def _gather(self, futures: "Sequence[Future]") -> list[Any]:

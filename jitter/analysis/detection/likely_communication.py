@@ -5,7 +5,7 @@ rank and from step to step, and the longer it runs the earlier it began: only it
 differ by a constant, so the difference of two ranks' ends of such a kernel is constant, too, whatever the clocks.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,14 +19,6 @@ from jitter.core.numeric.arrays import Floats
 
 
 @dataclass(frozen=True)
-class LikelyKernel:
-    """A kernel that is likely communication, with its launches in the sample of steps and ranks."""
-
-    name: str
-    launches: int
-
-
-@dataclass(frozen=True)
 class CommunicationSurvey:
     """Recognised and likely communication of a run."""
 
@@ -35,26 +27,26 @@ class CommunicationSurvey:
     """Whether any kernel of the run is known to be communication."""
     is_graphs_only: bool
     """Whether all kernels stand for whole graphs, so that communication inside them is not seen."""
-    likely: tuple[LikelyKernel, ...]
-    """Kernels that are not known to be communication and behave so, the most frequent first."""
+    likely: tuple[str, ...]
+    """Names of kernels that are not known to be communication and behave so, the most frequent first."""
 
 
 def survey_communication(run: RunModel) -> CommunicationSurvey:
     """Survey a run's communication from a sample of its steps."""
     operations = [op for program in run.programs.values() for op in program.operations if op.is_kernel]
-    counts: dict[str, int] = defaultdict(int)
+    counts = Counter[str]()
     for team in run.programs if len(run.team_of) > 1 else ():
-        for name, launches in _likely_of_team(run, team).items():
-            counts[name] += launches
+        counts.update(_likely_of_team(run, team))
     return CommunicationSurvey(
         len(run.team_of),
         any(op.kind == COLLECTIVE for op in operations),
         bool(operations) and all(op.name.startswith(WHOLE_GRAPH) for op in operations),
-        tuple(LikelyKernel(name, counts[name]) for name in sorted(counts, key=lambda name: (-counts[name], name))),
+        tuple(sorted(counts, key=lambda name: (-counts[name], name))),
     )
 
 
 def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
+    """Return the number of launches of each likely kernel in the sample of steps and ranks."""
     operations = enumerate(run.programs[team].operations)
     places = by_key((op.name, place) for place, op in operations if op.kind == COMPUTE)
     steps = [key for key in run.keys if len(run.ranks(key, team)) > 1]

@@ -1,18 +1,26 @@
-"""What the first pass over a run's steps measures, each step by itself, and what follows of it for the run."""
+"""What the first pass over a run's steps measures, each step by itself, and what follows of it for the run.
+
+Among it, whether ranks number their steps alike. Ranks that leave a collective together take equally long from one such
+end to the next. Where the times between the ends of a rank's steps are those of the other ranks some steps earlier or
+later, its steps are numbered otherwise, as by profilers that were started at different steps: then steps of one number
+do not belong together.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.passes import StepStatistics
-from jitter.analysis.detection.step_numbers import find_shifted_numbers
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
-from jitter.core.numeric.stats import known_median
+from jitter.core.numeric.stats import known_median, lower_median
+from jitter.core.step_key import StepKey
 
 
 class MeasuredRun:
@@ -35,8 +43,14 @@ class MeasuredRun:
 
         Where no step follows another, as in a run of one step, the time of each is its span.
         """
-        periods = np.array([step.time_ns for step in self.of_steps])
+        periods = measure_periods(self._ends_ns, self.steps.run.keys)
         return self._spans if np.isnan(periods).all() else periods
+
+    @property
+    def _ends_ns(self) -> Floats:
+        """(steps, ranks of the run) when each rank leaves the operation with which a step ends; NaN where unknown."""
+        ends_ns = np.array([step.ends_ns for step in self.of_steps])
+        return ends_ns.reshape(len(self.of_steps), len(self.steps.run.rank_numbers))
 
     @cached_property
     def _spans(self) -> Floats:
@@ -93,9 +107,9 @@ class MeasuredRun:
 
     @cached_property
     def shifted_numbers(self) -> dict[int, int]:
-        """By rank how much higher it numbers its steps than its team; see `step_numbers`."""
+        """By rank how much higher it numbers its steps than its team."""
         run = self.steps.run
-        ends_ns = np.array([step.ends_ns for step in self.of_steps])
+        ends_ns = self._ends_ns
         shifted: dict[int, int] = {}
         for team in run.programs:
             if not self.steps.ends.are_shared(team):
@@ -116,3 +130,55 @@ class MeasuredRun:
         sizes = [run.sizes[team] for team in sorted(run.programs)]
         noise = noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), sizes)
         return [Noise(*of_step) for of_step in zip(*noise, strict=True)]
+
+
+def times_between_ends(ends_ns: Floats, keys: Sequence[StepKey]) -> Floats:
+    """Return, (steps − 1, ranks), the times from the ends of steps to those of the next ones; NaN for others between.
+
+    `ends_ns` (steps, ranks) are the ends of the steps, NaN where unknown.
+    """
+    follows = [key == StepKey(before.epoch, before.step + 1) for before, key in pairwise(keys)]
+    return np.where(np.array(follows, np.bool_)[:, None], np.diff(ends_ns, axis=0), np.nan)
+
+
+def measure_periods(ends_ns: Floats, keys: Sequence[StepKey]) -> Floats:
+    """Return, (steps,), the time from the end of the step before to its own, median over ranks; NaN for first ones.
+
+    A rank's step that ends no later than the one before has kernels of another step, whose launches were lost: it does
+    not count.
+    """
+    between_ns = times_between_ends(ends_ns, keys)
+    periods = lower_median(np.where(between_ns > 0, between_ns, np.nan))
+    return np.append(np.nan, periods)[: len(keys)]
+
+
+def find_shifted_numbers(ends_ns: Floats, keys: Sequence[StepKey]) -> dict[int, int]:
+    """Return by column how much higher it numbers its steps than most of a team's ranks; none where all are alike.
+
+    `ends_ns` (steps, ranks) are the ends of the steps on each rank's clock, NaN where unknown. Steps that all take
+    equally long tell nothing, and it does not matter there.
+    """
+    grown = times_between_ends(ends_ns, keys)
+    if not len(grown) or grown.shape[1] < 2:
+        return {}
+    reference = grown[:, int((~np.isnan(grown)).sum(axis=0).argmax())]
+    least_ns = THRESHOLDS.min_clear_share * known_median(reference)
+    shifts = [_shift_of(reference, of_rank, least_ns) for of_rank in grown.T]
+    usual = max(set(shifts), key=shifts.count)
+    return {column: shift - usual for column, shift in enumerate(shifts) if shift != usual}
+
+
+def _shift_of(reference: Floats, grown: Floats, least_ns: float) -> int:
+    """Return by how many steps later the same times come in `grown`, (steps,) each; 0 where no other shift fits."""
+    apart_ns: dict[int, float] = {}
+    for shift in range(-THRESHOLDS.max_shifted_numbers, THRESHOLDS.max_shifted_numbers + 1):
+        later, earlier = grown[max(shift, 0) :], reference[max(-shift, 0) :]
+        count = min(len(later), len(earlier))
+        apart = np.abs(later[:count] - earlier[:count])
+        apart = apart[~np.isnan(apart)]
+        if len(apart) >= THRESHOLDS.few_steps:
+            apart_ns[shift] = float(apart.mean())
+    if not apart_ns.get(0, 0.0) >= max(least_ns, 1.0):
+        return 0
+    best = min(apart_ns, key=apart_ns.__getitem__)
+    return best if apart_ns[best] <= THRESHOLDS.minor_share * apart_ns[0] else 0

@@ -1,6 +1,6 @@
 """Per-step computations over a range of steps (step statistics, replays, the account of lost time), on threads here.
 
-A range of steps is from a first up to but not including a last one; the step before it is read for what it leaves.
+A range of steps is from a first up to but not including a last one; the steps before it are read for what they leave.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,6 @@ from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import IdenticalRanks, of_team
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
-from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Floats
@@ -91,8 +90,6 @@ def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalR
 class StepStatistics:
     """Statistics of one step."""
 
-    time_ns: float
-    """NaN for the first of consecutive steps."""
     ends_ns: Floats
     """(ranks of the run,) when each leaves the operation with which the step ends, on its clock; NaN where unknown."""
     transfers: Transfers
@@ -134,30 +131,16 @@ def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics
     """Measure each step of a range by itself, several at a time."""
     steps.prepare()
     layers = find_expert_layers(steps.run.programs)
-    return list(map_ahead(partial(_measure, steps, layers), _timed_steps(steps, first, last), steps.run.ahead))
+    return list(map_ahead(partial(_measure, steps, layers), steps.steps(first, last), steps.run.ahead))
 
 
-def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[RecordedStep, float, Floats]]:
-    """Yield each step of a range with its time, ns, NaN for the first of consecutive steps, and its ranks' ends."""
-    times = StepDurations()
-    for step in steps.steps(max(first - 1, 0), last):
-        cells = step.end_cells
-        ends = np.full(len(cells), np.nan)
-        ends[cells >= 0] = step.times.end[cells[cells >= 0]]
-        time_ns = times.of(step.key, ends)
-        if step.number >= first:
-            yield step, time_ns, ends
-        del step  # else it stays in memory while the next one is read
-
-
-def _measure(
-    steps: RunSteps, layers: Mapping[int, Layers], timed: tuple[RecordedStep, float, Floats]
-) -> StepStatistics:
-    (step, time_ns, ends), run = timed, steps.run
-    baseline = steps.baseline(step)
+def _measure(steps: RunSteps, layers: Mapping[int, Layers], step: RecordedStep) -> StepStatistics:
+    run, cells, baseline = steps.run, step.end_cells, steps.baseline(step)
+    ends = np.full(len(cells), np.nan)
+    ends[cells >= 0] = step.times.end[cells[cells >= 0]]
     deviations, quality = deviations_of_step(run, step, baseline), _assess_quality(steps, step)
     experts = measure_expert_imbalance(step, layers, run.rank_numbers)
-    return StepStatistics(time_ns, ends, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
+    return StepStatistics(ends, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
 
 
 def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:

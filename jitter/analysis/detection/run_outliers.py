@@ -1,14 +1,35 @@
-"""The ranks of a run that stand out by parts of their own time, and when: alone, in clusters, or any of them."""
+"""The ranks of a run that stand out by parts of their own time, and when: alone, in clusters, or any of them.
 
+Steps in which all recorded ranks are slow are findings of their own, as the loss compares ranks within a step.
+"""
+
+import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from jitter.analysis.detection.findings import Clusters, Finding, find_clusters, find_fast_ranks, split_random_events
+import numpy as np
+
+from jitter.analysis.detection.deviations import TeamDeviations, compare_with_one_rank, spread_within_steps
+from jitter.analysis.detection.findings import (
+    Clusters,
+    Finding,
+    find_clusters,
+    find_fast_ranks,
+    join_outliers,
+    split_random_events,
+)
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.measured_run import MeasuredRun
+from jitter.analysis.detection.significance import binomial_tail, quiet_level
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
+from jitter.core.numeric.student_t import student_tail
 from jitter.lake.records import ON_REQUEST
 
 
@@ -112,3 +133,135 @@ class RunOutliers:
 def may_be_idle(steps: RunSteps, late: Finding | Outlier) -> bool:
     """Return whether a serving engine may have had no requests before the steps that all recorded ranks start late."""
     return late.part is TimePart.START and all(steps.alike.kinds[number] in ON_REQUEST for number in late.steps)
+
+
+class SlowSteps(NamedTuple):
+    """Steps in which all recorded ranks are slow."""
+
+    findings: list[Finding]
+    """About all of them but a warm-up, moments without requests, and waits for other ranks."""
+    warm_up: Finding | None
+    """All ranks, in the first steps of known time."""
+    after_idle: list[int]
+    """Numbers of the steps before which a serving engine may have had no requests."""
+
+
+def find_slow_steps(measured: MeasuredRun, loss_ns: Floats, outliers: RunOutliers) -> SlowSteps:
+    """Return the steps of the run in which all ranks are slow; `loss_ns`, (steps,), is each step's loss."""
+    steps, run = measured.steps, measured.steps.run
+    of_sizes = [
+        find_in_like_steps([team.of_steps(numbers) for team in measured.deviations], measured.step_ns, loss_ns, numbers)
+        for numbers in steps.alike.by_size
+    ]
+    every = [finding for finding in of_sizes if finding is not None]
+    idle = [finding for finding in every if may_be_idle(steps, finding)]
+    slow = [
+        finding
+        for finding in every
+        if finding not in idle and not all(run.follows(late.team, late.part) for late in finding.members)
+    ]
+    timed = np.flatnonzero(~np.isnan(measured.step_ns))
+    is_first = [
+        finding.steps == tuple(timed[: len(finding.steps)].tolist()) and len(finding.ranks) == len(run.team_of)
+        for finding in slow
+    ]
+    warm_up = slow.pop(is_first.index(True)) if any(is_first) else None
+    after_idle = [*(finding.steps for finding in idle), *(late.steps for late in outliers.idle_moments)]
+    return SlowSteps(slow, warm_up, sorted(set().union(*after_idle)))
+
+
+def find_in_like_steps(
+    teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats, numbers: Ints
+) -> Finding | None:
+    """Return those of like steps in which all ranks are slow: they would be longer than usual even without their loss.
+
+    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
+
+    Args:
+        teams: the deviations of each team in these steps; the usual times of the one with most ranks say in which part.
+        step_ns: (steps of the run,) each step's time, NaN where unknown.
+        loss_ns: (steps of the run,) each step's loss.
+        numbers: positions of the like steps in the run.
+
+    """
+    largest = max(teams, key=lambda team: len(team.ranks), default=None)
+    if largest is None or len(largest.ranks) < 2:
+        return None  # a single rank cannot be told from all of them
+    # a short step after a long one has a negative loss, which does not make it a slow one
+    base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[numbers][:, None]
+    is_known = ~np.isnan(base[:, 0])
+    count = int(is_known.sum())
+    if count < THRESHOLDS.min_repeats:
+        return None
+    sigma = qn_sigma(base)
+    level = float(quiet_level(base, sigma)[0])
+    least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
+    noise = np.maximum(least, _sigma_of_medians(largest))
+    excess = np.where(is_known, base[:, 0] - level, 0.0)
+    tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
+    slow = is_known & (excess >= THRESHOLDS.host_spread_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
+    if not slow.any() or 2 * slow.sum() > count:
+        return None
+    chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
+    if chance > THRESHOLDS.max_chance:
+        return None
+    usual = largest.usual_ns[:, :, 0]
+    excess_of_part = np.nan_to_num(usual[:, slow] - lower_median(usual[:, is_known & ~slow])).sum(axis=1)
+    gain = float(excess[slow].sum())
+    part = TimePart(int(np.argmax(excess_of_part)))
+    if excess_of_part[part] < THRESHOLDS.main_share * gain:
+        return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
+    steps = tuple(numbers[slow].tolist())
+    sigmas = float((excess / noise)[slow].max())
+    share = float(np.median(_slower_shares(largest, part, slow, is_known)))
+    members = [
+        Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
+        for team in teams
+        for rank, slower_share in zip(
+            team.ranks.tolist(), _slower_shares(team, part, slow, is_known).tolist(), strict=True
+        )
+        if slower_share >= THRESHOLDS.main_share * share
+    ]
+    ranks = tuple(sorted(member.rank for member in members))
+    subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
+    sentence = (
+        f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
+        "other steps: the loss, which compares ranks within a step, does not contain it"
+    )
+    return join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
+
+
+def _sigma_of_medians(team: TeamDeviations) -> Floats:
+    """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
+
+    That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
+    their variation over steps, which alone counts where nearly all are far above their usual time: unlike pauses of all
+    ranks are no variation of the single one. 0 of few ranks.
+    """
+    if len(team.ranks) < THRESHOLDS.min_samples:
+        return np.zeros(team.total_ns.shape[1])
+    time_ns = sum(team.usual_ns[part] + compare_with_one_rank(team.total_ns[part]) for part in OWN_PARTS)
+    level = known_medians(time_ns)
+    least_ns = np.maximum(THRESHOLDS.outlier_sigmas * qn_sigma(time_ns), THRESHOLDS.host_spread_share * level)
+    are_far = (time_ns - level >= least_ns).mean(axis=1) > 1 - THRESHOLDS.minor_share
+    in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
+    within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
+    spreads = [
+        np.maximum(np.where(are_far, 0.0, here), np.median(qn_sigma(part_ns)))
+        for here, part_ns in zip(within, team.total_ns, strict=True)
+    ]
+    sigma: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
+    return sigma
+
+
+def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: Bools) -> Floats:
+    """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
+    apart = compare_with_one_rank(team.total_ns[part])
+    time_ns = team.usual_ns[part] + apart - lower_median(apart)
+    shares = np.zeros(len(team.ranks))
+    for column in range(len(shares)):
+        here = is_known & ~np.isnan(time_ns[:, column])
+        if (here & slow).any() and (here & ~slow).any():
+            level = float(np.median(time_ns[here & ~slow, column]))
+            shares[column] = (float(time_ns[here & slow, column].mean()) - level) / max(level, 1.0)
+    return shares

@@ -1,25 +1,367 @@
-"""How long the transfers of a run's collectives took, and how long they should: by like ones, or by a benchmark."""
+"""How long the transfers of a run's collectives took, how long they should, and which are slow.
+
+They are compared with like ones of the run, or with a benchmark.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.measured_run import MeasuredRun
-from jitter.analysis.detection.slow_communication import (
-    AlikeTransfers,
-    find_slow_collectives,
-    number_alike,
-    slow_communication,
-    slow_in_every_step,
-    transfers_by_benchmark,
-)
+from jitter.analysis.detection.significance import scatter_over_steps
+from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import baseline_transfers
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.bandwidth import bus_factor
+from jitter.core.grouping import by_key
+from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
+from jitter.core.step_key import StepKey
+
+
+class _Family(NamedTuple):
+    """Collectives that divide the same ranks into the same groups."""
+
+    ranks: tuple[frozenset[int], ...]
+    """Of each group."""
+    number: Ints
+    """(collectives,) which they are."""
+    group: Ints
+    """(collectives, groups) each one's numbers of these groups."""
+
+    def meetings(self, column: int) -> list[tuple[int, int]]:
+        """Return (collective, group) of each collective of a group."""
+        return list(zip(self.number.tolist(), self.group[:, column].tolist(), strict=True))
+
+    def of_steps(self, values: NDArray[Any], first_group: Ints) -> NDArray[Any]:
+        """(steps, collectives, groups) of (steps, groups of all collectives)."""
+        return values[:, first_group[self.number][:, None] + self.group]
+
+
+def find_slow_collectives(
+    matching: CollectiveMatching,
+    seen: Sequence[Floats],
+    usual: Sequence[Floats],
+    whole: Sequence[Bools],
+    step_ns: Floats,
+    of_kinds: Sequence[Ints],
+) -> list[Finding]:
+    """Find them by the test of self times, each group's time in a step above its baseline in place of a rank's.
+
+    First what is slow everywhere in a step, then what is slow in all groups of one kind, then single groups: a step in
+    which many groups are slow says nothing about one of them.
+
+    Args:
+        matching: the collectives.
+        seen: each step's transfers, (groups of all collectives,) ns.
+        usual: their baselines.
+        whole: whether all members recorded them; what others hold of waiting is no noise.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        of_kinds: the numbers of the steps of each kind.
+
+    """
+    families = _families(matching)
+    if not families:
+        return []
+    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
+    late_ns = np.stack(seen) - np.stack(usual)
+    are_whole = np.stack(whole)
+    tests = [
+        _test_family(
+            family.of_steps(late_ns, first_group),
+            np.logical_and.reduce(family.of_steps(are_whole, first_group), axis=(1, 2)),
+            step_ns,
+            of_kinds,
+            len(families),
+        )
+        for family in families
+    ]
+    is_open, total_ns, sigmas = (
+        np.concatenate(columns, axis=1)
+        for columns in zip(*((test.is_late, test.total_ns, test.sigmas) for test in tests), strict=True)
+    )
+    chance = np.concatenate([test.chance for test in tests])
+    groups = [(ranks, family.meetings(at)) for family in families for at, ranks in enumerate(family.ranks)]
+    of_families = np.split(np.arange(len(groups)), np.cumsum([len(family.ranks) for family in families])[:-1])
+    together = [of_families] if len(groups) > 1 else []
+    together += [[of_family] for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
+    findings = []
+    for parts in [*together, *([np.array([column])] for column in range(len(groups)))]:
+        is_late = np.min([is_open[:, part].mean(axis=1) for part in parts], axis=0) > 1 - THRESHOLDS.minor_share
+        if not is_late.any():
+            continue
+        columns, steps = np.concatenate(parts), tuple(np.flatnonzero(is_late).tolist())
+        here = np.ix_(is_late, columns)
+        slow = [groups[column] for column in columns.tolist()]
+        meetings = [meeting for _, of_group in slow for meeting in of_group]
+        findings.append(
+            Finding(
+                "slow_transfers",
+                TimePart.TRANSFER,
+                dict.fromkeys(sorted({rank for ranks, _ in slow for rank in ranks}), steps),
+                float(np.nansum(total_ns[here])),
+                float(np.median(sigmas[here].max(axis=0))),
+                chance=float(np.median(chance[columns])),
+                meetings=tuple(meetings),
+                is_incomplete=any(matching.collectives[number].is_incomplete(group) for number, group in meetings),
+            )
+        )
+        is_open[here] = False
+    return findings
+
+
+def _test_family(
+    late_ns: Floats, is_whole: Bools, step_ns: Floats, of_kinds: Sequence[Ints], families: int
+) -> Standouts:
+    """Return when the groups of a family are slow; `late_ns` (steps, collectives, groups) is above the baseline."""
+    total = np.nansum(late_ns, axis=1)
+
+    def sample(numbers: Ints) -> TestedTimes:
+        known = numbers[is_whole[numbers]]
+        quiet = known if len(known) >= THRESHOLDS.min_repeats else numbers
+        noise = np.full(total[numbers].shape, _noise(late_ns[quiet], total[quiet]))
+        groups = np.zeros(total.shape[1])
+        # the baseline is that of all groups and steps: what is above it in every step is late in each
+        return TestedTimes(total[numbers], groups, noise, groups + np.inf, np.ones((1, 1)))
+
+    return find_in_samples(-1, TimePart.TRANSFER, np.arange(total.shape[1]), total, sample, step_ns, of_kinds, families)
+
+
+def _noise(late_ns: Floats, total: Floats) -> float:
+    """Return the standard deviation of totals, (steps, groups) over collectives, by chance and from step to step.
+
+    Half of the groups may be slow at times: the median over groups. Of hardly any steps, the spread over groups.
+    """
+    if len(total) < THRESHOLDS.min_repeats:
+        scatter = mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0
+    else:
+        scatter = float(np.median(scatter_over_steps(total)))
+    # by each collective's spread: the lower median, as half of the groups may be slow; of some no time is known
+    spread = np.nan_to_num(lower_median(np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)))
+    return max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), scatter, 1.0)
+
+
+def _families(matching: CollectiveMatching) -> list[_Family]:
+    """Return the collectives by the groups into which they divide the ranks."""
+    by_groups: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    # the only recorded rank can wait for unrecorded ranks alone; of several ranks, one may wait for another
+    is_alone = matching.lacks_groups and sum(len(block.ranks) for block in matching.blocks) == 1
+    for number, meeting in enumerate(matching.collectives):
+        ranks: dict[int, set[int]] = {}
+        for member in meeting.members:
+            for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
+                ranks.setdefault(group, set()).update((rank, *(meeting.awaited[group] if meeting.awaited else ())))
+        if not is_alone and any(
+            len(group_ranks) < 2 and not meeting.is_incomplete(group) for group, group_ranks in ranks.items()
+        ):
+            continue  # one rank alone, with partners that are not known
+        ordered = sorted(ranks, key=lambda group: min(ranks[group]))
+        key = tuple(frozenset(ranks[group]) for group in ordered)
+        by_groups.setdefault(key, []).append((number, ordered))
+    return [
+        _Family(ranks, np.array([number for number, _ in collectives]), np.array([groups for _, groups in collectives]))
+        for ranks, collectives in by_groups.items()
+    ]
+
+
+def attribute_to_ranks(slow: Sequence[Finding]) -> list[Finding]:
+    """Return the ranks whose links explain the slow collectives, worst first.
+
+    Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
+    common; if they have none in common, the worst group is explained by itself. Groups with members that were not
+    recorded are explained together where they share steps: all of them may wait for one such member.
+    """
+    remaining = list(slow)
+    explained = []
+    while remaining:
+        worst = max(remaining, key=lambda collectives: collectives.excess_ns)
+        same = [collectives for collectives in remaining if set(collectives.steps) & set(worst.steps)]
+        if worst.is_incomplete:
+            same = [collectives for collectives in same if collectives.is_incomplete]
+            shared = set().union(*(collectives.ranks for collectives in same))
+        else:
+            same = [collectives for collectives in same if set(collectives.ranks) & set(worst.ranks)]
+            shared = set(worst.ranks).intersection(*(collectives.ranks for collectives in same))
+        if not shared:
+            same, shared = [worst], set(worst.ranks)
+        steps = tuple(sorted({step for collectives in same for step in collectives.steps}))
+        explained.append(
+            replace(
+                worst,
+                steps_of_rank=dict.fromkeys(sorted(shared), steps),
+                excess_ns=sum(collectives.excess_ns for collectives in same),
+                sigmas=max(collectives.sigmas for collectives in same),
+                chance=min(collectives.chance for collectives in same),
+                meetings=tuple(meeting for collectives in same for meeting in collectives.meetings),
+            )
+        )
+        remaining = [collectives for collectives in remaining if collectives not in same]
+    return explained
+
+
+class _Kind(NamedTuple):
+    """The properties that collectives must share for their times to be compared."""
+
+    operation: str
+    ranks: int
+    size: float | None
+    """Bytes; None where it was not recorded."""
+    is_incomplete: bool
+
+
+def transfers_by_benchmark(
+    lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats, key: StepKey
+) -> Floats:
+    """Return, (groups of all collectives,), the time that each should take in steps like this one, ns; NaN: unknown.
+
+    A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same
+    operation with the same or a larger message, by the `usual` times (groups of all collectives,). Not of sends and
+    receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
+    """
+    kinds = _kinds(lake, run, key)
+    sizes = {group: kind.size for group, kind in kinds.items() if kind.size is not None}
+    expected_ns = np.full(len(usual), np.nan)
+    fastest: dict[str, float] = {}
+    least: dict[tuple[str, float], float] = {}
+    for group, size in sorted(sizes.items(), key=lambda group_size: -group_size[1]):
+        operation = kinds[group].operation
+        fastest[operation] = float(np.fmin(fastest.get(operation, np.nan), usual[group]))
+        least[operation, size] = fastest[operation]
+    for group, size in sizes.items():
+        kind = kinds[group]
+        if kind.is_incomplete and kind.operation == SEND_RECV:
+            continue
+        if kind.is_incomplete:
+            expected_ns[group] = least[kind.operation, size]
+        elif benchmark and (reached := benchmark.busbw(kind.operation, int(size), kind.ranks)) is not None:
+            expected_ns[group] = size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
+    return expected_ns
+
+
+def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
+    """Return the kind of each group, of all groups of all collectives, whose operation is known."""
+    arrays = run.collective_arrays
+    size, largest = np.full(len(arrays.rank), np.nan), np.full(int(arrays.first_group[-1]), np.nan)
+    attendances = np.split(
+        np.argsort(arrays.rank, kind="stable"),
+        np.cumsum(np.bincount(arrays.rank, minlength=len(run.rank_numbers)))[:-1],
+    )
+    for team in run.programs:
+        ranks = sorted(run.ranks(key, team))
+        rows = run.file_rows(key, team, ranks)
+        for rank, rank_rows, sizes in zip(ranks, rows.T, lake.message_sizes(key, ranks) if ranks else (), strict=True):
+            of_rank = attendances[run.number_of[rank]]
+            row = rank_rows[arrays.place[of_rank]]
+            size[of_rank[row >= 0]] = sizes[row[row >= 0]]
+    np.fmax.at(largest, arrays.group, size)
+    members = np.bincount(arrays.group, minlength=len(largest))
+    kind_of_group: dict[int, _Kind] = {}
+    for first, collective in zip(arrays.first_group.tolist(), run.matching.collectives, strict=False):
+        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
+        operations = [run.programs[team].operations[place].collective for team, place in places]
+        operation = next((operation for operation in operations if operation is not None), None)
+        for group in range(collective.groups):
+            at = first + group
+            if operation is not None:
+                recorded = None if np.isnan(largest[at]) else float(largest[at])
+                kind_of_group[at] = _Kind(operation, int(members[at]), recorded, collective.is_incomplete(group))
+    return kind_of_group
+
+
+class AlikeTransfers(NamedTuple):
+    """Which transfers should take as long, (groups of all collectives,) each."""
+
+    numbers: Ints
+    """Those of one number are alike."""
+    have_assumed_sizes: Bools
+    """Whether their sizes are taken to be equal, and not known."""
+
+
+def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
+    """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
+
+    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, are compared with those of
+    other pairs of one size, within a node or between nodes, if these are at least `min_repeats` pairs: the fastest of
+    each pair, the next ones, and so on, as those of one direction may take longer on all links. Where sizes were not
+    recorded, pairs with about as many are taken to have equal ones. `seen` are each step's times, of the same shape.
+    """
+    arrays = run.collective_arrays
+    groups = np.diff(arrays.first_group)
+    alike = np.repeat(np.arange(len(groups)), groups)
+    have_assumed_sizes = np.zeros(len(alike), np.bool_)
+    first = arrays.first_in_group[:-1]
+    exchanges = np.flatnonzero(np.diff(arrays.first_in_group) == 2)
+    pairs = run.rank_numbers[arrays.rank[arrays.by_group[first[exchanges][:, None] + np.arange(2)]]]
+    pairs.sort(axis=1)
+    if len(np.unique(pairs, axis=0)) < THRESHOLDS.min_repeats:
+        return AlikeTransfers(alike, have_assumed_sizes)
+    kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
+    of_link: dict[tuple[float | None, bool, int, int], list[int]] = {}
+    for exchange, (rank, other) in zip(exchanges.tolist(), pairs.tolist(), strict=True):
+        kind = kinds.get(exchange)
+        if kind is None or (kind.operation, kind.ranks, kind.is_incomplete) != (SEND_RECV, 2, False):
+            continue
+        if {rank, other} <= nodes.keys():
+            link = kind.size, nodes[rank] == nodes[other], rank, other
+            of_link.setdefault(link, []).append(exchange)
+    comparable = by_key(((size, is_within), of_pair) for (size, is_within, _, _), of_pair in of_link.items())
+    usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
+    for (size, _), links_of_size in comparable.items():
+        parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]
+        is_assumed, most = size is None, THRESHOLDS.much_more
+        links = [
+            links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
+        ]
+        if len(links) >= THRESHOLDS.min_repeats:
+            for of_pair in links:
+                ascending = np.array(of_pair)[np.argsort(usual[of_pair], kind="stable")]
+                alike[ascending] = count + np.arange(len(of_pair)) * parts // len(of_pair)
+                have_assumed_sizes[of_pair] = is_assumed
+            count += parts
+    return AlikeTransfers(alike, have_assumed_sizes)
+
+
+def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
+    """Return, (groups of all collectives,), which take clearly longer than expected in every step.
+
+    `seen` are each step's times, `expected` those of steps of its kind, NaN where unknown.
+    """
+    every, least = np.stack(seen), np.stack(expected)
+    unknown = np.isnan(every) | np.isnan(least)
+    as_fast = ~unknown & (every * THRESHOLDS.efficiency.below_baseline <= least)
+    return np.asarray(~as_fast.any(axis=0) & ~unknown.all(axis=0))
+
+
+def slow_communication(
+    run: RunModel, seen: Sequence[Floats], expected: Sequence[Floats], slow: Bools
+) -> Finding | None:
+    """Return the collectives that are slow in every step as one finding; None if there are none."""
+    arrays = run.collective_arrays
+    if not slow.any():
+        return None
+    ranks = run.rank_numbers[np.unique(arrays.rank[slow[arrays.group]])].tolist()
+    excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
+    sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
+    return Finding(
+        "slow_transfers",
+        TimePart.TRANSFER,
+        dict.fromkeys(sorted(ranks), tuple(range(len(seen)))),
+        float(excess.sum()),
+        sigmas,
+        chance=0.0,
+        meetings=tuple(arrays.meetings(slow)),
+    )
 
 
 class RunTransfers:

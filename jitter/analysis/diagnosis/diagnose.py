@@ -202,9 +202,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     )
     notes = [capitalize(reason)]
     if survey.likely:
-        pattern = "|".join(
-            re.escape(short_name(kernel.name)) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]
-        )
+        pattern = "|".join(re.escape(short_name(name)) for name in survey.likely[: THRESHOLDS.sentences.max_named])
         notes.append(
             f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
         )
@@ -228,7 +226,7 @@ def _reason(survey: CommunicationSurvey) -> str | None:
         return "the traces hold whole graphs only, so communication inside them is not seen"
     if survey.likely:
         is_one = len(survey.likely) == 1
-        listed = format_some([short_name(kernel.name) for kernel in survey.likely], THRESHOLDS.sentences.max_named)
+        listed = format_some(list(map(short_name, survey.likely)), THRESHOLDS.sentences.max_named)
         subject = f"the kernel {listed} starts" if is_one else f"the kernels {listed} start"
         ends, it = ("ends", "it") if is_one else ("end", "them")
         return f"{subject} apart on the ranks and {ends} together, as communication does, and nothing names {it} so"

@@ -9,8 +9,7 @@ import numpy as np
 
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, below_in_every_step
 from jitter.analysis.metrics.collective_calls import UNPAIRED
-from jitter.analysis.metrics.communication import Communication, tabulate_collectives
-from jitter.analysis.metrics.time_shares import SHARES
+from jitter.analysis.metrics.communication import SHARES, Communication, tabulate_collectives
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_bandwidth, format_percent
 from jitter.core.grouping import by_key

@@ -4,7 +4,8 @@ Groups, partners, ranks or steps that were not recorded or cannot be compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Final
 
 import numpy as np
 
@@ -67,22 +68,15 @@ def explain_unrecorded(unrecorded: UnrecordedRanks) -> str:
 _LIMITS: Final = THRESHOLDS.evidence
 
 
-class StartSpread(NamedTuple):
-    """How far apart the ranks of a team start the first recorded step."""
+def first_start_spread(analysis: RunAnalysis) -> tuple[float, int | None]:
+    """Return the widest spread of the ranks' starts in the first step, over teams, ns, and the rank that starts last.
 
-    ns: float
-    last: int | None
-    """The rank that starts last; None where the spread is unknown."""
-
-
-def first_start_spread(analysis: RunAnalysis) -> StartSpread:
-    """Return the widest spread of the ranks' starts in the first step, over teams; 0 where it is unknown.
-
-    Starts are compared by the time to the step's last aligning collective, which all ranks leave together. A rank
-    starts with its first kernel; where the host time before that is charged to the rank, with its step marker.
+    0 and None where it is unknown. Starts are compared by the time to the step's last aligning collective, which all
+    ranks leave together. A rank starts with its first kernel; where the host time before that is charged to the rank,
+    with its step marker.
     """
-    run, widest = analysis.run, StartSpread(0.0, None)
-    markers = run.beginnings(run.keys[0])
+    run, markers = analysis.run, analysis.run.beginnings(analysis.run.keys[0])
+    widest: tuple[float, int | None] = 0.0, None
     for team, size in run.sizes.items():
         step = run.team_times(run.keys[0], team)
         if size < 2 or len(step.ranks) < 2:
@@ -95,27 +89,26 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
             begun = begun if np.isnan(marked).any() else marked
         if len(shared) and len(begun) and not np.isnan(begun).any():
             ahead = shared[-1] - begun
-            spread = StartSpread(float(np.ptp(ahead)), int(step.ranks[ahead.argmin()]))
-            widest = max(widest, spread, key=lambda start_spread: start_spread.ns)
+            widest = max(widest, (float(np.ptp(ahead)), int(step.ranks[ahead.argmin()])), key=itemgetter(0))
     return widest
 
 
 def _describe_first_starts(analysis: RunAnalysis) -> tuple[str | None, str | None]:
     """Return what the spread of the first starts leaves open, as a doubt where no later step shows it, else a note."""
-    spread, usual_ns = first_start_spread(analysis), analysis.measured.usual_step_ns
-    is_lasting = not analysis.run.has_consecutive_steps and spread.last is not None
-    if is_lasting and spread.ns >= THRESHOLDS.min_clear_share * usual_ns:
+    (spread_ns, last), usual_ns = first_start_spread(analysis), analysis.measured.usual_step_ns
+    is_lasting = not analysis.run.has_consecutive_steps and last is not None
+    if is_lasting and spread_ns >= THRESHOLDS.min_clear_share * usual_ns:
         doubt = (
-            f"Rank {spread.last} begins the recorded step last, {format_time(spread.ns)} after the first rank "
-            f"({format_percent(spread.ns / usual_ns)} of it): the reason lies before the recording, so no rank is "
+            f"Rank {last} begins the recorded step last, {format_time(spread_ns)} after the first rank "
+            f"({format_percent(spread_ns / usual_ns)} of it): the reason lies before the recording, so no rank is "
             "charged for it or cleared of it."
         )
         return doubt, None
     note = (
-        f"In the first recorded step, ranks start up to {format_time(spread.ns)} apart: the reason lies before the "
+        f"In the first recorded step, ranks start up to {format_time(spread_ns)} apart: the reason lies before the "
         "recording, so no rank is charged for it."
     )
-    return None, note if spread.ns >= max(THRESHOLDS.minor_share * usual_ns, _LIMITS.min_first_start_ns) else None
+    return None, note if spread_ns >= max(THRESHOLDS.minor_share * usual_ns, _LIMITS.min_first_start_ns) else None
 
 
 def doubt_step_numbers(analysis: RunAnalysis) -> str | None:

@@ -1,13 +1,17 @@
-"""The diagnosis of a job with its logs: passes that add what they state, each to what those before it found."""
+"""The diagnosis of a job with its logs: passes that add what they state, each to what those before it found.
 
-from collections.abc import Callable, Sequence
+Logs never make a culprit: the traces state what is lost. A fact that names the ranks of a finding, or their host, and
+speaks for its cause is evidence of it; every other fact is an item of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bounds_in_tables
-from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence, select_facts_of_hang
 from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import (
     MAX_MEASUREMENTS,
@@ -15,17 +19,168 @@ from jitter.analysis.diagnosis.evidence.logs.measurements import (
     describe_measurements,
     failures,
 )
+from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
 from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
 from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
 from jitter.analysis.diagnosis.hang.rules import describe_stuck_watchdogs
-from jitter.analysis.diagnosis.model import Culprit, ProfileLocation
+from jitter.analysis.diagnosis.loss.waterfall import join_rungs
+from jitter.analysis.diagnosis.model import (
+    SLOW_LINKS,
+    Cause,
+    CauseCertainty,
+    Culprit,
+    Fact,
+    FactKind,
+    ProfileLocation,
+    Scope,
+)
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, below_in_every_step
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_count
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
+from jitter.lake.rank_places import short_host
 from jitter.lake.records import step_times_utc
 from jitter.logs import VERSION
+
+_LIMITS: Final = THRESHOLDS.evidence
+_OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error", "host")
+"""Facts of samples and events: those of a finding's steps count for it."""
+_OF_HANG: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network")
+_OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
+"""Causes whose times alone do not tell which of the ranks has them."""
+_OTHER_CLOCKS: Final = (
+    "The GPU clocks in the logs are of another time than the steps (another run, or another time zone: nvidia-smi "
+    "prints local time, with TZ=UTC that of the recordings): not used."
+)
+_ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
+
+
+def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
+    """Return the diagnosis with what logs state of its findings, and of anything else."""
+    logs = logs.reconciled()
+    run = logs.during(list(logs.step_times_ns))
+    facts = find_facts(run)
+    facts_of: dict[tuple[StepKey, ...], tuple[Fact, ...]] = {}
+    joined = []
+    for culprit in diagnosis.culprits:
+        if culprit.steps not in facts_of:
+            of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
+            facts_of[culprit.steps] = (*(fact for fact in facts if fact.kind not in _OF_TIMES), *of_steps)
+        joined.append(_join(culprit, facts_of[culprit.steps], logs, diagnosis))
+    culprits = join_rungs(joined)
+    # what makes links slower than their peers' or the benchmark has no part in what is left without that
+    explained = {fact for culprit in culprits if culprit.cause in SLOW_LINKS for fact in culprit.facts}
+    of_all = tuple(
+        fact
+        for fact in facts
+        if fact not in explained and (fact.is_of_job or (fact.kind == "network" and fact.certainty == "certain"))
+    )
+    shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
+    stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]
+    causes_of: dict[object, set[Cause]] = defaultdict(set)
+    for fact in stated:
+        for subject in (fact.subject, *((fact.kind, rank) for rank in fact.ranks)):
+            causes_of[subject].update(fact.causes)
+
+    def is_told(fact: Fact, subject: object) -> bool:
+        return subject in causes_of and (not fact.causes or not causes_of[subject].isdisjoint(fact.causes))
+
+    items = [
+        fact
+        for fact in facts
+        if fact.is_item
+        and not is_told(fact, fact.subject)
+        and not (fact.ranks and all(is_told(fact, (fact.kind, rank)) for rank in fact.ranks))
+    ]
+    notes = [] if run.gpu_clocks or not logs.gpu_clocks or _OTHER_CLOCKS in diagnosis.notes else [_OTHER_CLOCKS]
+    items += _errors_of_another_time(logs, run)
+    return replace(
+        diagnosis,
+        culprits=culprits,
+        of_all_ranks=shared,
+        facts=tuple(items),
+        notes=(*diagnosis.notes, *notes),
+    )
+
+
+def select_facts_of_hang(facts: Iterable[Fact], culprits: Sequence[int], logs: JobLogs) -> list[Fact]:
+    """Return how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame."""
+    hosts = {short_host(logs.places[rank].host) for rank in culprits if rank in logs.places} - {None}
+    return [
+        fact
+        for fact in facts
+        if fact.kind == "exit"
+        or (
+            fact.kind in _OF_HANG
+            and (set(fact.ranks) & set(culprits) if fact.ranks else short_host(fact.host) in hosts)
+        )
+    ]
+
+
+def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:
+    """Return the culprit with the facts of its ranks and its cause, and with the scope that they narrow it to."""
+    of_culprit = [fact for fact in facts if culprit.cause in fact.causes and _is_of(fact, culprit, logs)]
+    of_culprit.sort(key=lambda fact: (fact.is_of_job, -_ORDER.index(fact.certainty)))  # else in the order of the rules
+    if culprit.cause in _OF_LINKS:
+        culprit = _locate(culprit, of_culprit, logs)
+        of_culprit = [fact for fact in of_culprit if _is_of(fact, culprit, logs)]
+    sentences = list(dict.fromkeys(fact.words for fact in of_culprit))
+    if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
+        sentences += [finding.sentence for finding in diagnosis.efficiency if finding.kind == "communication"]
+    certainty = max((culprit.cause_certainty, *(fact.certainty for fact in of_culprit)), key=_ORDER.index)
+    return replace(culprit.with_evidence(sentences), cause_certainty=certainty, facts=tuple(of_culprit))
+
+
+def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:
+    """Return whether a fact is about all ranks, some of the culprit's ranks, or their host."""
+    if fact.ranks:
+        return bool(set(fact.ranks) & set(culprit.ranks))
+    hosts = {short_host(logs.places[rank].host) for rank in culprit.ranks if rank in logs.places}
+    return fact.host is None or short_host(fact.host) in hosts
+
+
+def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
+    """Return slow communication with the ranks, or the host, that a certain fact names.
+
+    Times alone do not tell which of the ranks of a collective makes it slow.
+    """
+    named = next((fact.ranks for fact in facts if fact.ranks and fact.certainty == "certain"), ())
+    ranks = tuple(rank for rank in named if rank in culprit.ranks)
+    if not ranks or len(ranks) == len(culprit.ranks):
+        return culprit
+    place = logs.places.get(ranks[0])
+    host = None if place is None else place.host
+    of_host = tuple(rank for rank, location in sorted(logs.places.items()) if location.host == host)
+    scope: Scope = "rank" if len(ranks) == 1 else "host" if host is not None and ranks == of_host else "ranks"
+    device = place.device if place is not None and scope == "rank" else None
+    return replace(
+        culprit,
+        scope=scope,
+        rank=ranks[0],
+        ranks=ranks,
+        host=None if scope == "ranks" else host,
+        device=device,
+        is_part_of_job=False,
+    )
+
+
+def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
+    """Yield errors of GPUs, hosts and links at other times than the steps: evidence of nothing, and worth a look."""
+    near = logs.during(list(logs.step_times_ns), _LIMITS.time_zones_ns)
+    for of_time, nearer, unless in ((near, run, ", unless the log is in another time zone"), (logs, near, "")):
+        told = {id(row) for row in (*nearer.gpu_errors, *nearer.incidents, *nearer.links)}
+        others = JobLogs(
+            gpu_errors=[row for row in of_time.gpu_errors if id(row) not in told],
+            incidents=[row for row in of_time.incidents if id(row) not in told],
+            links=[row for row in of_time.links if id(row) not in told],
+            places=logs.places,
+        )
+        for fact in find_facts(others):
+            words = f"{fact.words}, at another time than the steps{unless}"
+            yield replace(fact, words=words, causes=(), certainty="unknown")
+
 
 HANG_RELATIONS: Final = frozenset({"process_groups", "collective_timeouts", "ras", "nccl_calls"})
 """The relations that tell of a hang. `recorded` is none: logs of jobs that run fill it too."""

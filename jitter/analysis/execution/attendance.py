@@ -14,8 +14,7 @@ from jitter.analysis.collectives.matching import (
     take_stated,
 )
 from jitter.analysis.collectives.rings import tell_rings, tell_unstated_rings
-from jitter.analysis.execution.run_programs import RunPrograms
-from jitter.analysis.execution.run_survey import groups_of_ranks
+from jitter.analysis.execution.run_programs import RunPrograms, groups_of_ranks
 from jitter.analysis.execution.step_times import of_team
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import spread_positions

@@ -15,7 +15,7 @@ and the steps before them run: a host may wait only after a validation pass, a c
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class HostWaits(NamedTuple):
     """The waits without a record of one program."""
 
     waits: tuple[Wait, ...]
-    lead_ns: Mapping[int, float]
+    host_lead_ns: Mapping[int, float]
     """By place: how much of the host's own time lies before the wait."""
     bound_waits: tuple[Wait, ...]
     """Waits that may be, where none fits."""
@@ -218,15 +218,8 @@ def _fit_place(program: Program, sample: HostSample, period: Floats, place: int)
 
 def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int, cells: Bools) -> _FitOfPlace | None:
     """Fit the calls at a place in some cells; None: no end is before all of them and in the gap of some."""
-    ends_of_cells = tuple(ends_of_step[cells] for ends_of_step in sample.ends)
-    some = HostSample(
-        sample.since[cells],
-        sample.until[cells],
-        ends_of_cells,
-        sample.stand_ins,
-        sample.rank[cells],
-        sample.step[cells],
-    )
+    of_cells = {name: getattr(sample, name)[cells] for name in ("since", "until", "rank", "step")}
+    some = sample._replace(**of_cells, ends=tuple(ends_of_step[cells] for ends_of_step in sample.ends))
     ends, gap = _candidates(program, some, place), some.until[:, place] - some.since[:, place]
     # of every second step, or rank where every second one has no pace
     numbers = np.unique(some.step, return_inverse=True)[1]
@@ -398,13 +391,8 @@ def _choose(calls: _Place) -> tuple[int, bool]:
 
 
 def _of_calls(calls: _Place, is_chosen: Bools) -> _Place:
-    return _Place(
-        calls.gap[is_chosen],
-        calls.period[is_chosen],
-        calls.distance[is_chosen],
-        calls.half[is_chosen],
-        calls.rank[is_chosen],
-    )
+    chosen: Any = (values[is_chosen] for values in calls)
+    return _Place(*chosen)
 
 
 def _choose_end(calls: _Place) -> int:

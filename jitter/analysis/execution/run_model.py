@@ -101,7 +101,7 @@ class RunModel(RunPrograms):
     @property
     def misses_partners(self) -> bool:
         """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
-        return self.matching.unpaired > THRESHOLDS.stages.max_unpaired_share * len(self.collective_arrays.rank)
+        return self.matching.unpaired > THRESHOLDS.matching.max_unpaired_share * len(self.collective_arrays.rank)
 
     @cached_property
     def job(self) -> JobArrays:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -18,16 +18,73 @@ import numpy as np
 from jitter.analysis.alignment.kernel_index import KernelIndex, RankSequence
 from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
-from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
 from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
-from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, joined, unknown_value
+from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.rank_places import RankPlace, assign_nodes
-from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, commonest_kind
+from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, batch_size, commonest_kind
 from jitter.lake.step_reader import read_step
+from jitter.lake.times import TIMES, ActivityTimes, TimesReader, activity_times
+
+_ROWS_AT_ONCE: Final = 1 << 18
+"""Rows of ranks that are read together: more would only take more memory."""
+
+
+class ActivityReader:
+    """Reads the activities of a step's ranks."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._times = root, TimesReader(root)
+
+    def of_step(self, key: StepKey, held: Mapping[int, RankStepRecord]) -> list[StepActivities]:
+        """Return ranks that have a step, together for ranks with equal sequences of kernels and kinds.
+
+        `held` is the record that has the step, by rank. Raises `LakeError` if a rank's file is missing or damaged.
+        """
+        held = dict(sorted(held.items()))
+        times_of_rank = dict(zip(held, self._times.read(list(held.values())), strict=True))
+        ranks = [rank for rank, times in times_of_rank.items() if times is None]
+        rows_of_ranks = [held[rank].step.rows for rank in ranks]
+        for some in pieces_of(begins_of(rows_of_ranks), _ROWS_AT_ONCE) if ranks else []:
+            rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])
+            start_ns = np.array([held[rank].step.start_ns for rank in rows.ranks], np.int64)
+            times, kinds = activity_times(rows.table, start_ns[rows.of_rank])
+            for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
+                times_of_rank[rank] = ActivityTimes(times[:, first:last], kinds[first:last])
+        alike: dict[tuple[str, bytes], list[tuple[int, IntTimes]]] = {}
+        for rank, read in times_of_rank.items():
+            assert read is not None
+            alike.setdefault((held[rank].step.sequence, read.kinds.tobytes()), []).append((rank, read.times))
+        return [
+            StepActivities(
+                np.array([rank for rank, _ in members], np.int64),
+                sequence,
+                np.frombuffer(kinds, np.int8),
+                np.array([held[rank].step.start_ns for rank, _ in members], np.int64),
+                _stack([times for _, times in members]),
+            )
+            for (sequence, kinds), members in alike.items()
+        ]
+
+
+def _stack(times: list[IntTimes]) -> IntTimes:
+    """Return the times of ranks, (4, activities) each, as one array of the widest type."""
+    whole: IntTimes | None = times[0].base
+    if (
+        whole is not None
+        and whole.shape == (len(times), *times[0].shape)
+        and all(rank_times.base is whole for rank_times in times)
+    ):
+        return whole  # all ranks that were read together
+    stacked: Any = np.stack(times)
+    for stacked_times, rank_times in zip(stacked, times, strict=True):
+        if rank_times.dtype != stacked.dtype:
+            stacked_times[is_unknown(rank_times)] = unknown_value(stacked.dtype)
+    widest: IntTimes = stacked
+    return widest
 
 
 class _RecordedCalls(NamedTuple):
@@ -186,24 +243,19 @@ class RunReader:
 
     def kernel_counts(self, ranks: Sequence[int]) -> KernelCounts:
         """Return the kernels of each step of these ranks, from the records."""
-        counts = KernelCounts(*np.full((2, len(self.steps), len(ranks)), np.nan))
-        for row, key in enumerate(self.steps):
-            for column, rank in enumerate(ranks):
-                if rank in self._held[key]:
-                    step = self._held[key][rank].step
-                    counts.recorded[row, column], counts.lost[row, column] = step.kernels, step.launches_without_kernel
-        return counts
+        counted = self._of_records(ranks, lambda step: step.kernels)
+        return KernelCounts(counted, self._of_records(ranks, lambda step: step.launches_without_kernel))
 
     def kernel_sequences(self, ranks: Sequence[int]) -> Floats:
         """Return, (steps, ranks), a number for each sequence of kernels; NaN where a rank lacks the step."""
         numbers: dict[str, int] = {}
-        sequences = np.full((len(self.steps), len(ranks)), np.nan)
-        for row, key in enumerate(self.steps):
-            for column, rank in enumerate(ranks):
-                if rank in self._held[key]:
-                    sequence = self._held[key][rank].step.sequence
-                    sequences[row, column] = numbers.setdefault(sequence, len(numbers))
-        return sequences
+        return self._of_records(ranks, lambda step: numbers.setdefault(step.sequence, len(numbers)))
+
+    def _of_records(self, ranks: Sequence[int], value: Callable[[StepRecord], float]) -> Floats:
+        """Return, (steps, ranks), a value of each record of a step; NaN where a rank lacks the step."""
+        held = [[self._held[key].get(rank) for rank in ranks] for key in self.steps]
+        values = [[np.nan if of_rank is None else value(of_rank.step) for of_rank in of_step] for of_step in held]
+        return np.array(values, np.float64).reshape(len(self.steps), len(ranks))
 
     def host(self, key: StepKey, rank: int) -> HostEvents:
         """Host activity of the rank, from the source of this step."""

@@ -1,21 +1,183 @@
-"""What waits for what in a run, inferred from some of its steps and ranks."""
+"""What waits for what in a run, inferred from a team's ranks in some of its steps."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies import Dependencies, infer
-from jitter.analysis.execution.host_waits import find_host_waits, follow_other_teams
+from jitter.analysis.alignment.program import NO_STREAM, Program
+from jitter.analysis.execution.dependencies import Dependencies, Launches, Sample, infer
+from jitter.analysis.execution.host_waits import HostSample, find_host_waits, follow_other_teams
+from jitter.analysis.execution.job_arrays import StateTracker, unknown_state
 from jitter.analysis.execution.run_programs import RunPrograms
-from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
+from jitter.analysis.execution.step_times import StepTimes, TeamTimes
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import spread_positions
+from jitter.core.names.kernels import SYNC
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.dependencies
+
+
+class _Followed(NamedTuple):
+    """A step of the ranks that have it, (ranks, operations) each; ns from the rank's origin, NaN where unknown."""
+
+    ranks: Ints
+    start: Floats
+    end: Floats
+    call: Floats
+    back: Floats
+    back_before: Floats
+    """When the call before on the thread returned."""
+    end_before: Floats
+    """The latest end of the operations before on the stream."""
+    stream_end: Floats
+    """(ranks, streams) the last ends before the step."""
+
+
+class SampledSteps:
+    """Follows one team's ranks through some steps, each after the one before it where that is there."""
+
+    def __init__(self, program: Program, thread: Ints, ranks: int) -> None:
+        """`thread` (operations,) is the thread that each operation follows; `ranks` is how many the run has."""
+        self._program, self._thread = program, thread
+        streams, threads = 1 + int(program.streams.max(initial=NO_STREAM)), 1 + int(thread.max(initial=0))
+        self._tracker = StateTracker(unknown_state(ranks, streams, threads, 0))
+        self._parts: list[tuple[Ints | Floats, ...]] = []
+        self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
+        self._stretch = 0
+        self._last: StepKey | None = None
+
+    def follow(self, key: StepKey, step: StepTimes) -> _Followed:
+        """Follow a step of this team's ranks without taking it into the sample."""
+        here = np.flatnonzero(step.row >= 0)
+        self._tracker.enter(key, step.row >= 0)
+        state = self._tracker.state
+        start, end, call, back = (values.reshape(len(here), len(self._thread)) for values in step[2:])
+        back_before, end_before = np.full((2, *start.shape), np.nan)
+        stream_end = state.stream_end[here]
+        for thread, places in _lanes(self._thread):
+            returns = np.column_stack([state.back[here, thread], back[:, places]])
+            known = np.where(np.isnan(returns), 0, np.arange(returns.shape[1]))
+            last = np.take_along_axis(returns, np.maximum.accumulate(known, axis=1), axis=1)
+            back_before[:, places], state.back[here, thread] = last[:, :-1], last[:, -1]
+        for stream, places in _lanes(self._program.streams):
+            if stream != NO_STREAM:
+                # a later kernel of a stream may end before an earlier one that overlaps it
+                ends = np.fmax.accumulate(np.column_stack([stream_end[:, stream], end[:, places]]), axis=1)
+                end_before[:, places], state.stream_end[here, stream] = ends[:, :-1], ends[:, -1]
+        return _Followed(here, start, end, call, back, back_before, end_before, stream_end)
+
+    def add(self, key: StepKey, step: StepTimes) -> None:
+        """Take a step of this team's ranks into the sample."""
+        ranks, start, end, call, back, back_before, end_before, stream_end = self.follow(key, step)
+        # the GPU has a launch when it returns, at the latest when it starts; the activities of one launch share it
+        submit = np.minimum(np.where(np.isnan(back), back_before, back), start)
+        ended = np.where(np.isnan(end), end_before, end)
+        self._parts.append((ranks, start, ended, call, back, submit, end_before, stream_end))
+        self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
+        self._last = key
+        launches = self._program.kinds != SYNC
+        for cell, rank in enumerate(ranks[: THRESHOLDS.sampled_ranks].tolist()):
+            is_launched = launches & ~np.isnan(back[cell])
+            times_of_rank = (call[cell, is_launched], back[cell, is_launched], start[cell, is_launched])
+            self._launches[self._stretch, rank].append(Launches(*times_of_rank))
+
+    def sample(self) -> tuple[Sample, list[Launches]]:
+        """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps.
+
+        The steps are given up, a field at a time.
+        """
+        launches = [Launches(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._launches.values()]
+        fields = list(zip(*self._parts, strict=True))[::-1]
+        self._parts.clear()
+        return Sample(*(np.concatenate(fields.pop()) for _ in Sample._fields)), launches
+
+    def sample_hosts(self, steps: Iterable[tuple[StepKey, StepTimes]], steps_back: int) -> HostSample:
+        """Return when the hosts of this team's ranks came to each call, in consecutive steps.
+
+        `steps_back` is of how many earlier steps the ends are wanted.
+        """
+        since, until, rank, number = [], [], [], []
+        ends: list[list[Floats]] = [[] for _ in range(1 + steps_back)]
+        stand_ins: dict[int, frozenset[int]] = {}
+        before: list[Floats] = []
+        is_sync = self._program.kinds == SYNC
+        for at, (key, step) in enumerate(steps):
+            followed = self.follow(key, step)
+            here, call = followed.ranks, followed.call
+            since.append(np.where(is_sync, call, followed.back_before))
+            until.append(np.where(is_sync, followed.back, call))
+            of_run = np.full((len(step.row), call.shape[1]), np.nan)
+            of_run[here] = self._with_stand_ins(followed.end, stand_ins)
+            before = [of_run, *before][: 1 + steps_back]
+            for past_ends, values in zip(ends, before, strict=False):
+                past_ends.append(values[here])
+            for past_ends in ends[len(before) :]:
+                past_ends.append(np.full_like(call, np.nan))
+            rank.append(here)
+            number.append(np.full(len(here), at))
+        return HostSample(
+            np.concatenate(since),
+            np.concatenate(until),
+            tuple(map(np.concatenate, ends)),
+            stand_ins,
+            np.concatenate(rank),
+            np.concatenate(number),
+        )
+
+    def _with_stand_ins(self, end: Floats, stand_ins: dict[int, frozenset[int]]) -> Floats:
+        """Return ends, (ranks, operations), with those before on the stream where few ranks lack an operation.
+
+        What stands in for each place is added to `stand_ins`.
+        """
+        lacks, streams = np.isnan(end), self._program.streams
+        filled = end.copy()
+        for place in np.flatnonzero(lacks.any(axis=0) & (2 * lacks.sum(axis=0) < len(end))).tolist():
+            on_stream = np.flatnonzero(streams[:place] == streams[place])
+            for row in np.flatnonzero(lacks[:, place]).tolist():
+                there = on_stream[~lacks[row, on_stream]]
+                if len(there):
+                    filled[row, place] = end[row, there[-1]]
+                    stand_ins[place] = stand_ins.get(place, frozenset()) | {int(there[-1])}
+        return filled
+
+
+def _lanes(lane: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each lane (a stream, a thread) with the places of the operations on it."""
+    return ((number, np.flatnonzero(lane == number)) for number in np.unique(lane).tolist())
+
+
+def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
+    """Return, (operations,), the thread that each follows: all 0, one chain, unless launches interleave in these steps.
+
+    Autograd's thread takes over for a whole pass and hands back; threads that launch at the same time do not wait for
+    each other.
+    """
+    op_threads = np.array([op.thread for op in program.operations], np.int64)
+    switches = int((np.diff(op_threads) != 0).sum())
+    threads = len(np.unique(op_threads))
+    interleave = threads > 1 and switches > _LIMITS.max_switches * threads and not _take_turns(op_threads, steps)
+    return op_threads if interleave else np.zeros_like(op_threads)
+
+
+def _take_turns(op_threads: Ints, steps: Iterable[TeamTimes]) -> bool:
+    """Return whether the threads' calls follow each other: none begins while another thread's call lasts.
+
+    So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
+    """
+    first = np.flatnonzero(np.diff(op_threads) != 0)
+    overlapping = switches = 0
+    for step in steps:
+        returned, called = step.back[first], step.call[first + 1]
+        switches += int((~np.isnan(returned + called)).sum())
+        overlapping += int((called < returned).sum())
+    return overlapping <= _LIMITS.overlapping_share * switches
+
+
 _WAIT_LIMITS: Final = THRESHOLDS.host_waits
 
 
@@ -65,12 +227,5 @@ def _with_host_waits(run: RunPrograms, team: int, rules: Dependencies, having: S
         of_others = [at for at, other in enumerate(run.programs) if other != team]
         ends = np.stack([run.last_ends(key) for key in keys])[:, of_others]
         following = follow_other_teams(program, known_calls, sample, ends)
-    return replace(
-        rules,
-        waits=(*rules.waits, *host_waits.waits),
-        host_lead_ns=host_waits.lead_ns,
-        bound_waits=host_waits.bound_waits,
-        bound_lead_ns=host_waits.bound_lead_ns,
-        unexplained=host_waits.unexplained,
-        following_teams=following,
-    )
+    added = host_waits._replace(waits=(*rules.waits, *host_waits.waits))._asdict()
+    return replace(rules, **added, following_teams=following)

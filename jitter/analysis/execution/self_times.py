@@ -21,6 +21,7 @@ If no launches were recorded, an idle GPU is taken to wait for its host: host[i]
 """
 
 import math
+from collections.abc import Iterable
 from enum import IntEnum
 from math import isnan
 from typing import Final, NamedTuple
@@ -35,6 +36,7 @@ from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
+from jitter.core.numeric.stats import lower_median
 
 
 class TimePart(IntEnum):
@@ -288,6 +290,11 @@ def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes) -> SelfTim
     for values, is_reference, medians in zip(self_times, references, baseline, strict=True):
         find_medians(job, step, values, is_reference, room, medians)
     return baseline
+
+
+def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
+    """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
+    return SelfTimes(*(lower_median(np.stack(seen, axis=1))[:, 0] for seen in zip(*baselines, strict=True)))
 
 
 @compiled

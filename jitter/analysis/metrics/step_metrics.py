@@ -35,7 +35,7 @@ from jitter.analysis.metrics.step_kernels import (
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, pieces_of
+from jitter.core.numeric.arrays import Floats, begins_of, pieces_of
 from jitter.core.parallel.prefetch import ROWS_PER_PIECE
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
@@ -227,55 +227,14 @@ class StepMetrics:
         return deviation(self.kernels, metric)
 
 
-@dataclass(frozen=True)
-class MetricTable:
-    """One metric of one cohort's step, in ns: one row per kernel, one column per rank."""
-
-    kernel_index: Ints
-    """Shape (kernels)."""
-    kernel_names: list[str]
-    mean: Floats
-    """Shape (kernels), over all ranks of the cohort; NaN where no rank has a value."""
-    ranks: list[int]
-    """The ranks with a column."""
-    values: Ints | Floats
-    """Shape (kernels, ranks): the metric in whole ns, or value − mean."""
-    known: Bools
-    """Shape (kernels, ranks): where `values` has a meaning."""
-
-    def to_arrow(self) -> pa.Table:
-        """Return columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
-        return pa.table(
-            {
-                "kernel_index": from_numpy(self.kernel_index),
-                "kernel_name": pa.array(self.kernel_names, pa.string()),
-                "mean": from_numpy(self.mean, ~np.isnan(self.mean)),
-                **{
-                    f"rank_{rank}": from_numpy(self.values[:, at], self.known[:, at])
-                    for at, rank in enumerate(self.ranks)
-                },
-            }
-        )
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the columns of `to_arrow` for any library that takes Arrow data, such as Polars."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the columns of `to_arrow`, with the kernel index as index and NA where unknown."""
-        import pandas as pd
-
-        masked = pd.arrays.FloatingArray if self.values.dtype.kind == "f" else pd.arrays.IntegerArray
-        columns: dict[str, object] = {"kernel_name": self.kernel_names, "mean": pd.array(self.mean, dtype="Float64")}
-        for at, rank in enumerate(self.ranks):
-            columns[f"rank_{rank}"] = masked(self.values[:, at].copy(), ~self.known[:, at])  # type: ignore[arg-type]
-        return pd.DataFrame(columns, index=pd.Index(self.kernel_index, name="kernel_index"))
-
-
 def build_metric_table(
     measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
-) -> MetricTable:
-    """Return the table of one metric of one cohort's step; raises `UsageError` for a rank without the step."""
+) -> pa.Table:
+    """Return one metric of one cohort's step, ns, or its deviations from the mean: one row a kernel.
+
+    Columns: `kernel_index`, `kernel_name`, `mean` over all ranks of the cohort, `rank_<R>` of each of `ranks` (None:
+    all); null where unknown. Raises `UsageError` for a rank without the step.
+    """
     kernels = measured.kernels
     mine = np.flatnonzero(kernels.cohort_of == cohort)
     present = np.array(kernels.ranks, np.int64)[mine]
@@ -307,14 +266,27 @@ def build_metric_table(
     values, is_shown = grid[np.searchsorted(present, chosen)], is_known[np.searchsorted(present, chosen)]
     if len(index) < len(names):
         values, is_shown = values[:, index], is_shown[:, index]
-    return MetricTable(
-        index,
-        [names[at] for at in index.tolist()],
-        mean[index],
-        chosen.tolist(),
-        (values - mean[index] if deviation else values).T,
-        is_shown.T,
+    shown = values - mean[index] if deviation else values
+    return pa.table(
+        {
+            "kernel_index": from_numpy(index),
+            "kernel_name": pa.array([names[at] for at in index.tolist()], pa.string()),
+            "mean": from_numpy(mean[index], ~np.isnan(mean[index])),
+            **{
+                f"rank_{rank}": from_numpy(*of_rank)
+                for rank, *of_rank in zip(chosen.tolist(), shown, is_shown, strict=True)
+            },
+        }
     )
+
+
+def frame_metric(table: pa.Table) -> "pd.DataFrame":
+    """Return the columns of `build_metric_table` with the kernel index as index and NA where unknown."""
+    import pandas as pd
+
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype()}
+    frame: pd.DataFrame = table.drop_columns("kernel_index").to_pandas(types_mapper=nullable.get)
+    return frame.set_index(pd.Index(table["kernel_index"].to_numpy(), name="kernel_index"))
 
 
 def select_unmatched(rows: pa.Table) -> pa.Table:

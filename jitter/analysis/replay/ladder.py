@@ -8,22 +8,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.alignment.program import NO_STREAM
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, mark_straight
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, empty_self_times
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, median_over_steps
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import EndShift, RecordedStep, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import MEMORY, SYNC, copy_direction
+from jitter.core.names.kernels import COLLECTIVE, MEMORY, SYNC, copy_direction
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import lower_median
 
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
@@ -32,14 +31,30 @@ BySize = Sequence[SelfTimes]
 """By size of step, in the order of `LikeSteps.by_size`: (operations of all teams,)."""
 
 
-class UniformJob(NamedTuple):
-    """A job as it would run on all ranks alike."""
+class ProgramChange(NamedTuple):
+    """What some operations of all teams, (operations,) as in `JobArrays`, do otherwise."""
+
+    what: Literal["waits", "host_time", "launch_time", "gpu_time", "transfers"]
+    """`waits`: calls return without waiting for the GPU, and what is launched after them waits in their place.
+    `host_time`: the host takes no time for them, with pauses; `launch_time`: where it does not pause before them.
+    `gpu_time`: their times on the streams are multiplied; those that take none have no delay either. `transfers`:
+    collectives end with their last arrival.
+    """
+    chosen: Bools
+    gpu_factor: Floats | None = None
+    """Of `gpu_time` by what, (operations,)."""
+
+
+class Program(NamedTuple):
+    """A job as it would run, on all ranks alike or with the recorded self times."""
 
     job: JobArrays
-    self_times: BySize
-    """Every rank's self times in every step of a size."""
-    transfers: Sequence[Floats]
-    """Of each step (groups of all collectives,)."""
+    self_times: BySize | None = None
+    """Every rank's self times in every step of a size; None: the recorded ones."""
+    transfers: Sequence[Floats] | None = None
+    """Of each step (groups of all collectives,); None: the recorded ones."""
+    change: ProgramChange | None = None
+    """Of what is recorded."""
 
 
 class OperationMasks(NamedTuple):
@@ -55,6 +70,7 @@ class OperationMasks(NamedTuple):
     """Calls that copy, in which the host waits for the GPU."""
     host_copies: Bools
     """Copies between host and GPU."""
+    collectives: Bools
 
 
 def mask_operations(run: RunModel) -> OperationMasks:
@@ -68,24 +84,35 @@ def mask_operations(run: RunModel) -> OperationMasks:
     of_step = np.concatenate([np.arange(size) for size in np.diff(run.job.first)])
     first = of_step <= np.repeat(run.job.first_kernel, np.diff(run.job.first))
     in_step = ~first | run.has_consecutive_steps
-    return OperationMasks(first, in_step, waits & ~copies, waits & copies, np.array(between, np.bool_))
+    host_copies, collectives = np.array(between, np.bool_), run.job.kind == COLLECTIVE
+    return OperationMasks(first, in_step, waits & ~copies, waits & copies, host_copies, collectives)
 
 
-class Ladder(NamedTuple):
-    """Programs by what they leave out."""
+def list_changes(masks: OperationMasks, host_ns: Floats) -> dict[str, ProgramChange]:
+    """Return what the program does otherwise on each rung below `slow_network`, in their order; see `list_rungs`.
 
-    rungs: dict[str, UniformJob]
-    """Each leaves out one thing more than the one before."""
-    with_waits: UniformJob
-    """The program of `slow_network` without waits that few hosts make: these keep their pauses from being hidden."""
-    without_pauses: dict[str, UniformJob]
-    """Those of `late_start` and `cpu_launch` of that program; in the rungs all waits of hosts are left out before."""
+    `host_ns` (operations of all teams,) is the usual time of the host between two calls.
+    """
+    pauses = masks.in_step & is_pause(host_ns)
+    return {
+        "sync_calls": ProgramChange("waits", masks.sync_calls),
+        "blocking_copies": ProgramChange("waits", masks.blocking_copies),
+        "late_start": ProgramChange("host_time", pauses & masks.first),
+        "cpu_launch": ProgramChange("host_time", pauses & ~masks.first),
+        "launch_bound": ProgramChange("host_time", masks.in_step),
+        "exposed_communication": ProgramChange("transfers", masks.collectives),
+        "serial_copies": ProgramChange("gpu_time", masks.host_copies, np.where(masks.host_copies, 0.0, 1.0)),
+    }
+
+
+PAUSES: Final = ("late_start", "cpu_launch")
+"""The changes of `list_changes` that leave out pauses of hosts."""
 
 
 def list_rungs(
     steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
-) -> Ladder:
-    """Return the program below each loss that all ranks bear alike.
+) -> tuple[dict[str, Program], list[Program]]:
+    """Return the program below each loss that all ranks bear alike; each leaves out one thing more.
 
     `slow_steps`: every self time at the median over ranks and like steps, every transfer at its baseline.
     `slow_network`: every transfer as short as a bandwidth benchmark gives, where that is shorter.
@@ -98,8 +125,11 @@ def list_rungs(
     `serial_copies`: copies between host and GPU take no time on their stream, as if all were hidden.
     `unequal_stages`: every program, such as a pipeline stage, has the mean GPU time of all ranks.
 
+    Then that of `slow_network` without waits that few hosts make, which keep their pauses from being hidden, and this
+    one without each of `PAUSES`: in the rungs all waits of hosts are left out before.
+
     `usual` and `expected`, of each step (groups of all collectives,), are the transfers' baseline and what a bandwidth
-    benchmark gives, NaN where it gives none; the others are as in `replay_programs`.
+    benchmark gives, NaN where it gives none; the others are as in `time_programs`.
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
@@ -107,50 +137,39 @@ def list_rungs(
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
-        blocked, short = (UniformJob(job, variant, best) for variant in (self_times, unblocked))
-        before, after = replay_programs(steps, [blocked, short], step_ns, first, last)
+        blocked, short = (Program(job, variant, best) for variant in (self_times, unblocked))
+        before, after = time_programs(steps, [blocked, short], step_ns, first, last)
         if before - after <= THRESHOLDS.efficiency.min_share * before:
             self_times = unblocked
     at_best = usual if all(np.isnan(transfers_ns).all() for transfers_ns in expected) else best
-    waits = np.diff(job.first_wait) > 0
-    unsynced = without_waits(job, masks.sync_calls & waits)
-    unwaiting = without_waits(unsynced, masks.blocking_copies & waits)
-    pauses = [masks.in_step & is_pause(medians.host) for medians in self_times]
-    late = [masks.first & of_size for of_size in pauses]
-    started, unpaused = (list(map(without_host_time, self_times, chosen)) for chosen in (late, pauses))
-    unhosted = [without_host_time(medians, masks.in_step) for medians in self_times]
+    program = Program(job, self_times, at_best)
+    rungs = {"slow_steps": program._replace(transfers=usual), "slow_network": program}
     hidden = [np.where(np.isnan(transfers_ns), transfers_ns, 0.0) for transfers_ns in best]
-    uncopied = unhosted
-    if (copies := masks.host_copies).any():
-        uncopied = [
-            medians._replace(
-                gpu=np.where(copies & ~np.isnan(medians.gpu), 0.0, medians.gpu),
-                delay=np.where(copies, np.minimum(medians.delay, 0.0), medians.delay),
-            )
-            for medians in unhosted
-        ]
-    sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
-    balanced = [
-        medians._replace(gpu=medians.gpu * balance_programs(job, medians.gpu, sizes)) if len(sizes) > 1 else medians
-        for medians in uncopied
-    ]
-    rungs = {
-        "slow_steps": UniformJob(job, self_times, usual),
-        "slow_network": UniformJob(job, self_times, at_best),
-        "sync_calls": UniformJob(unsynced, self_times, at_best),
-        "blocking_copies": UniformJob(unwaiting, self_times, at_best),
-        "late_start": UniformJob(unwaiting, started, at_best),
-        "cpu_launch": UniformJob(unwaiting, unpaused, at_best),
-        "launch_bound": UniformJob(unwaiting, unhosted, at_best),
-        "exposed_communication": UniformJob(unwaiting, unhosted, hidden),
-        "serial_copies": UniformJob(unwaiting, uncopied, hidden),
-        "unequal_stages": UniformJob(unwaiting, balanced, hidden),
-    }
-    waiting = (masks.sync_calls | masks.blocking_copies) & waits
-    usually_waiting = without_waits(job, waiting & ~are_usual(steps, first, waiting))
-    with_waits = rungs["slow_network"]._replace(job=usually_waiting)
-    pauseless = {"late_start": started, "cpu_launch": unpaused}
-    return Ladder(rungs, with_waits, {cause: with_waits._replace(self_times=own) for cause, own in pauseless.items()})
+    of_sizes = [list_changes(masks, medians.host) for medians in self_times]
+    for cause in of_sizes[0]:
+        program = rungs[cause] = _change_medians(program, [changes[cause] for changes in of_sizes], hidden)
+    teams = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
+    if len(teams) > 1:
+        factors = (balance_programs(job, medians.gpu, teams) for medians in program.self_times or ())
+        balanced = [ProgramChange("gpu_time", factor != 1, factor) for factor in factors]
+        program = _change_medians(program, balanced, hidden)
+    rungs["unequal_stages"] = program
+    waiting = (masks.sync_calls | masks.blocking_copies) & (np.diff(job.first_wait) > 0)
+    with_waits = rungs["slow_network"]._replace(job=without_waits(job, waiting & ~are_usual(steps, first, waiting)))
+    return rungs, [with_waits, *(with_waits._replace(self_times=rungs[pause].self_times) for pause in PAUSES)]
+
+
+def _change_medians(program: Program, changes: Sequence[ProgramChange], hidden: Sequence[Floats]) -> Program:
+    """Return a program of medians with a change, which each size of step has; `hidden` are transfers without time."""
+    if not any(change.chosen.any() for change in changes):
+        return program
+    if changes[0].what == "waits":
+        return program._replace(job=without_waits(program.job, changes[0].chosen))
+    if changes[0].what == "transfers":
+        return program._replace(transfers=hidden)
+    every = [(slice(None), slice(None))]
+    of_sizes = zip(program.self_times or (), changes, strict=True)
+    return program._replace(self_times=[change_self_times(*of_size, every) for of_size in of_sizes])
 
 
 def are_usual(steps: RunSteps, number: int, calls: Bools) -> Bools:
@@ -175,43 +194,46 @@ def is_pause(host_ns: Floats) -> Bools:
     return paused
 
 
-def without_host_time(medians: SelfTimes, chosen: Bools) -> SelfTimes:
-    """Return self times, (operations,), without host time of the `chosen` ones."""
-    host = np.where(chosen & ~np.isnan(medians.host), 0.0, medians.host)  # what begins a thread has none
-    return medians._replace(
-        host=host, call=np.where(chosen, 0.0, medians.call), lead=np.where(chosen, 0.0, medians.lead)
-    )
-
-
-def replay_programs(
-    steps: RunSteps, programs: Sequence[UniformJob], step_ns: Floats, first: int, last: int
-) -> list[float]:
+def time_programs(steps: RunSteps, programs: Sequence[Program], step_ns: Floats, first: int, last: int) -> list[float]:
     """Return the mean step time of each program, ns; NaN if none is known.
 
-    Consecutive steps from the `first` up to but not including the `last` are replayed. The first of several leads from
-    the recording to the program and does not count. `step_ns` (steps,) are the recorded step times, NaN where unknown.
-    Programs of the same arrays are replayed once.
+    `step_ns` (steps,) are the recorded step times, NaN where unknown; the steps are those of `replay_programs`.
     """
-    same_as = {tuple(map(id, program)): program for program in programs}
-    replays = {key: _ProgramReplay(steps, program.job, True) for key, program in same_as.items()}
-    times: list[list[float]] = []
-    for step in steps.steps(first, last):
-        step_times = {}
-        for key, (_, own, transfers) in same_as.items():
-            at_best = repaired_transfers(step, transfers[step.number])
-            saved_ns = replays[key].step(step, own[steps.alike.size_of[step.number]], at_best)
-            step_times[key] = float(step_ns[step.number]) - saved_ns
-        times.append([step_times[tuple(map(id, program))] for program in programs])
-        del step  # else it stays in memory while the next one is read
-    counted = np.array(times[1:] or times)
-    counted = counted[~np.isnan(counted).any(axis=1)]
+    gained = replay_programs(steps, programs, first, last)
+    times = step_ns[last - len(gained) : last, None] - gained
+    counted = times[~np.isnan(times).any(axis=1)]
     mean: list[float] = counted.mean(axis=0).tolist() if len(counted) else [np.nan] * len(programs)
     return mean
 
 
-def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
-    """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
-    return SelfTimes(*(lower_median(np.stack(seen, axis=1))[:, 0] for seen in zip(*baselines, strict=True)))
+def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
+    """Return what each change of the recorded program saves per step, ns; 0 where no end of a step is known.
+
+    No rank's self times are replaced by medians, so what a change saves is no part of the loss.
+    """
+    job = steps.run.job
+    programs = [
+        Program(without_waits(job, change.chosen) if change.what == "waits" else job, change=change)
+        for change in changes
+    ]
+    gained = replay_programs(steps, programs, first, last)
+    saved: list[float] = (np.nansum(gained, axis=0) / len(gained)).tolist()
+    return saved
+
+
+def replay_programs(steps: RunSteps, programs: Sequence[Program], first: int, last: int) -> Floats:
+    """Return, (steps, programs), how much shorter than recorded each step is, ns; NaN where no rank's end is known.
+
+    Consecutive steps from the `first` up to but not including the `last` are replayed on all ranks. The first of
+    several leads from the recording to the program and is left out. Programs of the same arrays are replayed once.
+    """
+    replays = {tuple(map(id, program)): _ProgramReplay(steps, program) for program in programs}
+    gained: list[list[float]] = []
+    for step in steps.steps(first, last):
+        of_step = {key: replay.step(step) for key, replay in replays.items()}
+        gained.append([of_step[tuple(map(id, program))] for program in programs])
+        del step  # else it stays in memory while the next one is read
+    return np.array(gained[1:] or gained)
 
 
 def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Floats:
@@ -224,93 +246,53 @@ def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Fl
     return np.repeat(factor, np.diff(job.first))
 
 
-class ProgramChange(NamedTuple):
-    """Operations of all teams, (operations,) as in `JobArrays`, that behave otherwise."""
-
-    without_waiting: Bools
-    """Calls that return without waiting for the GPU; what is launched after them waits in their place."""
-    gpu_factor: Floats
-    """By which the times on the streams are multiplied; activities that take none have no delay either."""
-    without_launch_time: Bools
-    """Operations that the host launches in no time, where it does not pause before them."""
-    without_host_time: Bools
-    """Operations for which the host takes no time, with pauses."""
-    without_transfers: bool = False
-    """Whether collectives end with their last arrival."""
-
-
-def no_change(operations: int) -> ProgramChange:
-    """Return the program as it is."""
-    nothing = np.zeros(operations, np.bool_)
-    return ProgramChange(nothing, np.ones(operations), nothing, nothing)
-
-
-def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
-    """Return what each change saves per step, ns, over the steps from the `first` up to but not including the `last`.
-
-    The steps must follow each other. They are replayed on all ranks with the recorded self times: no rank's self times
-    are replaced by medians, so what a change saves is no part of the loss. 0 where no end of a step is known. The first
-    of several leads from the recording to the changed program and does not count, as in `replay_programs`.
-    """
-    baseline = empty_self_times(len(steps.run.job.kind))
-    replays = [_ProgramReplay(steps, without_waits(steps.run.job, change.without_waiting), False) for change in changes]
-    led_ns = [0.0] * len(changes)
-    for step in steps.steps(first, last):
-        for change, replay in zip(changes, replays, strict=True):
-            took = step.transfers.took
-            if change.without_transfers:
-                took = np.where(np.isnan(took), took, 0.0)
-            replay.step(replace(step, self_times=_changed_self_times(steps.run.job, step, change)), baseline, took)
-        if step.number == first < last - 1:
-            led_ns = [replay.saved_ns for replay in replays]
-        del step  # else it stays in memory while the next one is read
-    counted = max(last - first - 1, 1)
-    return [(replay.saved_ns - led) / counted for replay, led in zip(replays, led_ns, strict=True)]
-
-
-def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChange) -> SelfTimes:
-    factor, launch, whole = change.gpu_factor, change.without_launch_time, change.without_host_time
-    is_gpu_changed, is_host_changed = bool((factor != 1).any()), bool((launch | whole).any())
-    changed = [*(("delay", "gpu") if is_gpu_changed else ()), *(("host", "call", "lead") if is_host_changed else ())]
-    self_times = step.self_times._replace(**{name: getattr(step.self_times, name).copy() for name in changed})
-    for operations, cells in slices_of_ranks(job, step.times) if changed else ():
-        host, call, lead, delay, on_gpu = (values[cells] for values in self_times)
-        if is_gpu_changed:
-            on_gpu *= factor[operations]
-            is_gone = factor[operations] == 0
+def change_self_times(self_times: SelfTimes, change: ProgramChange, parts: Iterable[tuple[slice, slice]]) -> SelfTimes:
+    """Return self times with a change; `parts` are operations, numbered as in `JobArrays`, and where theirs stand."""
+    changed = SelfTimes(*(values.copy() for values in self_times))
+    for operations, cells in parts:
+        host, call, lead, delay, on_gpu = (values[cells] for values in changed)
+        if change.gpu_factor is not None:
+            factor = change.gpu_factor[operations]
+            on_gpu *= factor
+            is_gone = factor == 0
             delay[is_gone], on_gpu[is_gone] = np.minimum(delay[is_gone], 0.0), 0.0
-        if is_host_changed:
-            is_changed = whole[operations] | launch[operations] & (
-                np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns
-            )
-            host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
-    return self_times
+            continue
+        is_changed = change.chosen[operations]
+        if change.what == "launch_time":
+            is_changed = is_changed & (np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns)
+        host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
+    return changed
 
 
 class _ProgramReplay:
     """The replay of one program, step by step."""
 
-    def __init__(self, steps: RunSteps, job: JobArrays, is_at_baseline: bool) -> None:
-        """`is_at_baseline` says whether all ranks have the baseline's self times, or the recorded ones."""
-        self._job, self._instructions = job, steps.run.schedule.array()
-        self._repaired = np.full((len((START, CPU, GPU)), len(steps.run.rank_numbers)), is_at_baseline)
+    def __init__(self, steps: RunSteps, program: Program) -> None:
+        self._steps, self._program, self._instructions = steps, program, steps.run.schedule.array()
+        is_at_baseline, ranks = program.self_times is not None, len(steps.run.rank_numbers)
+        self._repaired = np.full((len((START, CPU, GPU)), ranks), is_at_baseline)
         self._state: CarriedState | None = None
-        self._shift = EndShift(len(steps.run.rank_numbers))
-        self.saved_ns = 0.0
-        """How much earlier than recorded the program is."""
+        self._shift = EndShift(ranks)
 
-    def step(self, step: RecordedStep, baseline: SelfTimes, transfers: Floats) -> float:
+    def step(self, step: RecordedStep) -> float:
         """Replay the next step and return what it saves, ns; NaN where no rank's end is known."""
         if self._state is None:
             self._state = step.before.copy()
-        before = self._shift.enter(step)
+        before, program = self._shift.enter(step), self._program
+        baseline, transfers = step.self_times, step.transfers.took  # the recorded ones have no baseline
+        if program.self_times is not None:
+            baseline = program.self_times[self._steps.alike.size_of[step.number]]
+        if program.transfers is not None:
+            transfers = repaired_transfers(step, program.transfers[step.number])
+        changed = program.change
+        if changed is not None and changed.what == "transfers":
+            transfers = np.where(np.isnan(transfers), transfers, 0.0)
+        elif changed is not None and changed.what != "waits":
+            parts = slices_of_ranks(program.job, step.times)
+            step = replace(step, self_times=change_self_times(step.self_times, changed, parts))
         change = Change(self._repaired, transfers, np.zeros(len(transfers)), before)
-        ends = replay_step(self._job, self._instructions, step, baseline, change, self._state).end
-        if not len(self._shift.leave(step, ends)):
-            return np.nan
-        gained_ns = self._shift.mean_ns - before
-        self.saved_ns += gained_ns
-        return gained_ns
+        ends = replay_step(program.job, self._instructions, step, baseline, change, self._state).end
+        return self._shift.mean_ns - before if len(self._shift.leave(step, ends)) else np.nan
 
 
 def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
@@ -319,11 +301,12 @@ def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
     Later launches may need the result that the call waited for. So the next activity on each stream waits for
     it, as after an event; of the next step, if none follows in the step.
     """
+    ignored = ignored & (np.diff(job.first_wait) > 0)
     if not ignored.any():
         return job
     waits = [job.wait_on[first:last].tolist() for first, last in pairwise(job.first_wait.tolist())]
     for begin, end in pairwise(job.first.tolist()):
-        calls = [at for at in range(begin, end) if ignored[at] and waits[at]]
+        calls = [at for at in range(begin, end) if ignored[at]]
         following = _next_on_streams(job.stream[begin:end]) if calls else []
         for at in calls:
             for follower, is_next_step in following[at - begin]:

@@ -14,8 +14,7 @@ from jitter.analysis.execution.job_arrays import (
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import EndShift, RecordedStep
-from jitter.analysis.replay.step_end import StepEnds
+from jitter.analysis.replay.run_steps import EndShift, RecordedStep, StepEnds
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import lower_median
 

@@ -8,7 +8,7 @@ import pytest
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.findings import Finding, find_clusters, find_fast_ranks
-from jitter.analysis.detection.slow_steps import find_in_like_steps
+from jitter.analysis.detection.run_outliers import find_in_like_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, simulate

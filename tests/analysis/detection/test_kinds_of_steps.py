@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.alignment.step_programs import number_programs, split_by_size
+from jitter.analysis.replay.like_steps import number_programs, split_by_size
 from tests.support.serving import KERNELS, ServingJob, write_serving
 from tests.support.simulated import ingest_traces
 

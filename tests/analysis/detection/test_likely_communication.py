@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.likely_communication import CommunicationSurvey, LikelyKernel, is_likely_communication
+from jitter.analysis.detection.likely_communication import CommunicationSurvey, is_likely_communication
 from jitter.analysis.diagnosis.diagnose import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer, WhatIf
@@ -81,7 +81,7 @@ def _survey(**given: object) -> CommunicationSurvey:
     return CommunicationSurvey(**(plain | given))  # type: ignore[arg-type]
 
 
-LIKELY = (LikelyKernel("void mycorp::ring<float>(float*)", 120),)
+LIKELY = ("void mycorp::ring<float>(float*)",)
 
 
 def test_recognised_communication_limits_nothing():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.analysis.detection.slow_communication import number_alike
+from jitter.analysis.detection.run_transfers import number_alike
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.collectives.matching import Group, match
-from jitter.analysis.detection.slow_communication import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.run_transfers import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.thresholds import THRESHOLDS
 from tests.support.programs import program
 

@@ -11,7 +11,7 @@ import pytest
 import jitter
 from jitter.analysis.account import step_account
 from jitter.analysis.execution import run_reader
-from jitter.analysis.execution.activity_reader import ActivityReader
+from jitter.analysis.execution.run_reader import ActivityReader
 from jitter.analysis.execution.self_times import follow_step
 from jitter.analysis.replay import run_steps
 from jitter.analysis.thresholds import THRESHOLDS

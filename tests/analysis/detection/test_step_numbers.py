@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.step_numbers import find_shifted_numbers
+from jitter.analysis.detection.measured_run import find_shifted_numbers
 from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
 from tests.support.lakes import RankLake, kernel, lake_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.run_account import RunAccount
-from jitter.analysis.diagnosis.confidence import judge_confidence
+from jitter.analysis.diagnosis.culprits import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
 from jitter.analysis.diagnosis.model import Culprit, Seen

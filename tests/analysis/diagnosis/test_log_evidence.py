@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
+from jitter.analysis.diagnosis.log_passes import add_log_evidence
 from jitter.analysis.diagnosis.model import Loss, WhatIf
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import jitter
@@ -10,7 +11,7 @@ from jitter.analysis.diagnosis.loss import all_ranks
 from jitter.analysis.diagnosis.loss.waterfall import choose_steps
 from jitter.analysis.diagnosis.model import Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause
-from jitter.analysis.replay.ladder import no_change, price_changes
+from jitter.analysis.replay.ladder import ProgramChange, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.report.json_report import report_document
@@ -121,7 +122,7 @@ def test_a_fault_of_one_rank_is_no_property_of_the_program(tmp_path: Path):
 def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
     job = Job(ranks=4, steps=4, kernels=100, seed=2, shape=shape, launch_queue=24, syncs=frozenset({"loss"}))
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
-    unchanged = no_change(len(analysis.run.job.kind))
+    unchanged = ProgramChange("host_time", np.zeros(len(analysis.run.job.kind), np.bool_))
     assert price_changes(analysis.steps, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.step_end import StepDurations
+from jitter.analysis.detection.measured_run import measure_periods
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 from jitter.report.json_report import render_json
@@ -137,11 +137,9 @@ def test_a_transfer_takes_no_longer_than_recorded_where_ranks_lack_the_step(tmp_
 
 
 def test_a_step_that_ends_before_the_one_before_it_has_no_time():
-    durations = StepDurations()
-    durations.of(StepKey(None, 1), np.array([100.0, 100.0]))
-    assert durations.of(StepKey(None, 2), np.array([90.0, 150.0])) == 50
-    assert np.isnan(durations.of(StepKey(None, 3), np.array([80.0, np.nan])))
-    assert np.isnan(durations.of(StepKey(None, 5), np.array([900.0, 900.0])))  # step 4 is missing
+    ends_ns = np.array([[100.0, 100.0], [90.0, 150.0], [80.0, np.nan], [900.0, 900.0]])
+    keys = [StepKey(None, number) for number in (1, 2, 3, 5)]  # step 4 is missing
+    np.testing.assert_array_equal(measure_periods(ends_ns, keys), [np.nan, 50, np.nan, np.nan])
 
 
 def test_no_loss_is_told_where_the_replay_contradicts_the_recording(tmp_path: Path):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+from jitter.analysis.diagnosis.log_passes import add_log_evidence
 from jitter.analysis.diagnosis.model import (
     Conclusion,
     Culprit,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.alignment.program import Operation, Program
-from jitter.analysis.execution.sampled_steps import threads_of
+from jitter.analysis.execution.run_rules import threads_of
 from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.names.kernels import COMPUTE
 

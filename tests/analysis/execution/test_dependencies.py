@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.execution.dependencies import Launches, Wait, infer, queue_limit
-from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
+from jitter.analysis.execution.run_rules import SampledSteps, threads_of
 from jitter.analysis.execution.step_times import of_team
 from jitter.core.step_key import StepKey
 from tests.support.programs import program, step_of

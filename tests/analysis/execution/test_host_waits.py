@@ -66,7 +66,7 @@ def test_a_wait_for_an_end_of_the_step():
     assert wait.spread_ns < 5 * US < wait.gap_spread_ns
     assert found.unexplained == 0
     # it binds in every step: the host may have worked, as long as the GPU did, before it waited
-    assert found.lead_ns == {WAITING: 0.0}
+    assert found.host_lead_ns == {WAITING: 0.0}
     assert found.bound_lead_ns[WAITING] > 20 * US
 
 
@@ -82,7 +82,7 @@ def test_no_wait_is_invented_where_the_host_is_slow_or_paced(pace_us: float):
     """The GPU is done within the gap, at a time that does not move the next launch."""
     found = sampled(uniform(5, 300, 600), uniform(6, 10, 40, CELLS, KERNELS), pace_us=pace_us)
     assert found.waits == ()
-    assert found.lead_ns == {}
+    assert found.host_lead_ns == {}
 
 
 def test_a_gap_that_does_not_move_with_any_end_is_the_hosts_own():

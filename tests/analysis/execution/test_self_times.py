@@ -9,8 +9,7 @@ from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.job_arrays import CarriedState
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.run_steps import find_least
-from jitter.analysis.replay.step_end import find_end_cells
+from jitter.analysis.replay.run_steps import find_end_cells, find_least
 from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
 
 WORDS = "kkaKskgkKsak"

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from jitter.analysis.alignment.program import Example
-from jitter.analysis.alignment.teams import teams
+from jitter.analysis.alignment.program import Example, teams
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 
 FORWARD, BACKWARD = ("gemm", "gelu", "attention", "norm"), ("gemm_bwd", "gelu_bwd", "attention_bwd", "norm_bwd")

@@ -4,7 +4,7 @@ A rank without peers is compared with its own other steps, and so is a rank in s
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.analysis.replay.ladder import mask_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
+from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
@@ -82,17 +83,8 @@ class WorkloadComparison:
 
     def __add__(self, other: "WorkloadComparison") -> "WorkloadComparison":
         """Return the comparison over the steps of both."""
-        return WorkloadComparison(
-            self.excess_ns + other.excess_ns,
-            self.differing_ns + other.differing_ns,
-            self.copies_ns + other.copies_ns,
-            self.operations + other.operations,
-            self.differing + other.differing,
-            self.extra + other.extra,
-            self.replaced + other.replaced,
-            self.own_steps or other.own_steps,
-            self.times + other.times,
-        )
+        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return WorkloadComparison(**added | {"own_steps": self.own_steps or other.own_steps})
 
 
 def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[int]) -> WorkloadComparison:
@@ -111,7 +103,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
             peers = [(key, _with_peers(rank, run.ranks(key, team), THRESHOLDS.sampled_ranks))]
         recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
-        gpu[run.collective_places(team)] = 0.0
+        gpu[run.programs[team].kinds == COLLECTIVE] = 0.0
         rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
         baseline = _baseline(analysis, outlier, number)
         comparison += WorkloadComparison(copies_ns=float(np.maximum(gpu - baseline, 0.0)[copies & (gpu > 0)].sum()))

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.account.charges import Charges
 from jitter.analysis.detection.deviations import compare_with_one_rank
 from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, join_outliers, of_one_rank
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.recurrence import chance_of_repetition
+from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence

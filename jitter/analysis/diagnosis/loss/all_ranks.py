@@ -23,22 +23,22 @@ from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.execution.self_times import TimePart, median_over_steps
 from jitter.analysis.replay.ladder import (
+    PAUSES,
     OperationMasks,
     ProgramChange,
     balance_programs,
     is_pause,
+    list_changes,
     mask_operations,
-    median_over_steps,
-    no_change,
     price_changes,
     slices_of_ranks,
 )
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC, host_memory
+from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.lake.records import ON_REQUEST
 
@@ -85,12 +85,16 @@ class _Measured(NamedTuple):
         return np.array([operation.kind == kind for operation in self.operations], np.bool_)
 
 
+_SMALL: Final[tuple[Cause, ...]] = ("sync_calls", "blocking_copies", "launch_bound", "serial_copies")
+"""Causes whose cost is a finding from `min_share` of a step on."""
+_LARGE: Final[tuple[Cause, ...]] = ("late_start", "cpu_launch", "exposed_communication")
+"""Those whose cost is one from `compute_bound` on."""
+
+
 class _Loss(NamedTuple):
     cause: Cause
-    chosen: Bools
-    """(operations,) those that cause it."""
     change: ProgramChange
-    """The program without it."""
+    """The program without it; `chosen` are the operations that cause it."""
     min_share: float
     """Of a step: a smaller cost is no finding."""
     team: int | None = None
@@ -116,7 +120,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     bound = next((of_all for of_all in diagnosis.efficiency if of_all.kind == "communication"), None)
     lacks_ranks = diagnosis.conclusion.unrecorded is not None  # transfers then hold the waiting for them
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
-    losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
+    losses = _list_losses(measured, masks)
     if _may_wait(analysis):
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
@@ -129,14 +133,14 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         # what else a change saves has its own finding: hiding transfers saves what a faster network does
         of_others_ns = max(rungs.cost_ns.get("slow_network", 0.0), 0.0) if is_exposed else 0.0
         if loss.cause in ("sync_calls", "blocking_copies"):  # nor is what hides a pause of the host
-            of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in ("late_start", "cpu_launch"))
+            of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES)
         if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
         holds_waits = is_exposed and (lacks_ranks or (is_single and analysis.run.matching.lacks_groups))
         loading, advice = tuple[str, ...](), ""
         if loss.cause == "late_start":
-            loading, advice = _explain_loading(analysis, first, last, measured.paused_ns(loss.chosen))
+            loading, advice = _explain_loading(analysis, first, last, measured.paused_ns(loss.change.chosen))
         culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[loss.cause],
@@ -174,9 +178,9 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
 
 def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
     """Return the kernel before which hosts pause longest; None for a loss without pauses."""
-    if not loss.change.without_host_time.any():
+    if loss.cause not in PAUSES:
         return None
-    kernel_index = int(measured.kernels_before[np.where(loss.chosen, measured.host_ns, -1.0).argmax()])
+    kernel_index = int(measured.kernels_before[np.where(loss.change.chosen, measured.host_ns, -1.0).argmax()])
     return IndexRange(kernel_index, kernel_index)
 
 
@@ -212,21 +216,13 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     return sentence if cost == alone else f"{sentence}; fixing it alone would save {alone} per step{part}"
 
 
-def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
-    nothing, share, large = no_change(len(measured.operations)), _LIMITS.min_share, _LIMITS.compute_bound
-    pauses = masks.in_step & is_pause(measured.host_ns)
-    late, later = pauses & masks.first, pauses & ~masks.first
-    yield _Loss("late_start", late, nothing._replace(without_host_time=late), large)
-    yield _Loss("cpu_launch", later, nothing._replace(without_host_time=later), large)
-    calls, copies = masks.sync_calls, masks.blocking_copies
-    yield _Loss("sync_calls", calls, nothing._replace(without_waiting=calls), share)
-    yield _Loss("blocking_copies", copies, nothing._replace(without_waiting=copies), share)
+def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
+    changes = list_changes(masks, measured.host_ns)
     is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
-    small = measured.mask(COMPUTE) & is_small & ~pauses
-    yield _Loss("launch_bound", small, nothing._replace(without_launch_time=small), share)
-    yield _Loss("exposed_communication", measured.mask(COLLECTIVE), nothing._replace(without_transfers=True), large)
-    copies = masks.host_copies
-    yield _Loss("serial_copies", copies, nothing._replace(gpu_factor=np.where(copies, 0.0, 1.0)), share)
+    small = measured.mask(COMPUTE) & is_small & ~(masks.in_step & is_pause(measured.host_ns))
+    changes["launch_bound"] = ProgramChange("launch_time", small)
+    least = dict.fromkeys(_SMALL, _LIMITS.min_share) | dict.fromkeys(_LARGE, _LIMITS.compute_bound)
+    return [_Loss(cause, changes[cause], share) for cause, share in least.items() if changes[cause].chosen.any()]
 
 
 def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[_Loss]:
@@ -241,8 +237,7 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
     factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams])
     chosen = (factor == factor.min()) & (factor < 1)
     team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
-    change = no_change(len(factor))._replace(gpu_factor=factor)
-    yield _Loss("unequal_stages", chosen, change, _LIMITS.min_share, team)
+    yield _Loss("unequal_stages", ProgramChange("gpu_time", chosen, factor), _LIMITS.min_share, team)
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
@@ -297,7 +292,7 @@ def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floa
 
 
 def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[str]:
-    chosen, weights = loss.chosen, measured.times[loss.chosen]
+    chosen, weights = loss.change.chosen, measured.times[loss.change.chosen]
     if loss.cause in ("sync_calls", "blocking_copies"):
         yield _describe_waits(chosen, measured)
     if loss.cause == "late_start":
@@ -316,10 +311,10 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
             f"{format_time(float(np.average(measured.gpu_ns[chosen], weights=weights)))} on average, the host "
             f"{format_time(float(np.average(measured.launch_ns[chosen], weights=weights)))} to launch one"
         )
-    if loss.cause == "unequal_stages":
+    if loss.cause == "unequal_stages" and (factor := loss.change.gpu_factor) is not None:
         gpu_ns = measured.gpu_ns * measured.times
         longest_ns = float(np.nansum(gpu_ns[chosen]))
-        mean_ns = longest_ns * float(loss.change.gpu_factor[chosen][0])
+        mean_ns = longest_ns * float(factor[chosen][0])
         yield (
             f"the kernels of its longest stage take {format_time(longest_ns)} per step, those of all stages "
             f"{format_time(mean_ns)} on average"

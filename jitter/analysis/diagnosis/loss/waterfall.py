@@ -11,7 +11,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, Rung
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import middle_of_longest_stretch
-from jitter.analysis.replay.ladder import list_rungs, replay_programs
+from jitter.analysis.replay.ladder import PAUSES, list_rungs, time_programs
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
 
@@ -65,14 +65,11 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    programs, with_waits, pauseless = list_rungs(
-        analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window
-    )
-    every = [*programs.values(), with_waits, *pauseless.values()]
-    replayed = replay_programs(analysis.steps, every, *window)
+    programs, beside = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
+    replayed = time_programs(analysis.steps, [*programs.values(), *beside], *window)
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]
-    alone_ns = {cause: waiting_ns - time for cause, time in zip(pauseless, pauseless_ns, strict=True)}
+    alone_ns = {cause: waiting_ns - time for cause, time in zip(PAUSES, pauseless_ns, strict=True)}
     if all(np.isnan(expected).all() for expected in analysis.transfers.expected):
         del times["slow_network"]
     known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from jitter.analysis.metrics import collective_calls as step_calls
-from jitter.analysis.metrics import time_shares
+from jitter.analysis.metrics import communication
 from jitter.analysis.metrics.collective_calls import COLUMNS, match_calls
 from jitter.analysis.metrics.communication import (
     measure_communication,
@@ -164,7 +164,7 @@ def test_shares_of_some_ranks_at_once_are_those_of_all(rows: int, monkeypatch: p
     second = [compute(10, 150), collective(150, 200), {"kind": "memory", "start_ns": 5, "end_ns": 20}]
     steps = step(first, [], second, first), step(second, first, [compute(240, 250)], [])
     whole = measured(*steps)
-    monkeypatch.setattr(time_shares, "_ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(communication, "_ROWS_AT_ONCE", rows)
     assert measured(*steps).rank_steps == whole.rank_steps
     np.testing.assert_equal(measured(*steps).calls, whole.calls)
 
@@ -175,9 +175,9 @@ def test_memory_of_shares_is_that_of_some_ranks(monkeypatch: pytest.MonkeyPatch)
     calls = match_calls(read)
     peaks = []
     for rows_at_once in (32 * rows, rows):
-        monkeypatch.setattr(time_shares, "_ROWS_AT_ONCE", rows_at_once)
+        monkeypatch.setattr(communication, "_ROWS_AT_ONCE", rows_at_once)
         tracemalloc.start()
-        time_shares.measure_shares(read, calls)
+        communication.measure_shares(read, calls)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] / 2

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -234,10 +235,11 @@ def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord
         return []
     reference = max(timed, key=lambda staged: len(staged.record.steps))
     shifts = dict.fromkeys(map(id, timed), 0)
+    of_reference = cache(partial(_gpu_starts, reference))  # read once, where any is wanted
     for staged in timed:
         # a host may run ahead of its GPU by whole steps, and GPUs wait for each other
         if by_host := clear_offset(_starts(reference), _starts(staged)):
-            by_gpu = clear_offset(_gpu_starts(reference), _gpu_starts(staged))
+            by_gpu = clear_offset(of_reference(), _gpu_starts(staged))
             shifts[id(staged)] = by_host if by_gpu == by_host else 0
     earliest = min(shifts.values())
     moved = 0

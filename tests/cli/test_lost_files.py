@@ -76,7 +76,10 @@ def test_a_report_goes_on_without_a_damaged_rank(
     damage(path, how)
     assert main(["report", str(copy), "--json"]) == 0
     out, err = capsys.readouterr()
-    assert without_notes(out) == answer_of_two
+    # a damaged record does not tell whose it is
+    why = "was not recorded" if part == "sources" else "has a recording that could not be read"
+    assert why in out
+    assert without_notes(out.replace(why, "was not recorded")) == answer_of_two
     if (part, how) == ("sources", "gone"):
         return  # nothing tells that there was a record
     said = [text for text in json.loads(out)["run"]["warnings"] if "Rank 2 is left out" in text]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.formatting import format_count
+from jitter.core.grouping import by_key
 from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
@@ -226,12 +227,21 @@ def _is_unnumbered(staged: StagedRank) -> bool:
 def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> list[str]:
     """Renumber steps that markers do not number, where ranks began to record some steps apart; return a note.
 
-    By wall clock: where steps of two ranks begin at one time on host and GPU (`clear_offset`). In a lake that holds
-    `records`, numbers stay.
+    By wall clock: where steps of two ranks begin at one time on host and GPU (`clear_offset`), each epoch by itself. In
+    a lake that holds `records`, numbers stay.
     """
     unnumbered = [staged for outcome in outcomes for staged in outcome.staged if _is_unnumbered(staged)]
+    if records:
+        return []
+    of_epoch = by_key((staged.record.steps[0].epoch, staged) for staged in unnumbered)
+    moved = {rank for epoch, members in of_epoch.items() for rank in _align_epoch(members, epoch)}
+    return [f"{format_count(len(moved), 'rank')} began to record later: their steps are numbered on"] if moved else []
+
+
+def _align_epoch(unnumbered: Sequence[StagedRank], epoch: int | None) -> list[int | None]:
+    """Renumber the steps of ranks that began to record an epoch later than others, and return these ranks."""
     timed = [staged for staged in unnumbered if staged.record.utc_offset_ns is not None]
-    if records or not timed:
+    if not timed:
         return []
     reference = max(timed, key=lambda staged: len(staged.record.steps))
     shifts = dict.fromkeys(map(id, timed), 0)
@@ -242,17 +252,17 @@ def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord
             by_gpu = clear_offset(of_reference(), _gpu_starts(staged))
             shifts[id(staged)] = by_host if by_gpu == by_host else 0
     earliest = min(shifts.values())
-    moved = 0
+    moved = []
     for staged in unnumbered:
         shift = shifts.get(id(staged), 0) - earliest
         if shift:
-            moved += 1
-            _move(staged, shift)
+            moved.append(staged.record.rank)
+            _move(staged, shift, epoch)
             from_first = "numbered in order from 0"
             staged.record.problems[:] = [
                 problem.replace(from_first, f"{from_first[:-1]}{shift}") for problem in staged.record.problems
             ]
-    return [f"{format_count(moved, 'rank')} began to record later: their steps are numbered on"] if moved else []
+    return moved
 
 
 def _starts(staged: StagedRank) -> list[int]:

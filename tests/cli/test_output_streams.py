@@ -102,6 +102,7 @@ def reader_of(pipe: Path, target: Path) -> Iterator[None]:
         ("table {lake} --step 2000", "parquet"),
         ("steps {lake}", "json"),
         ("query {lake} 'from kernels'", "csv"),
+        ("collectives {lake}", "txt"),
     ],
 )
 def test_a_pipe_named_as_a_file_is_written_to_and_stays(

@@ -180,3 +180,25 @@ def test_steps_without_a_number_are_those_of_the_other_ranks(tmp_path: Path, is_
     assert [record.steps[0].step for record in report.added] == [0, int(not is_ahead)]
     assert ("1 rank began to record later: their steps are numbered on" in report.warnings) is not is_ahead
     assert len(report.added[1].steps) == 7 + is_ahead
+
+
+def test_windows_whose_steps_have_no_number_are_aligned_each_by_itself(tmp_path: Path):
+    """Rank 1 began to record a step later, in both windows."""
+    traces = tmp_path / "traces"
+    write(simulate(Job(ranks=2, steps=8, kernels=60)), traces / "a", "nsys")
+    for path in (traces / "a").glob("*.sqlite"):
+        edit(path, "UPDATE NVTX_EVENTS SET text = 'train_step' WHERE text LIKE '%step%'")
+    with closing(sqlite3.connect(traces / "a/rank1.sqlite")) as connection:
+        selected = "SELECT start FROM NVTX_EVENTS WHERE text = 'train_step' ORDER BY start"
+        second = connection.execute(selected).fetchall()[1][0]
+        for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *GPU_TABLES):
+            connection.execute(f"DELETE FROM {table} WHERE start < {second - 1000}")
+        connection.commit()
+    shutil.copytree(traces / "a", traces / "b")
+    for path in (traces / "b").glob("*.sqlite"):
+        edit(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 10000000000")
+    report = jitter.ingest([traces], tmp_path / "lake", same_job=True)
+    first = {(record.rank, record.steps[0].key) for record in report.added}
+    assert first == {(rank, (epoch, rank)) for rank in range(2) for epoch in (1, 2)}
+    assert "1 rank began to record later: their steps are numbered on" in report.warnings
+    assert main(["verify", str(tmp_path / "lake")]) == 0

@@ -100,7 +100,9 @@ def format_report(report: CollectiveReport) -> str:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file begins with the heads of a report's first table."""
+    """Whether a file begins with the heads of a report's first table; a pipe is not read."""
+    if not path.is_file():
+        return False
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             heads = re.split("  +", file.readline(_LONGEST_HEADING).strip())

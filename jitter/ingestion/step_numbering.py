@@ -228,13 +228,12 @@ def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord
     """Renumber steps that markers do not number, where ranks began to record some steps apart; return a note.
 
     By wall clock: where steps of two ranks begin at one time on host and GPU (`clear_offset`), each epoch by itself. In
-    a lake that holds `records`, numbers stay.
+    an epoch of which the lake's `records` hold steps, numbers stay.
     """
     unnumbered = [staged for outcome in outcomes for staged in outcome.staged if _is_unnumbered(staged)]
-    if records:
-        return []
+    held = {step.epoch for record in records for step in record.steps}
     of_epoch = by_key((staged.record.steps[0].epoch, staged) for staged in unnumbered)
-    moved = {rank for epoch, members in of_epoch.items() for rank in _align_epoch(members, epoch)}
+    moved = {rank for epoch, members in of_epoch.items() if epoch not in held for rank in _align_epoch(members, epoch)}
     return [f"{format_count(len(moved), 'rank')} began to record later: their steps are numbered on"] if moved else []
 
 

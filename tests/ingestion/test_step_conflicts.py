@@ -183,7 +183,7 @@ def test_steps_without_a_number_are_those_of_the_other_ranks(tmp_path: Path, is_
 
 
 def test_windows_whose_steps_have_no_number_are_aligned_each_by_itself(tmp_path: Path):
-    """Rank 1 began to record a step later, in both windows."""
+    """Rank 1 began to record a step later, in all windows; the last one is ingested by itself."""
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=8, kernels=60)), traces / "a", "nsys")
     for path in (traces / "a").glob("*.sqlite"):
@@ -194,11 +194,13 @@ def test_windows_whose_steps_have_no_number_are_aligned_each_by_itself(tmp_path:
         for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *GPU_TABLES):
             connection.execute(f"DELETE FROM {table} WHERE start < {second - 1000}")
         connection.commit()
-    shutil.copytree(traces / "a", traces / "b")
-    for path in (traces / "b").glob("*.sqlite"):
-        edit(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 10000000000")
-    report = jitter.ingest([traces], tmp_path / "lake", same_job=True)
-    first = {(record.rank, record.steps[0].key) for record in report.added}
-    assert first == {(rank, (epoch, rank)) for rank in range(2) for epoch in (1, 2)}
-    assert "1 rank began to record later: their steps are numbered on" in report.warnings
+    for before, window in ("ab", "bc"):
+        shutil.copytree(traces / before, traces / window)
+        for path in (traces / window).glob("*.sqlite"):
+            edit(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 10000000000")
+    for windows, epochs in (("ab", (1, 2)), ("c", (3,))):
+        report = jitter.ingest([traces / window for window in windows], tmp_path / "lake", same_job=True)
+        first = {(record.rank, record.steps[0].key) for record in report.added}
+        assert first == {(rank, (epoch, rank)) for rank in range(2) for epoch in epochs}
+        assert "1 rank began to record later: their steps are numbered on" in report.warnings
     assert main(["verify", str(tmp_path / "lake")]) == 0

@@ -33,9 +33,7 @@ _WEAK: Final = tuple(
         r"(?i)(?<![a-z])worker[_\-.]?(?P<rank>\d{1,9})(?!\d)",
         r"(?i)kineto[_\-.](?P<rank>\d{1,9})(?!\d)",
         r"(?i)(?<![a-z])(?:gpu|trainer)[_\-.]?(?P<rank>\d{1,4})(?!\d)(?![_\-.]?of)",
-        # not the number of a capture range, which nsys adds: `report.2.nsys-rep`
-        r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?!\.\d+\.(?:sqlite|nsys-rep|qdrep)$)"
-        r"(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})(?=$|\.[a-z])",
+        r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})(?=$|\.[a-z])",
         r"(?i)^(?P<rank>\d{1,4})(?=\.pt\.trace\.json)",
         r"(?i)(?<![a-z])procid[_\-.=]?(?P<rank>\d{1,9})(?!\d)",
         # NVIDIA's recipes: Slurm's job, node and process; not a date and a time

@@ -15,7 +15,7 @@ FILES = {
         rank=3.json rank[3].json rank:3.json worldrank3.json world_rank_3.json global_rank3.json global-rank-3.json
         global_rank_3_local_rank_1.json report_rank3.nsys.sqlite nsys_rank3_step100-105.sqlite RANK3.sqlite
         Rank_03.sqlite rank3/report1.sqlite rank_3/nsys/out.sqlite train_step_rank3.json prep_rank3.json
-        1726000000.123-TP-3.trace.json.gz 1726000000-TP-3-DECODE.trace.json.gz report_3.sqlite
+        1726000000.123-TP-3.trace.json.gz 1726000000-TP-3-DECODE.trace.json.gz report.3.sqlite report_3.sqlite
         report-3.sqlite profile_r3.sqlite profile_3.sqlite trace_3.json trace.3.json.gz pytorch_trace_3.json
         trace_kineto_3.json kineto-3.json worker3_step_7.json worker_3.json trainer_3.json trainer3.json gpu3.sqlite
         gpu_3.json gpu-3.json node1/rank3.json 3.pt.trace.json 3.pt.trace.json.gz rank-3_results.db rank3.sqlite
@@ -46,7 +46,6 @@ FILES = {
         trace_2024.json trace_20240401.json report_20240401.sqlite trace_51234.json tp3_trace_1.json dp0_gpu3.json
         step_12.json 4711_kernel_trace.csv results.json frank3.sqlite coworker3.sqlite rank.sqlite node-rank-1.json
         machine_rank_1.json local_rank_1.json profile_20240101_12_30.sqlite profile_1234_12_30.sqlite
-        report.3.sqlite cuda_profile.2.nsys-rep rank-x_report1.2.sqlite
     """,
 }
 

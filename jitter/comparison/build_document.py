@@ -1,8 +1,8 @@
 """Make the baseline document of a lake.
 
-How large the batches of its steps are is told by their markers, else by the work that their kernels were launched with:
-that does not depend on how fast GPUs are, so it tells a larger batch from a slower GPU. It is that of one kernel
-sequence: threads of other kernels are no measure of the same batch.
+The markers of its steps state the sizes of their batches, else the work that their kernels were launched with does: it
+does not depend on how fast GPUs are, so it tells a larger batch from a slower GPU. It is that of one kernel sequence:
+threads of other kernels are no measure of the same batch.
 """
 
 import re

@@ -62,7 +62,7 @@ def tabulate_groups(
         by: a key of `GROUPS`.
         parts: the steps, each at once or some of its ranks after others, with the columns `columns_of(by)`.
         ranks: all ranks, in order.
-        chosen: those that have a column; None: all.
+        chosen: the ranks that have a column `rank_<R>`; None: all ranks.
 
     """
     every, steps = np.array(ranks, np.int64), np.zeros(len(ranks), np.int64)

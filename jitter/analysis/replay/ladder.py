@@ -37,8 +37,8 @@ class ProgramChange(NamedTuple):
     what: Literal["waits", "host_time", "launch_time", "gpu_time", "transfers"]
     """`waits`: calls return without waiting for the GPU, and what is launched after them waits in their place.
     `host_time`: the host takes no time for them, with pauses; `launch_time`: where it does not pause before them.
-    `gpu_time`: their times on the streams are multiplied; those that take none have no delay either. `transfers`:
-    collectives end with their last arrival.
+    `gpu_time`: their times on the streams are multiplied by `gpu_factor`; where it is 0 they have no delay either.
+    `transfers`: collectives end with their last arrival.
     """
     chosen: Bools
     gpu_factor: Floats | None = None

@@ -356,7 +356,7 @@ def _links(logs: JobLogs) -> Iterator[Statement]:
 
 
 _Link = tuple[str | None, int | None, str]
-"""Host, GPU, and what is told of its links."""
+"""The host, the number of the GPU (None: of no GPU), and the name of the link with its counter or state."""
 
 
 def _name_of_link(row: Mapping[str, Any]) -> str:

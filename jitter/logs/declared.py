@@ -16,7 +16,7 @@ import pyarrow.types as kinds
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.schemas import DATED, SCHEMAS
-from jitter.logs.values import bus_address, number, time_ns
+from jitter.logs.values import bus_address, number
 
 Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
@@ -30,7 +30,6 @@ _NCCL: Final = re.compile(
 KILLED: Final[Values] = {"manner": "lack of memory", "stated_by": "system"}
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
 """What other rows take from the row that is not complete yet."""
-_BY_NAME: Final[Mapping[str, Callable[[str], Any]]] = {"time_ns": time_ns, "bus_id": bus_address}
 
 
 @cache
@@ -145,24 +144,29 @@ class _DeclaredParser(LineParser):
     def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
         """Add a row with the values as the columns hold them."""
         yearless = relation in DATED
-        row = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before, yearless=yearless)}
+        row = {"label": self.context.label, "rank": rank, "time_ns": self.context.times.read(before, yearless=yearless)}
         if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]):
             row["host"] = host["host"]
         schema = SCHEMAS[relation]
         for name, value in values.items():
             if name in schema.names and value is not None:
-                row[name] = _converted(name, value, schema.field(name).type) if isinstance(value, str) else value
+                row[name] = self._converted(name, value, schema.field(name).type)
         self.add(relation, **row)
 
-
-def _converted(name: str, text: str, kind: Any) -> Any:
-    if name in _BY_NAME:
-        return _BY_NAME[name](text)
-    if kinds.is_integer(kind):
-        return int(text.replace(",", ""))
-    if kinds.is_floating(kind):
-        return number(text.replace(",", ""))
-    return text
+    def _converted(self, name: str, value: Any, kind: Any) -> Any:
+        if not isinstance(value, str):
+            if name == "time_ns":
+                self.context.times.note_zone()
+            return value
+        if name == "time_ns":
+            return self.context.times.read(value)
+        if name == "bus_id":
+            return bus_address(value)
+        if kinds.is_integer(kind):
+            return int(value.replace(",", ""))
+        if kinds.is_floating(kind):
+            return number(value.replace(",", ""))
+        return value
 
 
 @dataclass

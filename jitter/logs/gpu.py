@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from jitter.logs.declared import KILLED, Columns, ColumnsParser, Patterns, Rule, Values, rule
 from jitter.logs.line_parser import Context
-from jitter.logs.values import bus_address, decode_json, number, time_ns
+from jitter.logs.values import bus_address, decode_json, number
 
 _BITS: Final = {
     0x1: "gpu_idle",
@@ -87,7 +87,7 @@ def _amd_row(row: Values, context: Context) -> Values:
     return {
         "device": device[1] if device else None,
         "sm_mhz": number(clock.strip("()")),
-        "time_ns": time_ns(row.get("timestamp", "")),
+        "time_ns": context.times.read(row.get("timestamp", "")),
         "reasons": {"THROTTLED": ["throttled"], "UNTHROTTLED": []}.get(status or ""),
     }
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from jitter.logs.schemas import SCHEMAS
 from jitter.logs.tables import Tables
+from jitter.logs.times import LogTimes
 
 LOCATIONS: Final = 5
 """Locations kept of each kind of problem."""
@@ -115,6 +116,7 @@ class Context:
     problems: Problems
     records: dict[str, int] = field(default_factory=dict)
     """Records read, by format."""
+    times: LogTimes = field(default_factory=LogTimes)
     hosts: set[str] = field(default_factory=set)
     """Names of hosts met so far."""
     host: str | None = None

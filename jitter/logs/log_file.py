@@ -21,6 +21,7 @@ from jitter.logs.nccl_debug import NcclDebugParser
 from jitter.logs.perftools import PerftoolsParser
 from jitter.logs.profiler_plugin import ProfilerPluginParser
 from jitter.logs.tables import Tables
+from jitter.logs.times import in_year_of
 from jitter.logs.tracebacks import TracebackParser
 from jitter.logs.values import decode_json
 from jitter.logs.watchdog import WatchdogParser
@@ -114,7 +115,9 @@ def parse(path: str | Path, *, label: str | None = None, source: str | None = No
     """
     path = Path(path)
     lost: list[str] = []
-    return parse_blocks(read_chunks(path, _CHUNK, lambda _: None, lost), path, label=label, source=source, lost=lost)
+    blocks = read_chunks(path, _CHUNK, lambda _: None, lost)
+    written_ns = path.stat().st_mtime_ns
+    return parse_blocks(blocks, path, label=label, source=source, lost=lost, written_ns=written_ns)
 
 
 def parse_blocks(
@@ -124,10 +127,12 @@ def parse_blocks(
     label: str | None = None,
     source: str | None = None,
     lost: Sequence[str] = (),
+    written_ns: int | None = None,
 ) -> ParsedLog:
     """Read the content of a log, in blocks of at most 1 MiB; `path` states its name.
 
-    `lost` holds, once all blocks are read, what of the file cannot be unpacked.
+    `lost` holds, once all blocks are read, what of the file cannot be unpacked. `written_ns` is when the file was last
+    modified, where that is known: it tells the zone of times that state none.
     """
     label = path.parent.name if label is None else label
     context = Context(path, label, Tables(str(path) if source is None else source), Problems())
@@ -141,7 +146,19 @@ def parse_blocks(
         _read_document(chain(head, blocks), document, context)
     for text in lost:
         context.problems.note("text", text)
-    return ParsedLog(context.tables.finished(), context.problems.listed(), context.records)
+    tables = context.tables.finished()
+    if written_ns is not None and (ahead_ns := context.times.ahead_ns(written_ns)):
+        tables = {name: _in_utc(table, ahead_ns, written_ns) for name, table in tables.items()}
+    return ParsedLog(tables, context.problems.listed(), context.records)
+
+
+def _in_utc(table: pa.Table, ahead_ns: int, written_ns: int) -> pa.Table:
+    """Return the rows of a log whose times are ahead of UTC, and which was last modified at `written_ns`."""
+    if "time_ns" not in table.schema.names:
+        return table
+    at = table.schema.get_field_index("time_ns")
+    times_ns = [None if ns is None else in_year_of(ns, written_ns) - ahead_ns for ns in table["time_ns"].to_pylist()]
+    return table.set_column(at, table.schema.field(at), pa.array(times_ns, pa.int64()))
 
 
 def sniff(content: str | Path | bytes) -> str | None:

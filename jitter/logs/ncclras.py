@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
-from jitter.logs.values import as_integer, as_text, decode_json, time_ns
+from jitter.logs.values import as_integer, as_text, decode_json
 
 FORMAT: Final = "nccl-ras"
 _COMMUNICATOR: Final = re.compile(r"\s*#\d+-\d+ \(([0-9a-f]{1,32})\) ([A-Z]+)")
@@ -74,7 +74,7 @@ class RasParser(LineParser):
             for rank in re.findall(r"\d{1,9}", match[1]):
                 self._add(rank=int(rank), state="unresponsive")
         elif (match := _PROCESS.match(text)) and (state := "dead" if match["event"] else self._state) is not None:
-            values = {"host": match["host"], "device": int(match["device"]), "time_ns": time_ns(text)}
+            values = {"host": match["host"], "device": int(match["device"]), "time_ns": self.context.times.read(text)}
             self.add("ras", query=self._query, state=state, **values)
 
     def _add(self, **values: Any) -> None:
@@ -92,7 +92,7 @@ def read_json(content: bytes, context: Context) -> None:
     except ValueError:
         context.problems.note(FORMAT, "the file is damaged or cut off; it was not read")
         return
-    time = time_ns(as_text(answer.get("timestamp")) or "")
+    time = context.times.read(as_text(answer.get("timestamp")) or "")
     for communicator in _objects(answer, "communicators"):
         facts = {"time_ns": time, "comm": as_text(communicator.get("hash")), "ranks": communicator.get("size")}
         for rank in _objects(communicator, "ranks"):

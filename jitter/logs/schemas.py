@@ -26,7 +26,7 @@ _BUS_ID: Final = ("bus_id", pa.string(), "PCI address domain:bus:device, hexadec
 _TIME: Final = (
     "time_ns",
     pa.int64(),
-    "as printed, in ns since 1970; without a zone taken as UTC, without a year as of 1972",
+    "in ns since 1970; without a zone in that of the file's own time, else in UTC; without a year as of 1972",
 )
 _LABEL: Final = ("label", pa.string(), "what the measurement belongs to")
 _COLLECTIVE: Final = ("collective", pa.string(), "operation: all_reduce, all_gather, reduce_scatter, all_to_all, …")

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,32 @@ def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (clocks,) = [line for line in culprit["evidence"] if "MHz" in line]
     assert clocks == told  # NCCL's log names the host that a Kineto trace does not
     assert (found["verdict"].endswith(f" By the logs, {clocks}."), found["facts"]) == (True, [])
+
+
+def test_clocks_in_local_time_count_where_the_time_of_their_file_tells_the_zone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = "--ranks 4 --steps 5 --kernels 60 --seed 3 --fault slow_gpu:rank=2,factor=1.3 --evidence --quiet"
+    assert main(["sample", str(tmp_path / "traces"), *job.split()]) == 0
+    (clocks,) = (tmp_path / "traces").glob("nvidia-smi*")
+    ahead, times = timedelta(hours=5, minutes=30), list[datetime]()
+
+    def in_local_time(match: re.Match[str]) -> str:
+        times.append(datetime.strptime(f"{match[0]} +0000", "%Y/%m/%d %H:%M:%S.%f %z"))
+        return f"{times[-1] + ahead:%Y/%m/%d %H:%M:%S.%f}"
+
+    clocks.write_text(re.sub(r"(?m)^\d{4}/[\d/]+ [\d:.]+", in_local_time, clocks.read_text()))
+    said = []
+    for number, late in enumerate((timedelta(), timedelta(minutes=7))):
+        os.utime(clocks, ((times[-1] + late).timestamp(),) * 2)
+        lake = str(tmp_path / f"lake{number}")
+        assert main(["ingest", str(tmp_path / "traces"), "-o", lake]) == 0
+        capsys.readouterr()
+        assert main(["report", lake, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        (culprit,) = differing(found)
+        said.append(culprit["cause_certainty"])
+    assert said == ["certain", "likely"]
 
 
 def test_logs_beside_the_recordings_of_another_run_are_left_out_with_them(

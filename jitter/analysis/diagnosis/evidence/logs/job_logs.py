@@ -13,7 +13,7 @@ from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import RankPlace, assign_nodes, short_host
-from jitter.logs.values import in_year_of
+from jitter.logs.times import in_year_of
 
 _LIMITS: Final = THRESHOLDS.evidence
 

@@ -153,6 +153,11 @@ KNOWN = {
     "rank0.trace.gz.gz": (gzip.compress(gzip.compress(XLA.encode())), "files packed twice", "gunzip"),
     "rank0.sqlite.gz": (gzip.compress(b"SQLite format 3\0" + bytes(4000)), "packed databases or reports", "gunzip"),
     "node1.xplane.pb.zst": (b"\x28\xb5\x2f\xfd" + bytes(100), "packed databases or reports", "zstd -d"),
+    "node7.csv": (
+        b"2026/06/03 01:02:03.123, 0, 1980 MHz, 60\n",
+        "tables of `nvidia-smi` without the names of their columns",
+        "--format=csv",
+    ),
     "traces.otf2": (b"x", "OTF2 traces", "rocprofv3"),
     "perfetto-trace-0.proto.gz": (
         gzip.compress(b"\x0a\x04abcd"),

@@ -287,6 +287,8 @@ _FORMATS: Final = tuple(
         ("tables of performance counters", _KERNEL_TRACE, r"\.csv$", r"[^\n]{0,2000}\bCounter_Name\b", (), True),
         ("tables of Omnitrace or rocprof-sys", _AMD, "",
          r'\s*\{\s*"(?:timemory|omnitrace|rocprofiler-systems)"\s*:', (), True),
+        ("tables of `nvidia-smi` without the names of their columns",
+         "record them with `--format=csv`, without `noheader`", "", r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, "),
         ("databases dumped as SQL", "make the database again: `sqlite3 FILE.db < FILE.sql`", "",
          r"\s*(?:PRAGMA|BEGIN|CREATE).{0,60000}?(?:rocpd_|CUPTI_ACTIVITY_KIND_)"),
         ("profiles of Ascend NPUs", _OTHER_DEVICE, r"\.(?:json|csv)$",

@@ -31,6 +31,14 @@ def made_from(layout: int | str, *rests_on: object) -> str:
     return hashlib.blake2b(msgspec.json.encode((layout, rests_on)), digest_size=16).hexdigest()
 
 
+_FARTHEST_NS: Final = (1 << 62) - 1
+
+
+def modified_ns(state: os.stat_result) -> int:
+    """Return when a file was last modified, ns since 1970; of times that no record can state the nearest one."""
+    return max(-_FARTHEST_NS, min(state.st_mtime_ns, _FARTHEST_NS))
+
+
 class FileState(NamedTuple):
     """The state of a file as the file system reports it, which changes when the file is replaced."""
 

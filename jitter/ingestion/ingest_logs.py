@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
+from jitter.core.files import modified_ns
 from jitter.ingestion.convert import file_digest
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import log_problems
@@ -74,7 +75,7 @@ def _publish(folder: LakeFolder, path: Path, label: str, digest: str) -> LogReco
         digest=digest,
         file=file,
         size=state.st_size,
-        mtime_ns=state.st_mtime_ns,
+        mtime_ns=modified_ns(state),
         label=label,
         formats=dict(sorted(parsed.records.items())),
         relations={relation: table.num_rows for relation, table in parsed.tables.items()},

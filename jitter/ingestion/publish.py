@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
+from jitter.core.files import modified_ns
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
@@ -356,7 +357,7 @@ class Publisher:
         self._drop(
             [r for r in self._records.values() if r.rank is None and (r.file == file or r.file_digest == digest)]
         )
-        self._write_refusal(_refusal(path, digest, state.st_size, state.st_mtime_ns, None, error))
+        self._write_refusal(_refusal(path, digest, state.st_size, modified_ns(state), None, error))
 
     def _write_refusal(self, refusal: SourceRecord) -> None:
         self._records[refusal.digest] = refusal

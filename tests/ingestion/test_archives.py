@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_no_name_leads_out_of_the_folder(form: str, tmp_path: Path, cache: Path)
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(path.name for path in written) == sorted([form, "rank0.json"])
     assert not Path("/tmp/absolute-escape.json").exists()
+
+
+def test_members_of_a_tar_keep_the_times_at_which_they_were_modified(tmp_path: Path):
+    path = tmp_path / "a.tar"
+    begun = time.time()
+    with tarfile.open(path, "w") as tar:
+        for number, changed_s in enumerate((1_700_000_000, 10**12, -5)):
+            member = tarfile.TarInfo(f"{number}.log")
+            member.mtime = changed_s
+            tar.addfile(member)
+    kept, *others = [file.stat().st_mtime for file in sorted(archives.unpack(path).folder.iterdir())]
+    assert kept == 1_700_000_000
+    assert all(begun - 1 <= changed_s <= time.time() + 1 for changed_s in others)
 
 
 def test_links_and_devices_are_left_out(tmp_path: Path):

@@ -1,6 +1,7 @@
 """Logs of a job go into the lake, beside traces or alone."""
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -39,6 +40,16 @@ def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys
     for arguments in (["export", "--csv", str(tmp_path / "csv")], ["query", "from metrics(1)"]):
         assert main([arguments[0], str(tmp_path / "lake"), *arguments[1:]]) == 2
         assert "it holds logs and no steps" in capsys.readouterr().err
+
+
+def test_files_of_the_far_future_go_in(logs: Path, tmp_path: Path):
+    write(simulate(Job(ranks=1, steps=2, kernels=16)), logs, "nsys")
+    for file in logs.iterdir():
+        os.utime(file, (10**12, 10**12))  # some file systems hold times of 2446
+    jitter.ingest([logs], tmp_path / "lake")
+    lake = jitter.open(tmp_path / "lake")
+    assert (len(lake.sources), len(lake.logs)) == (1, 3)
+    assert jitter.ingest([logs], tmp_path / "lake").unchanged == 1
 
 
 def test_equal_clocks_of_two_hosts_are_two_logs(tmp_path: Path):

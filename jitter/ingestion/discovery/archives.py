@@ -34,6 +34,8 @@ _PIECE_BYTES: Final = 1 << 20
 _MOST_MEMBERS: Final = 100_000
 _KEPT_S: Final = 7 * 24 * 3600
 """Unpacked archives that no ingest has used for this time are removed when another one is unpacked."""
+_LATEST_S: Final = 1 << 33
+"""A member that states a later modification is taken as modified now, as all of a zip are: its times have no zone."""
 _DAMAGE: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """Errors of the libraries for damaged, encrypted or unknown data; of names that are no text, `ValueError`."""
 
@@ -109,8 +111,8 @@ class _Writer:
             with self._path.open("rb") as file:
                 is_zip = file.read(4) == _ZIP
             problems: list[str] = []
-            for name, content in self._zip_members() if is_zip else self._tar_members(problems):
-                self._write(name, content)
+            for name, content, changed_s in self._zip_members() if is_zip else self._tar_members(problems):
+                self._write(name, content, changed_s)
             if problems:
                 error = self._damaged(problems[0])
         except (*_DAMAGE, ValueError) as reason:
@@ -122,23 +124,24 @@ class _Writer:
             f"{self._path}: a damaged archive ({reason})", "copy it again; its files before are read"
         )
 
-    def _zip_members(self) -> Iterator[tuple[str, IO[bytes] | None]]:
+    def _zip_members(self) -> Iterator[tuple[str, IO[bytes] | None, float | None]]:
         with zipfile.ZipFile(self._path) as archive:
             for member in archive.infolist():
                 if not member.is_dir():
                     kind = member.external_attr >> 28  # of the file type in Unix' mode: 8 is a regular file
                     with archive.open(member) as content:
-                        yield member.filename, content if kind in (0, 8) else None
+                        yield member.filename, content if kind in (0, 8) else None, None
 
-    def _tar_members(self, problems: list[str]) -> Iterator[tuple[str, IO[bytes] | None]]:
+    def _tar_members(self, problems: list[str]) -> Iterator[tuple[str, IO[bytes] | None, float | None]]:
         stream = io.BufferedReader(_Chunks(read_chunks(self._path, _PIECE_BYTES, lambda _: None, problems)))
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 archive.members.clear()  # type: ignore[attr-defined]  # else it keeps each
                 if not member.isdir():
-                    yield member.name, archive.extractfile(member) if member.isreg() and not member.issparse() else None
+                    is_file = member.isreg() and not member.issparse()
+                    yield member.name, archive.extractfile(member) if is_file else None, member.mtime
 
-    def _write(self, name: str, content: IO[bytes] | None) -> None:
+    def _write(self, name: str, content: IO[bytes] | None, changed_s: float | None) -> None:
         self._members += 1
         if self._members > _MOST_MEMBERS:
             raise self._too_large(f"{_MOST_MEMBERS:,} files")
@@ -164,6 +167,8 @@ class _Writer:
                         "free space on that disk, or set XDG_CACHE_HOME to a folder on another disk",
                     )
                 file.write(piece)
+        if changed_s is not None and 0 <= changed_s < _LATEST_S:
+            os.utime(target, (changed_s, changed_s))
 
     def _too_large(self, what: str) -> UnreadableTraceError:
         return UnreadableTraceError(

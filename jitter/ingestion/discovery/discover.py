@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
+from jitter.core.files import modified_ns
 from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
@@ -287,5 +288,5 @@ def _shown(path: Path) -> str:
 
 def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
     states = [file.stat() for file in files_in(*files)]
-    changed_ns = max((state.st_mtime_ns for state in states), default=0)
+    changed_ns = max(map(modified_ns, states), default=0)
     return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns, nsys)

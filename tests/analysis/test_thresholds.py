@@ -23,19 +23,18 @@ NOT_THRESHOLDS = {
     "collectives/rings.py": {"_NEIGHBOURHOOD"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
     "detection/significance.py": {"_QUARTILE", "_PRECISION", "_MAD_EFFICIENCY"},
-    "diagnosis/grouping/scopes.py": {"_ROUNDING"},
+    "diagnosis/finding_groups.py": {"_ROUNDING"},
     "execution/host_waits.py": {"_SCALES"},
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
     "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "execution/run_reader.py": {"_ROWS_AT_ONCE", "_ROWS_KEPT"},
-    "execution/run_programs.py": {"_SMALL_STEP", "_MOST_AHEAD"},
+    "execution/run_model.py": {"_SMALL_STEP", "_MOST_AHEAD"},
     "metrics/communication.py": {"_ROWS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
-    "diagnosis/hang/facts.py": {"_BEFORE_ALL", "MAX_MEMBERS"},
-    "diagnosis/hang/find_hang.py": {"_MOST_CALLS", "_MOST_LAST_CALLS"},
+    "diagnosis/hang/find_hang.py": {"_BEFORE_ALL", "MAX_MEMBERS", "_MOST_CALLS", "_MOST_LAST_CALLS"},
     "diagnosis/hang/nccl_calls.py": {"_LARGEST"},
 }
 

@@ -7,8 +7,7 @@ from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup
+from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.diagnosis.model import Culprit, IndexRange, ProfileLocation, Seen
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey

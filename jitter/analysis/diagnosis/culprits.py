@@ -15,7 +15,7 @@ from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.recurrence import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
-from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
+from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -11,13 +11,15 @@ from jitter.analysis.alignment.program import NO_STREAM, Program
 from jitter.analysis.execution.dependencies import Dependencies, Launches, Sample, infer
 from jitter.analysis.execution.host_waits import HostSample, find_host_waits, follow_other_teams
 from jitter.analysis.execution.job_arrays import StateTracker, unknown_state
-from jitter.analysis.execution.run_programs import RunPrograms
 from jitter.analysis.execution.step_times import StepTimes, TeamTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
+
+if TYPE_CHECKING:
+    from jitter.analysis.execution.run_model import RunModel
 
 _LIMITS: Final = THRESHOLDS.dependencies
 
@@ -190,7 +192,7 @@ def middle_of_longest_stretch(keys: Sequence[StepKey], most: int) -> tuple[int, 
     return first, min(end, first + most)
 
 
-def infer_rules(run: RunPrograms, team: int, steps: Sequence[StepKey]) -> Dependencies:
+def infer_rules(run: "RunModel", team: int, steps: Sequence[StepKey]) -> Dependencies:
     """Infer the dependencies of a team's program from these steps alone."""
     program = run.programs[team]
     sizes = {key: size for key in steps if (size := len(run.ranks(key, team)))}
@@ -209,7 +211,7 @@ def infer_rules(run: RunPrograms, team: int, steps: Sequence[StepKey]) -> Depend
     return _with_host_waits(run, team, rules, having) if rules.has_launches else rules
 
 
-def _with_host_waits(run: RunPrograms, team: int, rules: Dependencies, having: Sequence[StepKey]) -> Dependencies:
+def _with_host_waits(run: "RunModel", team: int, rules: Dependencies, having: Sequence[StepKey]) -> Dependencies:
     """Add the waits of hosts that no call records, from consecutive ones of the steps that the team has."""
     program = run.programs[team]
     chosen = run.spread_ranks(team, THRESHOLDS.sampled_ranks)

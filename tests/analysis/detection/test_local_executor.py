@@ -11,7 +11,7 @@ import pytest
 import jitter
 from jitter.analysis.detection import passes
 from jitter.analysis.detection.pricing import Pricing
-from jitter.analysis.execution import run_programs, run_reader
+from jitter.analysis.execution import run_model, run_reader
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -36,9 +36,9 @@ def wanted(root: Path) -> "jitter.Diagnosis":
 def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Have even tiny steps read and computed on threads, of so many processors; gives the names of those threads."""
     processors, kept = request.param
-    monkeypatch.setattr(run_programs, "_SMALL_STEP", 0)
+    monkeypatch.setattr(run_model, "_SMALL_STEP", 0)
     monkeypatch.setattr(run_reader, "_ROWS_KEPT", kept)
-    monkeypatch.setattr(run_programs, "cpu_count", lambda: processors)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: processors)
     return watch_threads(monkeypatch)
 
 
@@ -67,7 +67,7 @@ def test_the_same_account(root: Path, names: set[str], monkeypatch: pytest.Monke
     assert Pricing(then).worth_fixing
     assert names
     found = [asdict(one) for one in then.account.of_steps]
-    monkeypatch.setattr(run_programs, "cpu_count", lambda: 1)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: 1)
     names.clear()
     np.testing.assert_equal(found, [asdict(one) for one in jitter.open(root).analyze().account.of_steps])
     assert names == {threading.current_thread().name}
@@ -88,9 +88,9 @@ def test_what_cannot_be_read_is_said(root: Path, tmp_path: Path):
 def test_tiny_and_large_steps_and_those_of_one_processor_are_computed_by_one_thread(
     root: Path, wanted: "jitter.Diagnosis", processors: int, small: int, large: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run_programs, "_SMALL_STEP", small)
-    monkeypatch.setattr(run_programs, "MOST_ROWS", large)
-    monkeypatch.setattr(run_programs, "cpu_count", lambda: processors)
+    monkeypatch.setattr(run_model, "_SMALL_STEP", small)
+    monkeypatch.setattr(run_model, "MOST_ROWS", large)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: processors)
     names = watch_threads(monkeypatch)
     assert jitter.open(root).diagnose() == wanted
     assert names == {threading.current_thread().name}
@@ -100,8 +100,8 @@ def test_tiny_and_large_steps_and_those_of_one_processor_are_computed_by_one_thr
 def test_scenarios_of_tiny_steps_are_replayed_by_one_thread(
     root: Path, small_step: int, has_pool: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run_programs, "_SMALL_STEP", small_step)
-    monkeypatch.setattr(run_programs, "cpu_count", lambda: 3)
+    monkeypatch.setattr(run_model, "_SMALL_STEP", small_step)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: 3)
     replay, pools = passes.replay_steps, []
 
     def watched(*told):

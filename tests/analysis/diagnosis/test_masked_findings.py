@@ -8,11 +8,9 @@ import pytest
 
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.diagnosis.causes import Judgement
-from jitter.analysis.diagnosis.diagnose import _select_worth_fixing
+from jitter.analysis.diagnosis.diagnose import _decisive, _select_worth_fixing
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup
-from jitter.analysis.diagnosis.step_answers import _decisive
+from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
 from tests.support.findings import evidence_of, late_rank

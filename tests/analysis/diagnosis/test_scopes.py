@@ -12,7 +12,7 @@ from jitter.analysis.detection.findings import divide_by_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup, chance_of_sharing, group_late_ranks
+from jitter.analysis.diagnosis.finding_groups import RankGroup, chance_of_sharing, group_late_ranks
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final
 
-from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Variant
-from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
+from jitter.analysis.diagnosis.hang.model import Call, Doubts, Hang, StuckOperation, Variant, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_ranks, format_some
 from jitter.core.grouping import by_key

@@ -5,8 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Variant, list_variants
-from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
+from jitter.analysis.diagnosis.hang.model import (
+    Call,
+    Doubts,
+    Hang,
+    StuckOperation,
+    Variant,
+    judge,
+    kind_of,
+    list_variants,
+)
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_count, format_ranks
 from jitter.core.grouping import by_key

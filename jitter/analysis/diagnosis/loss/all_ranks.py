@@ -19,7 +19,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
+from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays

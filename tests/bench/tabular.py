@@ -13,10 +13,9 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from jitter.simulate import Job, simulate
+from jitter.simulate import Job, simulate, write
 from tests.bench.answers import JITTER
 from tests.bench.measure import Cost, alternating, run
-from tests.support.rocprof_writers import write
 
 _ARROW = """
 import sys

@@ -293,11 +293,9 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
     }
 
 
-def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
-    options = "--shape expert --experts 4 --ranks 8 --steps 5 --kernels 120 --format kineto"
-    lake = sampled_lake(tmp_path, f"{options} --fault slow_link:rank=6,factor=4")
-    assert choose_first_layer(lake.diagnose()) == TRANSFER_LAYER
-    page = render_html(lake)
+def test_slow_transfers_are_drawn_at_their_group_and_by_size(slow_experts):
+    assert choose_first_layer(slow_experts.diagnose()) == TRANSFER_LAYER
+    page = render_html(slow_experts)
     cells = sources(page, "run")["shown:excess"]["image"][0]
     assert cells[4:].min() > 5 * np.nan_to_num(cells[:4]).max()
     met = sources(page, "sizes")["shown:collectives"]

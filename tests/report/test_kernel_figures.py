@@ -170,12 +170,10 @@ def test_host_time_that_the_launch_queue_hides_is_no_excess(tmp_path):
     assert np.diff(excess[140:, 1]).max() < 20_000  # nowhere from the pause on does the rank fall behind by it
 
 
-def test_slow_transfers_are_no_ranks_own(tmp_path):
-    options = "--shape expert --experts 4 --ranks 8 --steps 5 --kernels 120 --format kineto"
-    lake = sampled_lake(tmp_path, f"{options} --fault slow_link:rank=6,factor=4")
-    _, excess = excess_of(lake, 2)
-    wait = RunReport(lake)
-    met = wait.view(wait.grid(lake.step(2))).collectives
+def test_slow_transfers_are_no_ranks_own(slow_experts):
+    _, excess = excess_of(slow_experts, 2)
+    wait = RunReport(slow_experts)
+    met = wait.view(wait.grid(slow_experts.step(2))).collectives
     slow = np.nansum((met.most_ns - met.usual_ns).clip(0))
     assert abs(excess[-1]).max() < 0.5 * slow
 

@@ -31,8 +31,10 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser, path):
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
+def page(request, browser, path):
+    """The page in a window of 1280 × 720, or of the size that a test asks for."""
+    width, height = getattr(request, "param", (1280, 720))
+    context = browser.new_context(viewport={"width": width, "height": height})
     page = context.new_page()
     errors = []
     page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
@@ -102,7 +104,7 @@ def test_the_address_holds_the_view_and_the_back_button_undoes_it(page, path):
     assert hash_of(page) == sent
 
 
-def test_a_click_on_the_map_goes_to_the_step_and_says_there_what_is_missing(page):
+def test_a_step_that_is_not_here_is_said_where_the_map_or_the_address_asks_for_it(page, path):
     there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
     absent = next(step for step in range(STEPS) if str(step) not in there)
     page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
@@ -114,14 +116,9 @@ def test_a_click_on_the_map_goes_to_the_step_and_says_there_what_is_missing(page
     page.wait_for_timeout(600)  # else the next one makes a double click
     page.mouse.click(*page.evaluate(PLACE, ["figure:excess", 4, 2]))
     page.wait_for_function("document.getElementById('absent').hidden")
-
-
-def test_a_step_of_the_address_that_is_not_here_is_said(page, path):
-    options = page.evaluate("[...document.getElementById('step').options].map((option) => option.dataset.step)")
-    absent = next(step for step in range(STEPS) if str(step) not in options)
     opened(page, path, f"#step={absent}&ranks=1-2")
-    assert f"details of step {absent}" in page.locator("#absent").inner_text()
-    assert f"#step={absent}&ranks=1-2" in page.locator("#absent").inner_text()
+    assert f"details of step {absent}" in line.inner_text()
+    assert f"#step={absent}&ranks=1-2" in line.inner_text()
 
 
 def test_zooming_rescales_y_to_what_is_in_view_but_never_finer_than_a_hundredth_of_the_step(page):
@@ -180,11 +177,9 @@ def test_figures_copy_as_csv(page):
     assert copied(page, page.locator("[data-csv=steps]").first)[1][0] == "epoch 1, step 0"
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 720)])
-def test_nothing_is_clipped(page, width, height):
-    page.set_viewport_size({"width": width, "height": height})
-    page.reload()
-    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+@pytest.mark.parametrize("page", [(390, 844), (1280, 720)], indirect=True, ids=["phone", "laptop"])
+def test_nothing_is_clipped(page):
+    width = page.viewport_size["width"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert of(page, "flags", "visible") is (width >= 640)
     frames = {name: page.evaluate(FRAME, f"figure:{name}") for name in ("excess", "self_excess", "gap", "waits")}

@@ -194,11 +194,9 @@ def random_step(chance: random.Random) -> Step:
     return Step(kinds, rows, calls)
 
 
-"""In int64 the unknown is so far from the times that ranks cannot be laid one after the other."""
-
-
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_any_step(kind: str):
+    """In int64 the unknown is so far from the times that ranks cannot be laid one after the other."""
     chance = random.Random(3)
     split = together = 0
     for _ in range(400):
@@ -217,41 +215,9 @@ def _far(time: int | None) -> int | None:
     return None if time is None else FAR + time
 
 
-def only(step: Step, kind: str = "int32") -> IdenticalRanks:
-    (group,) = assert_same(step, kind).values()
+def only(step: Step) -> IdenticalRanks:
+    (group,) = assert_same(step, "int32").values()
     return group
-
-
-def test_of_a_launch_of_several_the_first_alone_keeps_the_call():
-    rows = [row(50, 10, 20), row(60, 10, 20), row(70, 10, 20), row(80, 30, 35)]
-    group = only(Step([COMPUTE] * 4, {0: rows}, {}))
-    _, _, call, back = _columns(group)
-    assert (call[:, 0] - 5000).tolist() == pytest.approx([10, np.nan, np.nan, 30], nan_ok=True)
-    assert (back[:, 0] - 5000).tolist() == pytest.approx([20, np.nan, np.nan, 35], nan_ok=True)
-
-
-@pytest.mark.parametrize(("start", "back"), [(45, 45), (38, 40), (99, 90)])
-def test_a_blocking_copys_launch_ends_where_its_wait_begins(start: int, back: int):
-    """With the copy, no sooner than the call began, no later than it returned."""
-    rows = [row(20, 1, 5), row(start, 40, 90), row(200, 100, 110)]
-    group = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 40, FAR + 90, "cudaMemcpy")]}))
-    assert group.kind.tolist() == [COMPUTE, MEMORY, SYNC, COMPUTE]
-    assert (_columns(group)[3][:, 0] - 5000).tolist() == [5, back, 90, 110]
-
-
-def test_a_blocking_copy_behind_a_busy_gpu_waits_from_its_call_on():
-    """The kernel before ends at 30: what the call at 10 waits for is no time of the host."""
-    rows = [row(20, 1, 5), row(45, 10, 90)]
-    group = only(Step([COMPUTE, MEMORY], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
-    assert (_columns(group)[3][:, 0] - 5000).tolist() == [5, 10, 90]
-
-
-def test_ranks_that_wait_elsewhere_stand_apart():
-    rows = [row(20, 1, 5), row(40, 30, 35)]
-    call = {rank: [(FAR + at, FAR + at + 3, "cudaFree")] for rank, at in ((0, 7), (1, 40), (2, 8))}
-    step = Step([COMPUTE] * 2, dict.fromkeys(range(3), rows), call)
-    found = assert_same(step, "int64")
-    assert {ranks: group.row.tolist() for ranks, group in found.items()} == {(0, 2): [0, -1, 1], (1,): [0, 1, -1]}
 
 
 def test_groups_come_by_their_first_rank():
@@ -260,14 +226,6 @@ def test_groups_come_by_their_first_rank():
     one, two = (FAR + 7, FAR + 9, "cudaFree"), (FAR + 10, FAR + 12, "cudaMemcpy")
     step = Step([COMPUTE] * 2, dict.fromkeys(range(5), rows), {0: [one, two], 1: [one], 2: [one, two], 3: [two]})
     assert list(step.found("int32")) == [(0, 2), (1,), (3,), (4,)]
-
-
-def test_launches_unknown_throughout():
-    rows = [row(20, None, None), row(40, None, None)]
-    calls = {0: [(FAR + 30, FAR + 45, "cudaFree")]}
-    group = only(Step([COMPUTE] * 2, {0: rows}, calls))
-    assert np.isnan(_columns(group)[2][group.row >= 0]).all()
-    assert group.calls == ("cudaFree",)
 
 
 def test_the_signature_tells_sequence_copies_and_calls():

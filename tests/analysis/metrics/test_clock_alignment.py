@@ -32,72 +32,57 @@ def moment(*found, whole=frozenset(RANKS), ranks=RANKS):
     return align_by_collective(find_cohort_collectives(kernels, 0, whole), STARTS)
 
 
-def test_the_last_to_end_aligns_not_the_last_launched():
+TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+APART = ("broadcast", "reduce", "gather", "scatter", "send_recv")
+FIRST = ends(1, 100)
+WHICH = {
+    "the last to end, not the last launched": ([ends(3, 900), ends(5, 400)], 3),
+    "since its own start the second of three leaves last": ([ends(3, 1000), ends(5, 900, late=(0, 1100, 1100))], 5),
+    "who is late alone does not decide": ([ends(3, 1000), ends(5, 900, late=(0, 0, 5000))], 3),
+    "of those that end at once the last by index": ([ends(3, 500), ends(5, 500)], 5),
+    **{f"all leave {name} together": ([FIRST, ends(2, 900, name)], 2) for name in TOGETHER},
+    **{f"they do not leave {name} together": ([FIRST, ends(2, 900, name)], 1) for name in APART},
+    **{f"nor {name} alone": ([ends(2, 900, name)], None) for name in APART},
+    "a rank took no part": ([FIRST, ends(4, 900, ranks=[0, 1])], 1),
+    "its group lacks a rank": ([FIRST, ends(4, 900, group=(0, 1, 5))], 1),
+    "its size is too small": ([FIRST, ends(4, 900, size=2)], 1),
+    "the cohort is a part of its group": ([FIRST, ends(4, 900, group=(0, 1, 2, 3, 4), size=5)], 4),
+    "its ranks tell more than its size: all": ([FIRST, ends(4, 900, group=(0, 1, 2), size=2)], 4),
+    "its ranks tell more than its size: another": ([FIRST, ends(4, 900, group=(0, 1, 5), size=3)], 1),
+    "of groups of one size, the first": ([ends(1, 100, group=(0, 1, 2)), ends(4, 900, group=(0, 1, 5))], 1),
+    "of groups of one size, the second": ([ends(1, 100, group=(0, 1, 5)), ends(4, 900, group=(0, 1, 2))], 4),
+    "without a place in the kernel index": ([FIRST, ends(-1, 900)], 1),
+    "the only one without a place": ([ends(-1, 900)], None),
+    "unnamed, a tenth of a ms apart": ([ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_000, -100_000))], 2),
+    "unnamed, further apart": ([ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_001, 0))], 1),
+    "unnamed and alone": ([ends(1, 1_000_000, None)], 1),
+}
+"""Collectives, and the kernel index of the one that aligns, None where none does."""
+
+
+@pytest.mark.parametrize(("found", "index"), WHICH.values(), ids=WHICH)
+def test_which_collective_aligns(found, index):
+    told = moment(*found)
+    assert (told and told.kernel_index) == index
+
+
+@pytest.mark.parametrize(
+    ("told", "index"), [({"group": (0, 1)}, None), ({"size": 2}, None), ({"size": 3}, 1)], ids=["group", "two", "three"]
+)
+def test_of_a_step_that_a_rank_of_the_cohort_misses_the_whole_cohort_must_take_part(told, index):
+    found = moment(ends(1, 100, ranks=[0, 1], **told), ranks=[0, 1])
+    assert (found and found.kernel_index) == index
+
+
+def test_moments_are_on_each_ranks_own_clock():
     found = moment(ends(3, 900), ends(5, 400))
-    assert (found.method, found.kernel_index) == ("collective", 3)
-    assert found.moments_ns == {0: 900, 1: 7_000_000_900, 2: -2_100}
+    assert (found.method, found.moments_ns) == ("collective", {0: 900, 1: 7_000_000_900, 2: -2_100})
 
 
-def test_the_last_is_the_one_that_the_median_rank_leaves_last_since_its_own_start():
-    """Of three ranks the second: neither rank 0 alone, nor who is late alone, nor whose clock began last."""
-    assert moment(ends(3, 1000), ends(5, 900, late=(0, 1100, 1100))).kernel_index == 5
-    assert moment(ends(3, 1000), ends(5, 900, late=(0, 0, 5000))).kernel_index == 3
-    # of two it is the earlier: 1000 against 900
+def test_of_two_ranks_the_earlier_decides():
     both = {"ranks": [0, 1], "group": (0, 1)}
     found = moment(ends(3, 1000, **both), ends(5, 900, late=(0, 800, 0), **both), ranks=[0, 1], whole=frozenset([0, 1]))
     assert found.kernel_index == 3
-
-
-def test_of_those_that_end_at_once_the_last_by_index_aligns():
-    assert moment(ends(3, 500), ends(5, 500)).kernel_index == 5
-
-
-@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"])
-def test_what_all_leave_together_aligns(operation):
-    assert moment(ends(1, 100), ends(2, 900, operation)).kernel_index == 2
-
-
-@pytest.mark.parametrize("operation", ["broadcast", "reduce", "gather", "scatter", "send_recv"])
-def test_what_they_do_not_does_not(operation):
-    assert moment(ends(1, 100), ends(2, 900, operation)).kernel_index == 1
-    assert moment(ends(2, 900, operation)) is None
-
-
-def test_the_whole_cohort_must_take_part():
-    part = ends(4, 900, ranks=[0, 1])
-    assert moment(ends(1, 100), part).kernel_index == 1
-    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 5))).kernel_index == 1
-    assert moment(ends(1, 100), ends(4, 900, size=2)).kernel_index == 1
-    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 2, 3, 4), size=5)).kernel_index == 4
-    # rank 2 misses this step, and is of the cohort: a group without it is not the whole cohort
-    assert moment(ends(1, 100, group=(0, 1), ranks=[0, 1]), ranks=[0, 1]) is None
-
-
-def test_one_without_a_place_in_the_kernel_index_aligns_nobody():
-    assert moment(ends(1, 100), ends(-1, 900)).kernel_index == 1
-    assert moment(ends(-1, 900)) is None
-
-
-def test_a_group_of_all_who_are_there_is_not_the_whole_cohort():
-    """Rank 2 misses this step: a size of two, or of three, is told of the run's ranks."""
-    assert moment(ends(1, 100, size=2, ranks=[0, 1]), ranks=[0, 1]) is None
-    assert moment(ends(1, 100, size=3, ranks=[0, 1]), ranks=[0, 1]).kernel_index == 1
-
-
-def test_the_ranks_of_a_group_tell_more_than_its_size():
-    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 2), size=2)).kernel_index == 4
-    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 5), size=3)).kernel_index == 1
-
-
-def test_of_groups_of_one_size_each_is_looked_at():
-    all_of_them, others = (0, 1, 2), (0, 1, 5)
-    assert moment(ends(1, 100, group=all_of_them), ends(4, 900, group=others)).kernel_index == 1
-    assert moment(ends(1, 100, group=others), ends(4, 900, group=all_of_them)).kernel_index == 4
-
-
-def test_named_collectives_may_disagree_by_any_amount():
-    found = moment(ends(1, 100_000), ends(2, 900_000, late=(0, 400_000, 0)))
-    assert (found.kernel_index, found.unsynchronised) == (2, 0)
 
 
 @pytest.mark.parametrize("late", [(0, 150_000, 0), (0, -150_000, 0), (150_000, 0, 0), (-150_000, 0, 0)])
@@ -108,59 +93,48 @@ def test_an_unnamed_one_that_contradicts_the_others_aligns_nobody(late, sound):
     assert (found.method, found.kernel_index, found.unsynchronised) == ("collective", sound - 1, 1)
 
 
-@pytest.mark.parametrize("late", [(0, 150_000, 0), (0, -150_000, 0), (-150_000, 0, 0)])
-def test_a_named_one_is_believed_against_unnamed_ones(late):
-    found = moment(ends(1, 1_000_000), ends(2, 2_000_000, None, late), ends(3, 3_000_000, None))
-    assert (found.kernel_index, found.unsynchronised) == (3, 1)
+LATE, FAR = (0, 150_000, 0), (0, 900_000, 0)
+UNNAMED = [ends(n, 1_000_000 * n, None, FAR) for n in (2, 3, 4)]
+BELIEVED = {
+    "named ones, apart by any amount": ([ends(1, 100_000), ends(2, 900_000, late=(0, 400_000, 0))], 2, 0),
+    **{
+        f"a named one against unnamed ones {late}": (
+            [ends(1, 1_000_000), ends(2, 2_000_000, None, late), ends(3, 3_000_000, None)], 3, 1,
+        )
+        for late in (LATE, (0, -150_000, 0), (-150_000, 0, 0))
+    },
+    "one named one against any number that agree": ([ends(1, 1_000_000), *UNNAMED], 1, 3),
+    "those without it": (UNNAMED, 4, 0),
+    "of two unnamed that disagree neither": ([ends(1, 1_000_000, None), ends(2, 2_000_000, None, FAR)], None, 2),
+}  # fmt: skip
+"""Collectives, the kernel index of the one that is believed, and how many contradict it."""
 
 
-def test_one_named_one_is_believed_against_any_number_that_agree():
-    """Three that tell the same of the clocks, and another than the one that names its operation."""
-    late = (0, 900_000, 0)
-    unnamed = [ends(n, 1_000_000 * n, None, late) for n in (2, 3, 4)]
-    found = moment(ends(1, 1_000_000), *unnamed)
-    assert (found.kernel_index, found.unsynchronised) == (1, 3)
-    # without it they are believed
-    assert (moment(*unnamed).kernel_index, moment(*unnamed).unsynchronised) == (4, 0)
+@pytest.mark.parametrize(("found", "index", "unsynchronised"), BELIEVED.values(), ids=BELIEVED)
+def test_which_is_believed(found, index, unsynchronised):
+    told = moment(*found)
+    assert (told.kernel_index, told.unsynchronised) == (index, unsynchronised)
+    assert (told.method, bool(told.moments_ns)) == (("none", False) if index is None else ("collective", True))
 
 
-def test_within_a_tenth_of_a_millisecond_an_unnamed_one_aligns():
-    assert moment(ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_000, -100_000))).kernel_index == 2
-    assert moment(ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_001, 0))).kernel_index == 1
+def ends_by(*late):
+    return [ends(number, 100 * number, late=one) for number, one in enumerate(late, 1)]
 
 
-def test_two_unnamed_that_disagree_align_nobody_and_one_alone_aligns():
-    found = moment(ends(1, 1_000_000, None), ends(2, 2_000_000, None, (0, 900_000, 0)))
-    assert (found.method, found.moments_ns, found.unsynchronised) == ("none", {}, 2)
-    assert moment(ends(1, 1_000_000, None)).kernel_index == 1
+CERTAIN = {
+    "of one nothing is known": (ends_by((0, 0, 0)), None),
+    "usual offsets are the first's; they disagree by 0, 6 and 9": (ends_by((0, 0, 0), (0, 6, 0), (0, 0, 9)), 6),
+    "who is early counts as much": (ends_by((0, 0, 0), (0, -6, 0), (0, 0, -9)), 6),
+    "by 0; by 4 and -5, 9 apart; by 20": (ends_by((0, 0, 0), (0, 4, -5), (0, 0, 20)), 9),
+    "of (0, 2, 10, 30) 2 is usual": (ends_by((0, 0, 0), (0, 2, 0), (0, 10, 0), (0, 30, 0)), 2),
+    "what aligns nobody does not count": ([*ends_by((0, 0, 0), (0, 10, 0)), ends(3, 3_000_000, None, FAR)], 0),
+}
+"""Collectives, and how far their ends disagree, ns."""
 
 
-def test_uncertainty_is_how_far_the_ends_disagree():
-    assert moment(ends(1, 100)).uncertainty_ns is None
-    found = moment(ends(1, 100), ends(2, 200, late=(0, 6, 0)), ends(3, 300, late=(0, 0, 9)))
-    # usual offsets are those of the first; the three disagree with them by 0, 6 and 9
-    assert found.uncertainty_ns == 6
-
-
-def test_who_is_early_disagrees_as_much_as_who_is_late():
-    # against the usual offsets (0, 0): by 0; rank 1 by -6; rank 2 by -9
-    found = moment(ends(1, 100), ends(2, 200, late=(0, -6, 0)), ends(3, 300, late=(0, 0, -9)))
-    assert found.uncertainty_ns == 6
-    # by 0; by 4 and -5, which are 9 apart; rank 2 by 20
-    found = moment(ends(1, 100), ends(2, 200, late=(0, 4, -5)), ends(3, 300, late=(0, 0, 20)))
-    assert found.uncertainty_ns == 5 + 4
-
-
-def test_of_an_even_number_the_lower_of_the_middle_two_is_usual():
-    # the usual offset of rank 1 is 2 of (0, 2, 10, 30), of which they differ by 2, 0, 8 and 28
-    found = moment(*(ends(n, 100 * n, late=(0, late, 0)) for n, late in enumerate((0, 2, 10, 30))))
-    assert found.uncertainty_ns == 2
-
-
-def test_what_aligns_nobody_makes_the_moment_no_less_certain():
-    wrong = ends(3, 3_000_000, None, (0, 900_000, 0))
-    found = moment(ends(1, 1_000_000), ends(2, 2_000_000, late=(0, 10, 0)), wrong)
-    assert (found.kernel_index, found.unsynchronised, found.uncertainty_ns) == (2, 1, 0)
+@pytest.mark.parametrize(("found", "uncertainty_ns"), CERTAIN.values(), ids=CERTAIN)
+def test_uncertainty_is_how_far_the_ends_disagree(found, uncertainty_ns):
+    assert moment(*found).uncertainty_ns == uncertainty_ns
 
 
 def test_clocks_that_count_from_1970_and_from_boot_are_compared_to_the_ns():

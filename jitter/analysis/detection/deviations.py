@@ -1,21 +1,20 @@
 """How far each rank's own time deviates from the other ranks' in each step, and the noise of that deviation."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import isnan
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters, sigma_within
-from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
@@ -45,43 +44,35 @@ class TeamDeviations:
         )
 
 
-@dataclass(frozen=True)
-class StepDeviations:
-    """One team's deviations in the run's `number`th step."""
+class StepDeviations(NamedTuple):
+    """How far one step's own times deviate; NaN where unknown."""
 
-    number: int
-    team: int
-    ranks: Ints
     total_ns: Floats
-    """(parts, ranks): own time − the median rank's; NaN where unknown."""
+    """(parts, ranks of the run): own time − the team's median rank's."""
     noise_ns: Floats
-    """(parts,)."""
+    """(parts, teams)."""
     usual_ns: Floats
-    """(parts,) the baseline's total."""
-    is_first: bool = False
-    """Whether no rank's step before is known, and with it not when its host began."""
+    """(parts, teams) the baseline's total."""
+    is_first: Bools
+    """(teams,) whether no rank's step before is known, and with it not when its host began."""
 
 
-def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> tuple[StepDeviations, ...]:
-    """Measure one step of each team that has it; `baseline` (operations of all teams,) are its medians."""
-    job, times = run.job, step.times
-    ranks, teams = len(times.row), len(job.launch_ns)
+def deviations_of_step(job: JobArrays, step: RecordedStep, baseline: SelfTimes) -> StepDeviations:
+    """Measure one step; `baseline` (operations of all teams,) are its medians."""
+    times, here = step.times, step.times.row >= 0
+    ranks, teams = len(here), len(job.launch_ns)
     total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
     few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
     find_deviations(job, times, step.self_times, baseline, total, variance, np.empty(max(ranks, few)))
-    deviations = []
-    for team in range(teams):
-        here = np.flatnonzero((times.team == team) & (times.row >= 0))
-        if len(here):
-            team_total, fresh = total[:, here], step.fresh[here]
-            if fresh.any() and not fresh.all():
-                team_total[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
-            noise, is_first = np.sqrt(variance[:, team]), bool(fresh.all())
-            usual = _usual_totals(job, team, baseline, is_first=is_first)
-            deviations.append(
-                StepDeviations(step.number, team, run.rank_numbers[here], team_total, noise, usual, is_first)
-            )
-    return tuple(deviations)
+    noise, usual = np.full((2, *variance.shape), np.nan)
+    is_first = np.zeros(teams, np.bool_)
+    for team in np.unique(times.team[here]).tolist():
+        is_first[team] = step.fresh[here & (times.team == team)].all()
+        noise[:, team] = np.sqrt(variance[:, team])
+        usual[:, team] = _usual_totals(job, team, baseline, is_first=bool(is_first[team]))
+    # what they waited for at first lies in a step that is not known
+    total[:, ~here | (step.fresh & ~is_first[times.team])] = np.nan
+    return StepDeviations(total, noise, usual, is_first)
 
 
 def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, *, is_first: bool) -> Floats:
@@ -157,28 +148,37 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
     return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
 
 
-def collect_deviations(seen: Iterable[StepDeviations], of_sizes: Sequence[Ints]) -> list[TeamDeviations]:
+def collect_deviations(
+    seen: Sequence[StepDeviations], ranks: Ints, first_rank: Ints, of_sizes: Sequence[Ints]
+) -> list[TeamDeviations]:
     """Return each team's deviations over the run.
 
-    `seen` are those of its steps, in any order; `of_sizes` are the numbers of the steps whose stated sizes are alike.
+    Args:
+        seen: those of its steps, in order.
+        ranks: (ranks of the run,) their numbers in the job, team by team.
+        first_rank: (teams + 1,) where those of each team begin.
+        of_sizes: the numbers of the steps whose stated sizes are alike.
+
     """
-    of_team = by_key((step_deviations.team, step_deviations) for step_deviations in seen)
-    return [_of_team(team, team_steps, of_sizes) for team, team_steps in sorted(of_team.items())]
+    total, noise, usual, is_first = (np.stack(column) for column in zip(*seen, strict=True))
+    deviations = []
+    for team, (first, last) in enumerate(pairwise(first_rank.tolist())):
+        of_steps = total[:, :, first:last], noise[:, :, [team]], usual[:, :, [team]]
+        of_team = TeamDeviations(team, ranks[first:last], *(values.swapaxes(0, 1).copy() for values in of_steps))
+        deviations.append(_without_common(of_team, is_first[:, team], of_sizes))
+    return deviations
 
 
-def _of_team(team: int, seen: Sequence[StepDeviations], of_sizes: Sequence[Ints]) -> TeamDeviations:
-    steps = sum(map(len, of_sizes))
-    ranks = np.unique(np.concatenate([step_deviations.ranks for step_deviations in seen]))
-    total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
-    noise, usual = np.full((2, len(OWN_PARTS), steps, 1), np.nan)
-    for step_deviations in seen:
-        total[:, step_deviations.number, np.searchsorted(ranks, step_deviations.ranks)] = step_deviations.total_ns
-        noise[:, step_deviations.number, 0] = step_deviations.noise_ns
-        usual[:, step_deviations.number, 0] = step_deviations.usual_ns
-    if not all(step_deviations.is_first for step_deviations in seen):
-        total[START, [step_deviations.number for step_deviations in seen if step_deviations.is_first]] = np.nan
-    if len(ranks) > 1:
-        return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
+def _without_common(deviations: TeamDeviations, is_first: Bools, of_sizes: Sequence[Ints]) -> TeamDeviations:
+    """Return deviations from the other ranks, or of a rank alone from its other steps; given those from the baseline.
+
+    `is_first` (steps,) is that of `StepDeviations`.
+    """
+    total, noise = deviations.total_ns, deviations.noise_ns
+    if not is_first[~np.isnan(total).all(axis=(0, 2))].all():
+        total[START, is_first] = np.nan
+    if total.shape[2] > 1:
+        return replace(deviations, total_ns=subtract_median_of_others(total))
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
     for steps_of_size in of_sizes:
         of_size = total[:, steps_of_size]
@@ -189,7 +189,7 @@ def _of_team(team: int, seen: Sequence[StepDeviations], of_sizes: Sequence[Ints]
             known_steps = steps_of_size[~np.isnan(part_noise[steps_of_size, 0])]
             part_noise[known_steps] = known_median(part_noise[steps_of_size[is_usual_of_part]])
         total[:, steps_of_size] = subtract_median_of_others(of_size.swapaxes(1, 2), is_usual[:, None]).swapaxes(1, 2)
-    return TeamDeviations(team, ranks, total, noise, usual)
+    return deviations
 
 
 def subtract_median_of_others(total: Floats, among: Bools | None = None) -> Floats:

@@ -98,8 +98,8 @@ class MeasuredRun:
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
-        of_steps = [step_deviations for step in self.of_steps for step_deviations in step.deviations]
-        return collect_deviations(of_steps, self.steps.alike.by_stated_size)
+        of_steps, run = [step.deviations for step in self.of_steps], self.steps.run
+        return collect_deviations(of_steps, run.rank_numbers, run.job.first_rank, self.steps.alike.by_stated_size)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""

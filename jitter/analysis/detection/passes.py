@@ -93,8 +93,7 @@ class StepStatistics:
     ends_ns: Floats
     """(ranks of the run,) when each leaves the operation with which the step ends, on its clock; NaN where unknown."""
     transfers: Transfers
-    deviations: tuple[StepDeviations, ...]
-    """Each team's."""
+    deviations: StepDeviations
     quality: StepQuality
     baseline: SelfTimes
     """(operations of all teams,) the medians of self times."""
@@ -138,7 +137,7 @@ def _measure(steps: RunSteps, layers: Mapping[int, Layers], step: RecordedStep) 
     run, cells, baseline = steps.run, step.end_cells, steps.baseline(step)
     ends = np.full(len(cells), np.nan)
     ends[cells >= 0] = step.times.end[cells[cells >= 0]]
-    deviations, quality = deviations_of_step(run, step, baseline), _assess_quality(steps, step)
+    deviations, quality = deviations_of_step(run.job, step, baseline), _assess_quality(steps, step)
     experts = measure_expert_imbalance(step, layers, run.rank_numbers)
     return StepStatistics(ends, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
 

@@ -15,7 +15,7 @@ import pytest
 
 import jitter
 from jitter import guide
-from jitter.analysis.detection.recurrence import Recurs
+from jitter.analysis.detection.standouts import Recurs
 from jitter.analysis.diagnosis.efficiency import EFFICIENCY_KINDS
 from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation, Variant
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE

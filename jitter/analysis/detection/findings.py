@@ -10,9 +10,8 @@ from jitter.analysis.detection.deviations import (
     TeamDeviations,
     compare_with_one_rank,
 )
-from jitter.analysis.detection.recurrence import chance_of_repetition, is_random
 from jitter.analysis.detection.significance import differ_steadily
-from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random
 from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario

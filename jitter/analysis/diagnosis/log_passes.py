@@ -22,8 +22,13 @@ from jitter.analysis.diagnosis.evidence.logs.measurements import (
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
 from jitter.analysis.diagnosis.hang.model import describe_stuck_watchdogs
-from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
-from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
+from jitter.analysis.diagnosis.hang.nccl import (
+    describe_calls,
+    describe_ras,
+    find_hang_in_calls,
+    find_hang_in_ras,
+    join_hangs,
+)
 from jitter.analysis.diagnosis.loss.waterfall import join_rungs
 from jitter.analysis.diagnosis.model import (
     SLOW_LINKS,

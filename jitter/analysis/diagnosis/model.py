@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
-from jitter.analysis.detection.recurrence import Recurs
+from jitter.analysis.detection.standouts import Recurs
 from jitter.core.formatting import format_ranks, format_time
 from jitter.core.step_key import StepKey
 from jitter.lake.records import TRAIN

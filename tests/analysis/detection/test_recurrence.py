@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.recurrence import Recurrence, count_more_steps, decide_recurrence, decide_repetition
-from jitter.analysis.detection.standouts import find_standouts
+from jitter.analysis.detection.standouts import (
+    Recurrence,
+    count_more_steps,
+    decide_recurrence,
+    decide_repetition,
+    find_standouts,
+)
 from jitter.analysis.execution.self_times import TimePart
 
 STEP = 1e6

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.findings import split_random_events
-from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
 from jitter.analysis.detection.significance import binomial_tail, predictive_tails, quiet_level, spread_of_others
-from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.detection.standouts import Outlier, is_random, log_odds_of_all_ranks
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.numeric.stats import qn_sigma
 from jitter.core.numeric.student_t import student_tail

@@ -379,10 +379,7 @@ def _jitter(
         return ()
     run = analysis.run
     losses = join_losses([after.losses(number) for number in near])
-    meets = [
-        (run.matching.blocks[meeting.members[0].block].team, meeting.members[0].place)
-        for meeting in run.matching.collectives
-    ]
+    meets = [run.matching.places(number)[0] for number in range(len(run.matching.members))]
     numbers = [{place: at for at, place in enumerate(places)} for places in usual.places]
     columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
     sums: _Sums = {}

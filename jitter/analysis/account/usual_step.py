@@ -15,7 +15,7 @@ from jitter.analysis.account.losses import Losses
 from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.collectives.matching import Collective, CollectiveMatching, Participants, RankBlock
+from jitter.analysis.collectives.matching import Attendance, lay_out_collectives
 from jitter.analysis.execution.dependencies import Dependencies, Wait
 from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
@@ -75,18 +75,11 @@ class UsualProgram:
 
     @cached_property
     def _run(self) -> RunModel:
-        matching = CollectiveMatching(
-            tuple(RankBlock(team, (block,)) for block, team in enumerate(self.blocks)),
-            tuple(
-                Collective(tuple(Participants(block, place, np.zeros(1, np.int64)) for block, place in meeting), 1)
-                for meeting in self.meetings
-            ),
-            unrecorded=False,
-            named=0,
-            unpaired=0,
-        )
-        ordered = schedule(self.programs, self.rules, matching)
         team_of = dict(enumerate(self.blocks))
+        sizes = {team: len(program.operations) for team, program in self.programs.items()}
+        held = [[[Attendance(*member) for member in meeting]] for meeting in self.meetings]
+        matching = lay_out_collectives([[block] for block in team_of], team_of, sizes, held)
+        ordered = schedule(self.programs, self.rules, matching)
         model = InferredModel(team_of, dict(self.programs), dict(self.rules), matching, ordered)
         return RunModel(None, model)  # type: ignore[arg-type]  # nothing is read of a recording
 
@@ -230,16 +223,13 @@ def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Fl
             dependencies.has_launches,
             {numbers[team][place]: ns for place, ns in dependencies.host_lead_ns.items() if place in numbers[team]},
         )
-    blocks = tuple(block.team for block in run.matching.blocks)
+    blocks = run.matching.teams
     meetings: list[Meeting] = []
     took: list[float] = []
-    for collective, group in zip(run.matching.collectives, run.collective_arrays.first_group.tolist(), strict=False):
-        there = [
-            (member.block, member.place)
-            for member in collective.members
-            if member.place in numbers[blocks[member.block]]
-        ]
-        meeting = tuple((block, numbers[blocks[block]][place]) for block, place in there)
+    for members, group in zip(run.matching.members, run.collective_arrays.first_group.tolist(), strict=False):
+        meeting = tuple(
+            (block, numbers[blocks[block]][place]) for block, place in members if place in numbers[blocks[block]]
+        )
         # ranks of one block that meet at two places of their program, as in a ring, are represented by one rank
         alone = len({block for block, _ in meeting}) < len(meeting)
         groups = [(attendance,) for attendance in meeting] if alone else [meeting] if meeting else []

@@ -6,7 +6,9 @@ it. This holds for the kernels of one step (`read_groups`, `number_in_groups`) a
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -98,63 +100,18 @@ def number_in_groups(rank: Ints, group: Ints) -> Ints:
     return number
 
 
-class Participants(NamedTuple):
-    """The ranks of one block that meet at one place of their program."""
+class Attendance(NamedTuple):
+    """A rank's collective at a place of its program."""
 
-    block: int
+    rank: int
     place: int
-    group: Ints
-    """(ranks of the block,) which of the collective's groups each is in."""
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A collective of the program, as all groups hold it."""
-
-    members: tuple[Participants, ...]
-    groups: int
-    absent: tuple[tuple[int, ...], ...] = ()
-    """(groups,) the members of each that were not recorded; () if all groups are complete."""
-    awaited: tuple[tuple[int, ...], ...] = ()
-    """(groups,) ranks that the one rank of each waits for in a ring; () where the ranks of a group wait for each other.
-    """
-
-    def is_incomplete(self, group: int) -> bool:
-        """Return whether a group has members that were not recorded."""
-        return bool(self.absent) and bool(self.absent[group])
-
-
-@dataclass(frozen=True)
-class RankBlock:
-    """Ranks of one team that meet the same others at the same places."""
-
-    team: int
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class CollectiveMatching:
-    """All of a job's collectives."""
-
-    blocks: tuple[RankBlock, ...]
-    collectives: tuple[Collective, ...]
-    unrecorded: bool
-    """Some collective's group is neither recorded nor inferred: it was read as all ranks'."""
-    named: int
-    """How many ranks the recorded groups name: more than the lake holds if some were not recorded."""
-    unpaired: int
-    """Collectives of unknown partners, by rank: in the replay they delay no other rank."""
-    inferred: bool = False
-    """Some collective's group was not recorded, and inferred from which ranks leave it together."""
-
-    @property
-    def lacks_groups(self) -> bool:
-        """Whether some collective's group was not recorded: ranks without a recording may belong to it."""
-        return self.unrecorded or self.inferred or self.unpaired > 0
 
 
 class CollectiveArrays(NamedTuple):
-    """All collectives as flat arrays: one entry an attendance, collective by collective, block by block."""
+    """All collectives as flat arrays: one entry an attendance, collective by collective, block by block.
+
+    A block are ranks of one team that meet the same others at the same places.
+    """
 
     first: Ints
     """(collectives + 1,) where each one's attendances begin."""
@@ -198,6 +155,11 @@ class CollectiveArrays(NamedTuple):
         numbers = np.searchsorted(self.first_group, groups, side="right") - 1
         return list(zip(numbers.tolist(), (groups - self.first_group[numbers]).tolist(), strict=True))
 
+    def groups_at(self, block: int, place: int) -> Ints:
+        """Return, (ranks of the block,), the groups, of all groups, of the collective at a place of their program."""
+        first = self.attendance_at[self.first_place[block] + place]
+        return self.group[first : first + self.first_member[block + 1] - self.first_member[block]]
+
     @property
     def incomplete(self) -> Bools:
         """(groups of all collectives,) which of them have members that were not recorded."""
@@ -210,75 +172,116 @@ class CollectiveArrays(NamedTuple):
         return np.repeat(np.arange(len(self.first_in_group) - 1), np.diff(self.first_in_group))
 
 
-def flatten_collectives(
-    matching: CollectiveMatching, operations: Mapping[int, int], numbers: Mapping[int, int]
-) -> CollectiveArrays:
-    """Flatten the collectives; `operations` is how many each team's program has, `numbers` the ranks' in the run."""
-    members = [np.array([numbers[rank] for rank in block.ranks], np.int64) for block in matching.blocks]
-    first_place = begins_of(operations[block.team] for block in matching.blocks)
+@dataclass(frozen=True)
+class CollectiveMatching:
+    """All of a job's collectives."""
+
+    ranks: Ints
+    """(ranks of the run,) by their numbers in the run."""
+    teams: tuple[int, ...]
+    """Of each block."""
+    members: tuple[tuple[tuple[int, int], ...], ...]
+    """By collective the (block, place) that meet in it, ascending."""
+    arrays: CollectiveArrays
+    absent: Sequence[tuple[int, ...]]
+    """(groups of all collectives,) the members of each that were not recorded."""
+    unrecorded: bool = False
+    """Some collective's group is neither recorded nor inferred: it was read as all ranks'."""
+    named: int = 0
+    """How many ranks the recorded groups name: more than the lake holds if some were not recorded."""
+    unpaired: int = 0
+    """Collectives of unknown partners, by rank: in the replay they delay no other rank."""
+    inferred: bool = False
+    """Some collective's group was not recorded, and inferred from which ranks leave it together."""
+
+    @property
+    def lacks_groups(self) -> bool:
+        """Whether some collective's group was not recorded: ranks without a recording may belong to it."""
+        return self.unrecorded or self.inferred or self.unpaired > 0
+
+    def places(self, number: int) -> list[tuple[int, int]]:
+        """Return the (team, place) of a collective's operations."""
+        return [(self.teams[block], place) for block, place in self.members[number]]
+
+
+def lay_out_collectives(
+    blocks: Sequence[Sequence[int]],
+    team_of: Mapping[int, int],
+    operations: Mapping[int, int],
+    held: Sequence[Sequence[Sequence[Attendance]]],
+    awaited: Mapping[Attendance, Sequence[int]] = MappingProxyType({}),
+    absent: Sequence[tuple[int, ...]] | None = None,
+) -> CollectiveMatching:
+    """Return the collectives of ranks that meet in known groups.
+
+    Args:
+        blocks: the ranks of each block.
+        team_of: the team of each rank.
+        operations: how many each team's program has.
+        held: by collective its groups.
+        awaited: the ranks that a rank in a ring waits for; it is a group of its own.
+        absent: of each group, of all groups, the members that were not recorded; None: all were.
+
+    """
+    ranks = sorted(chain.from_iterable(blocks), key=lambda rank: (team_of[rank], rank))
+    number_of = {rank: number for number, rank in enumerate(ranks)}
+    members = [np.array([number_of[rank] for rank in block], np.int64) for block in blocks]
+    numbered = {rank: (block, column) for block, of in enumerate(blocks) for column, rank in enumerate(of)}
+    teams = tuple(team_of[block[0]] for block in blocks)
+    first_place = begins_of(operations[team] for team in teams)
     number_at, attendance_at = np.full((2, int(first_place[-1])), -1, np.int64)
-    first_group = begins_of(collective.groups for collective in matching.collectives)
-    first, rank, place, group, so_far = [0], [], [], [], 0
-    for number, collective in enumerate(matching.collectives):
-        for member in collective.members:
-            number_at[first_place[member.block] + member.place] = number
-            attendance_at[first_place[member.block] + member.place] = so_far
-            so_far += len(member.group)
-            rank.append(members[member.block])
-            place.append(np.full(len(member.group), member.place))
-            group.append(first_group[number] + member.group)
-        first.append(so_far)
-    every, groups = joined(members), joined(group)
-    first_in_group, by_group = _arrivals(matching.collectives, first_group, numbers, first, joined(rank), groups)
-    absent = _number_absent(matching.collectives, len(every))
-    block, column = np.zeros((2, len(every)), np.int64)
-    block[every] = np.repeat(np.arange(len(members)), [len(block_ranks) for block_ranks in members])
-    column[every] = joined([np.arange(len(block_ranks)) for block_ranks in members])
-    return CollectiveArrays(
+    first_group, met = begins_of(map(len, held)), []
+    first, rank, place, group_of = [0], [], [], list[int]()
+    for number, groups in enumerate(held):
+        met.append(tuple(sorted({(numbered[at.rank][0], at.place) for group in groups for at in group})))
+        begins: dict[tuple[int, int], int] = {}
+        for block, at_place in met[-1]:
+            begins[block, at_place] = attendance_at[first_place[block] + at_place] = len(group_of)
+            number_at[first_place[block] + at_place] = number
+            rank.append(members[block])
+            place.append(np.full(len(members[block]), at_place))
+            group_of += [-1] * len(members[block])
+        for group_number, group in enumerate(groups, int(first_group[number])):
+            for at in group:
+                block, column = numbered[at.rank]
+                group_of[begins[block, at.place] + column] = group_number
+        first.append(len(group_of))
+    every, lacking = joined(members), [()] * int(first_group[-1]) if absent is None else absent
+    order = np.argsort(np.array(group_of, np.int64), kind="stable")
+    sizes = np.bincount(np.array(group_of, np.int64), minlength=int(first_group[-1]))
+    rank_of = joined(rank)
+    arrivals: list[Ints] = np.split(order, np.cumsum(sizes)[:-1]) if held else []
+    for number, groups in enumerate(held) if awaited else ():
+        attended = range(first[number], first[number + 1])
+        attendance_of = dict(zip(rank_of[attended].tolist(), attended, strict=True))
+        for group_number, (at, *_) in enumerate(groups, int(first_group[number])):
+            waited_for = [attendance_of[number_of[other]] for other in awaited.get(at, ())]
+            arrivals[group_number] = np.append(arrivals[group_number], np.array(waited_for, np.int64))
+    numbers_absent = _number_absent(lacking, len(every))
+    of_block, of_column = np.zeros((2, len(every)), np.int64)
+    of_block[every] = np.repeat(np.arange(len(members)), [len(block_ranks) for block_ranks in members])
+    of_column[every] = joined([np.arange(len(block_ranks)) for block_ranks in members])
+    by_group = joined(arrivals)
+    arrays = CollectiveArrays(
         np.array(first, np.int64),
         first_group,
-        joined(rank),
+        rank_of,
         joined(place),
-        groups,
-        first_in_group,
+        np.array(group_of, np.int64),
+        begins_of(map(len, arrivals)),
         by_group,
         np.zeros(len(by_group)),
-        begins_of(map(len, absent)),
-        joined([np.array(absent_ranks, np.int64) for absent_ranks in absent]),
+        begins_of(map(len, numbers_absent)),
+        joined([np.array(absent_ranks, np.int64) for absent_ranks in numbers_absent]),
         begins_of(len(block_ranks) for block_ranks in members),
         every,
-        block,
-        column,
+        of_block,
+        of_column,
         first_place,
         number_at,
         attendance_at,
     )
-
-
-def _arrivals(
-    collectives: Sequence[Collective],
-    first_group: Ints,
-    numbers: Mapping[int, int],
-    first: Sequence[int],
-    rank: Ints,
-    group: Ints,
-) -> tuple[Ints, Ints]:
-    """Return, (groups + 1,), where the attendances that each group waits for begin, and these."""
-    order = np.argsort(group, kind="stable")
-    if not any(collective.awaited for collective in collectives):
-        return begins_of(np.bincount(group, minlength=int(first_group[-1]))), order
-    arrivals: list[Ints] = np.split(order, np.cumsum(np.bincount(group, minlength=int(first_group[-1])))[:-1])
-    for number, collective in enumerate(collectives):
-        at = (
-            {int(rank[attendance]): attendance for attendance in range(first[number], first[number + 1])}
-            if collective.awaited
-            else {}
-        )
-        for group_number, ranks in enumerate(collective.awaited, int(first_group[number])):
-            arrivals[group_number] = np.append(
-                arrivals[group_number], [at[numbers[awaited_rank]] for awaited_rank in ranks]
-            )
-    return begins_of(map(len, arrivals)), joined(arrivals)
+    return CollectiveMatching(np.array(ranks, np.int64), teams, tuple(met), arrays, lacking)
 
 
 class RingArrivals(NamedTuple):
@@ -317,9 +320,8 @@ def list_ring_arrivals(collectives: CollectiveArrays) -> RingArrivals:
     return RingArrivals(at, owner, own_attendances, peer_attendances)
 
 
-def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[int]]:
-    """Return, for each group of all collectives, its absent members: ranks that are absent together share a number."""
-    groups = [group for collective in collectives for group in (collective.absent or ((),) * collective.groups)]
+def _number_absent(groups: Sequence[tuple[int, ...]], ranks: int) -> list[list[int]]:
+    """Return each group's absent members, numbered from `ranks` on: ranks that are absent together share a number."""
     numbers: dict[tuple[int, ...], int] = {}
     where = by_key((rank, numbers.setdefault(group, len(numbers))) for group in dict.fromkeys(groups) for rank in group)
     alike: dict[tuple[int, ...], int] = {}
@@ -330,11 +332,6 @@ def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[i
 
 _ALL_RANKS: Final = ("all",)
 """Stands for the group of collectives that are taken for all ranks'."""
-
-
-class _Attendance(NamedTuple):
-    rank: int
-    place: int
 
 
 def take_stated(attended: Attended, team_of: Mapping[int, int]) -> Attended:
@@ -414,7 +411,7 @@ def match(
     number_of: dict[object, int] = {}
     numbers = {at: number_of.setdefault(group, len(number_of)) for at, group in groups.items()}
     listed = {number_of[group]: group.ranks or () for group in groups.values() if group is not None}
-    every = [_Attendance(rank, place) for rank, attendances in attended.items() for place, _ in attendances]
+    every = [Attendance(rank, place) for rank, attendances in attended.items() for place, _ in attendances]
     keys: list[int] = []
     unpaired = 0
     for rank, attendances in attended.items():
@@ -436,14 +433,13 @@ def match(
     colour = _refined({rank: (team_of[rank], *in_ring[rank]) for rank in attended}, instances.values())
     blocks = by_key((number, rank) for rank, number in colour.items())
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
-    numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
-    held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[_Attendance]]] = defaultdict(list)
+    held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[Attendance]]] = defaultdict(list)
     rings = {number_of[group]: group for group in groups.values() if group is not None and group.is_ring}
-    awaited: dict[_Attendance, tuple[int, ...]] = {}
+    awaited: dict[Attendance, tuple[int, ...]] = {}
     everyone = range(max(attended, default=-1) + 1)
     absent: dict[int, tuple[int, ...]] = {}
     for (group_number, _), members in instances.items():
-        where = frozenset((numbered[m.rank][0], m.place) for m in members)
+        where = frozenset((colour[m.rank], m.place) for m in members)
         ring = rings.get(group_number)
         held_at[where, ring is not None].append(members)
         around = () if ring is None else ring.ranks or ()
@@ -457,50 +453,26 @@ def match(
         }
         awaited |= {member: neighbours[member.rank] for member in members if neighbours}
         named = everyone if group_number == number_of.get(_ALL_RANKS) else listed.get(group_number, ())
-        if len(named) > len(members):
+        if ring is None and len(named) > len(members):
             absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
-    return CollectiveMatching(
-        tuple(RankBlock(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
-        tuple(
-            _collective([[member] for members in held for member in members], ordered, numbered, {}, awaited)
-            if is_ring
-            else _collective(held, ordered, numbered, absent)
-            for (_, is_ring), held in held_at.items()
-        ),
-        unrecorded,
-        len(set().union(*listed.values())),
-        unpaired,
+    held = [
+        [[member] for members in of_place for member in members] if is_ring else of_place
+        for (_, is_ring), of_place in held_at.items()
+    ]
+    matching = lay_out_collectives(
+        ordered,
+        team_of,
+        {team: len(program.operations) for team, program in programs.items()},
+        held,
+        awaited,
+        [absent.get(id(members), ()) for of_place in held for members in of_place],
     )
-
-
-def _collective(
-    held: Sequence[Sequence[_Attendance]],
-    blocks: Sequence[Sequence[int]],
-    numbered: Mapping[int, tuple[int, int]],
-    absent: Mapping[int, tuple[int, ...]],
-    awaited: Mapping[_Attendance, tuple[int, ...]] | None = None,
-) -> Collective:
-    """Return a collective; in a ring, given what each rank waits for, each rank is a group that waits for others."""
-    groups: dict[tuple[int, int], Ints] = {}
-    for number, members in enumerate(held):
-        for member in members:
-            block, column = numbered[member.rank]
-            if (block, member.place) not in groups:
-                groups[block, member.place] = np.full(len(blocks[block]), -1, np.int64)
-            groups[block, member.place][column] = number
-    return Collective(
-        tuple(
-            Participants(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])
-        ),
-        len(held),
-        tuple(absent.get(id(members), ()) for members in held) if absent else (),
-        tuple(awaited[members[0]] for members in held) if awaited else (),
-    )
+    return replace(matching, unrecorded=unrecorded, named=len(set().union(*listed.values())), unpaired=unpaired)
 
 
 def _refined(colour: Mapping[int, object], instances: object) -> dict[int, int]:
     """Split the ranks until those of one colour meet the same colours at the same places throughout."""
-    held: list[list[_Attendance]] = list(instances)  # type: ignore[call-overload]
+    held: list[list[Attendance]] = list(instances)  # type: ignore[call-overload]
     numbers = _numbered(colour)
     while True:
         seen: dict[int, list[object]] = defaultdict(list)

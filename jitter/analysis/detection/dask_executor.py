@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 
 from jitter.analysis.account.noise import Noise
 from jitter.analysis.alignment.kernel_index import KernelIndices
+from jitter.analysis.collectives.matching import CollectiveArrays
 from jitter.analysis.detection.passes import (
     RunReplay,
     StepExecutor,
@@ -68,7 +70,7 @@ def replay_remotely(
 ) -> RunReplay:
     """Replay the run as `replay_steps` does; `baselines` are by step the medians of self times."""
     steps = _opened(run)
-    # arrays as they are sent may be read-only, which compiled loops take for another type; one object stays one
+    # as in `_opened`; one object stays one
     steps.baselines.update({number: SelfTimes(*map(np.array, baseline)) for number, baseline in baselines.items()})
     copies = {id(transfers): np.array(transfers) for transfers in usual}
     step_noise = None if noise is None else [Noise(*map(np.array, of_step)) for of_step in noise]
@@ -96,7 +98,11 @@ def _opened(run: RemoteRun) -> RunSteps:
                 raise LakeError(f"{run.root}: has changed while it was read", "run it again when no ingest is running")
             held = records_by_step(records)
             lake = RunReader(run.root, held, KernelIndices(run.root, held).of, run.steps)
-            _open[run.name] = RunSteps(lake, run.shared)
+            model = run.shared.understood
+            # arrays as they are sent may be read-only, which compiled loops take for another type
+            copied: Any = map(np.array, model.matching.arrays)
+            model = model._replace(matching=replace(model.matching, arrays=CollectiveArrays(*copied)))
+            _open[run.name] = RunSteps(lake, replace(run.shared, understood=model))
         return _open[run.name]
 
 

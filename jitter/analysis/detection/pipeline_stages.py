@@ -164,8 +164,7 @@ def _whole_steps(counts: KernelCounts) -> Bools:
 def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     """Return the teams that send to other teams, or receive from them."""
     exchanging: set[int] = set()
-    for collective in run.matching.collectives:
-        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
+    for places in map(run.matching.places, range(len(run.matching.members))):
         teams = {team for team, _ in places}
         if len(teams) > 1 and any(run.programs[team].operations[at].is_exchange for team, at in places):
             exchanging |= teams

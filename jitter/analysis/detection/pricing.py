@@ -108,12 +108,11 @@ class Pricing:
             return False
         least = self.min_gain_ns(candidate.steps)
         if candidate.part is TimePart.TRANSFER:
-            collectives = self._analysis.run.matching.collectives
             # the group may wait for unrecorded ranks, which waited for another fault: nothing is saved then
             sure_ns = min(alone_ns, loss_ns)
             if self._analysis.transfers.lacks_ranks(candidate):
                 return sure_ns >= max(least, THRESHOLDS.minor_share * candidate.excess_ns)
-            if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
+            if self._analysis.transfers.are_incomplete(candidate.meetings):
                 return sure_ns >= THRESHOLDS.much_more * least
         if self.unpriced_ns(candidate) >= THRESHOLDS.much_more * least:
             return True

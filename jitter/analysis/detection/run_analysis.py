@@ -206,6 +206,5 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
 
 def _has_exchanges(run: RunModel, collectives: Finding) -> bool:
     """Return whether any of these collectives is a send or a receive."""
-    members = [member for number, _ in collectives.meetings for member in run.matching.collectives[number].members]
-    places = [(run.matching.blocks[member.block].team, member.place) for member in members]
+    places = [place for number, _ in collectives.meetings for place in run.matching.places(number)]
     return any(run.programs[team].operations[place].is_exchange for team, place in places)

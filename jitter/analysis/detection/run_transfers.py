@@ -6,6 +6,7 @@ They are compared with like ones of the run, or with a benchmark.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def find_slow_collectives(
     families = _families(matching)
     if not families:
         return []
-    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
+    first_group, incomplete = matching.arrays.first_group, matching.arrays.incomplete
     late_ns = np.stack(seen) - np.stack(usual)
     are_whole = np.stack(whole)
     tests = [
@@ -114,7 +115,7 @@ def find_slow_collectives(
                 float(np.median(sigmas[here].max(axis=0))),
                 chance=float(np.median(chance[columns])),
                 meetings=tuple(meetings),
-                is_incomplete=any(matching.collectives[number].is_incomplete(group) for number, group in meetings),
+                is_incomplete=any(incomplete[first_group[number] + group] for number, group in meetings),
             )
         )
         is_open[here] = False
@@ -156,19 +157,16 @@ def _families(matching: CollectiveMatching) -> list[_Family]:
     """Return the collectives by the groups into which they divide the ranks."""
     by_groups: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
     # the only recorded rank can wait for unrecorded ranks alone; of several ranks, one may wait for another
-    is_alone = matching.lacks_groups and sum(len(block.ranks) for block in matching.blocks) == 1
-    for number, meeting in enumerate(matching.collectives):
-        ranks: dict[int, set[int]] = {}
-        for member in meeting.members:
-            for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
-                ranks.setdefault(group, set()).update((rank, *(meeting.awaited[group] if meeting.awaited else ())))
-        if not is_alone and any(
-            len(group_ranks) < 2 and not meeting.is_incomplete(group) for group, group_ranks in ranks.items()
-        ):
-            continue  # one rank alone, with partners that are not known
-        ordered = sorted(ranks, key=lambda group: min(ranks[group]))
-        key = tuple(frozenset(ranks[group]) for group in ordered)
-        by_groups.setdefault(key, []).append((number, ordered))
+    is_alone, arrays = matching.lacks_groups and len(matching.ranks) == 1, matching.arrays
+    members = np.split(matching.ranks[arrays.rank[arrays.by_group]], arrays.first_in_group[1:-1])
+    ranks = [frozenset(of_group.tolist()) for of_group in members]
+    is_open = arrays.incomplete | np.array([is_alone or len(of_group) > 1 for of_group in ranks], np.bool_)
+    for number, (first, last) in enumerate(pairwise(arrays.first.tolist())):
+        groups = arrays.group[first:last]
+        if is_open[groups].all():  # else one rank is alone, with partners that are not known
+            ordered = sorted(dict.fromkeys(groups.tolist()), key=lambda group: min(ranks[group]))
+            of_collective = [group - int(arrays.first_group[number]) for group in ordered]
+            by_groups.setdefault(tuple(ranks[group] for group in ordered), []).append((number, of_collective))
     return [
         _Family(ranks, np.array([number for number, _ in collectives]), np.array([groups for _, groups in collectives]))
         for ranks, collectives in by_groups.items()
@@ -267,15 +265,13 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     np.fmax.at(largest, arrays.group, size)
     members = np.bincount(arrays.group, minlength=len(largest))
     kind_of_group: dict[int, _Kind] = {}
-    for first, collective in zip(arrays.first_group.tolist(), run.matching.collectives, strict=False):
-        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
-        operations = [run.programs[team].operations[place].collective for team, place in places]
+    is_incomplete = arrays.incomplete.tolist()
+    for number, (first, last) in enumerate(pairwise(arrays.first_group.tolist())):
+        operations = [run.programs[team].operations[place].collective for team, place in run.matching.places(number)]
         operation = next((operation for operation in operations if operation is not None), None)
-        for group in range(collective.groups):
-            at = first + group
-            if operation is not None:
-                recorded = None if np.isnan(largest[at]) else float(largest[at])
-                kind_of_group[at] = _Kind(operation, int(members[at]), recorded, collective.is_incomplete(group))
+        for group in range(first, last) if operation is not None else ():
+            recorded = None if np.isnan(largest[group]) else float(largest[group])
+            kind_of_group[group] = _Kind(operation or "", int(members[group]), recorded, is_incomplete[group])
     return kind_of_group
 
 
@@ -489,6 +485,10 @@ class RunTransfers:
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
         return bool(self.alike.have_assumed_sizes[self._groups(slow.meetings)].any())
+
+    def are_incomplete(self, meetings: Sequence[tuple[int, int]]) -> bool:
+        """Return whether any of these (collective, group) has members that were not recorded."""
+        return bool(self.run.collective_arrays.incomplete[self._groups(meetings)].any())
 
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""

@@ -22,7 +22,6 @@ from jitter.analysis.collectives.matching import (
     Group,
     RingArrivals,
     complete_attended,
-    flatten_collectives,
     join_attended,
     list_ring_arrivals,
     match,
@@ -363,10 +362,10 @@ class RunModel:
         """All programs and dependencies as flat arrays."""
         return job_arrays([self.sizes[team] for team in sorted(self.programs)], self.programs, self.dependencies)
 
-    @cached_property
+    @property
     def collective_arrays(self) -> CollectiveArrays:
         """All collectives as flat arrays."""
-        return flatten_collectives(self.matching, self.operation_counts, self.number_of)
+        return self.matching.arrays
 
     @cached_property
     def ring_arrivals(self) -> RingArrivals:
@@ -381,7 +380,7 @@ class RunModel:
 
     def prepare(self) -> None:
         """Infer everything now, so that several threads may use it."""
-        for inference in (*InferredModel._fields, "job", "collective_arrays", "ring_arrivals", "remembered"):
+        for inference in (*InferredModel._fields, "job", "ring_arrivals", "remembered"):
             getattr(self, inference)
 
     @cached_property

@@ -42,15 +42,15 @@ def schedule(
     programs: Mapping[int, Program], rules: Mapping[int, Dependencies], matching: CollectiveMatching
 ) -> Schedule:
     """Return the order of all blocks' operations and of all collectives."""
-    of_place: list[dict[int, int]] = [{} for _ in matching.blocks]
-    for number, collective in enumerate(matching.collectives):
-        for member in collective.members:
-            of_place[member.block][member.place] = number
-    missing = [len(collective.members) for collective in matching.collectives]
+    of_place: list[dict[int, int]] = [{} for _ in matching.teams]
+    for number, members in enumerate(matching.members):
+        for member, place in members:
+            of_place[member][place] = number
+    missing = list(map(len, matching.members))
     met: set[int] = set()
     blocks = [
-        _Block(programs[block.team], rules[block.team], of_place[number], met)
-        for number, block in enumerate(matching.blocks)
+        _Block(programs[team], rules[team], collective_at, met)
+        for team, collective_at in zip(matching.teams, of_place, strict=True)
     ]
     instructions: list[tuple[int, int, int, int]] = []
     uncoupled: set[int] = set()

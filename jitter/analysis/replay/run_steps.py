@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.collectives.matching import CollectiveArrays, CollectiveMatching, RingArrivals
+from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
 from jitter.analysis.execution.rank_clusters import find_reference_steps
 from jitter.analysis.execution.run_model import InferredModel, RunModel
@@ -22,6 +22,7 @@ from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.like_steps import LikeSteps
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
@@ -118,22 +119,18 @@ def find_last_place(row: Ints, end: Floats, places: Ints, room: Floats) -> int:
 
 def _aligning_places(run: RunModel) -> dict[int, list[int]]:
     """Return, by team, the places of collectives that the whole team leaves together."""
-    matching: CollectiveMatching = run.matching
-    blocks_of: dict[int, set[int]] = {team: set() for team in run.programs}
-    for number, block in enumerate(matching.blocks):
-        blocks_of[block.team].add(number)
+    matching, arrays = run.matching, run.collective_arrays
+    blocks_of = by_key((team, block) for block, team in enumerate(matching.teams))
     places_of: dict[int, set[int]] = {team: set() for team in run.programs}
-    for collective in matching.collectives:
-        teams = {matching.blocks[member.block].team for member in collective.members}
-        for team in teams:
-            here = [member for member in collective.members if matching.blocks[member.block].team == team]
-            groups = {int(member.group.min()) for member in here} | {int(member.group.max()) for member in here}
-            if {member.block for member in here} != blocks_of[team] or len(groups) != 1:
+    for members in matching.members:
+        for team, here in by_key((matching.teams[block], (block, place)) for block, place in members).items():
+            groups = np.concatenate([arrays.groups_at(*member) for member in here])
+            if {block for block, _ in here} != set(blocks_of[team]) or groups.min() != groups.max():
                 continue
-            for member in here:
-                operation = run.programs[team].operations[member.place].collective
+            for _, place in here:
+                operation = run.programs[team].operations[place].collective
                 if operation is None or operation in ALIGNING_OPERATIONS:
-                    places_of[team].add(member.place)
+                    places_of[team].add(place)
     return {team: sorted(places) for team, places in places_of.items()}
 
 

@@ -36,18 +36,15 @@ def pairs_and_all():
 
 
 def ranks_of(matching, number: int, group: int) -> frozenset[int]:
-    return frozenset(
-        rank
-        for member in matching.collectives[number].members
-        for rank, own in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True)
-        if own == group
-    )
+    arrays = matching.arrays
+    return frozenset(matching.ranks[arrays.rank[arrays.group == arrays.first_group[number] + group]].tolist())
 
 
 def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3):
     """`late(step, ranks, collective)` ns are added to what chance gives."""
     rng = np.random.default_rng(seed)
-    numbered = [(number, group) for number, one in enumerate(matching.collectives) for group in range(one.groups)]
+    groups = np.diff(matching.arrays.first_group).tolist()
+    numbered = [(number, group) for number, count in enumerate(groups) for group in range(count)]
     seen = [
         np.array(
             [
@@ -58,7 +55,7 @@ def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise
         for step in range(len(step_ns))
     ]
     usual = np.empty(len(numbered))
-    for number in range(len(matching.collectives)):
+    for number in range(len(groups)):
         its = [at for at, (other, _) in enumerate(numbered) if other == number]
         usual[its] = sorted(float(step[at]) for step in seen for at in its)[(len(seen) * len(its) - 1) // 2]
     every = np.arange(len(step_ns))

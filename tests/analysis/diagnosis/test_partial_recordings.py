@@ -56,8 +56,7 @@ def test_a_rank_whose_only_step_is_cut_stays_with_its_peers(tmp_path: Path):
     ]  # fmt: skip
     run_model = lake.analyze().run
     assert len(set(run_model.team_of.values())) == 1
-    collectives = run_model.matching.collectives
-    assert {len({member.place for member in one.members}) for one in collectives} == {1}
+    assert {len({place for _, place in members}) for members in run_model.matching.members} == {1}
     found = lake.diagnose()
     assert [(one.ranks, one.cause) for one in found.culprits] == [((2,), "gpu_compute")]
     assert found.loss.ns == pytest.approx(whole.loss.ns, rel=0.05)
@@ -75,7 +74,7 @@ def test_ranks_that_lack_the_last_step_after_a_cut_one(tmp_path: Path):
     lake = lake_of(run, tmp_path, lambda rank, step: rank % 2 == 0 or step == 1, cut)
     assert [step.cut for step in lake.steps_of(1)] == [True]
     analysis = lake.analyze()
-    assert sorted(rank for block in analysis.run.matching.blocks for rank in block.ranks) == [0, 1, 2, 3]
+    assert sorted(analysis.run.matching.ranks.tolist()) == [0, 1, 2, 3]
     found = lake.diagnose()
     assert {step.key for step in found.steps} == set(lake.step_keys)
     assert not {rank for one in found.culprits if one.confidence != "low" for rank in one.ranks} - {2}

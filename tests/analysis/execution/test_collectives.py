@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jitter.analysis.collectives.matching import Group, join_attended, match, take_stated
@@ -16,17 +17,15 @@ from tests.support.simulated import ingest_run, ingest_traces, small
 def met(found) -> set[frozenset[tuple[int, int]]]:
     """Each exchange as its (rank, place)s."""
     exchanges = set()
-    for meeting in found.collectives:
-        for group in range(meeting.groups):
-            exchanges.add(
-                frozenset(
-                    (rank, member.place)
-                    for member in meeting.members
-                    for rank, own in zip(found.blocks[member.block].ranks, member.group.tolist(), strict=True)
-                    if own == group
-                )
-            )
+    for group in range(len(found.absent)):
+        here = found.arrays.group == group
+        exchanges.add(frozenset(zip(found.ranks[found.arrays.rank[here]], found.arrays.place[here], strict=True)))
     return exchanges
+
+
+def ranks_of_blocks(found) -> list[tuple[int, ...]]:
+    arrays = found.arrays
+    return [tuple(found.ranks[block].tolist()) for block in np.split(arrays.member, arrays.first_member[1:-1])]
 
 
 def all_at(place: int, *ranks: int) -> frozenset[tuple[int, int]]:
@@ -45,7 +44,7 @@ def test_groups_of_recorded_ranks_or_names(name: str):
     attended = {rank: [(1, told(TWO_PAIRS[rank])), (3, told(EVERYONE))] for rank in range(4)}
     found = match({0: program("kaka")}, dict.fromkeys(range(4), 0), attended)
     assert met(found) == {all_at(1, 0, 1), all_at(1, 2, 3), all_at(3, 0, 1, 2, 3)}
-    assert [block.ranks for block in found.blocks] == [(0, 1, 2, 3)]
+    assert ranks_of_blocks(found) == [(0, 1, 2, 3)]
     assert not found.unrecorded
     assert found.unpaired == 0
     assert found.named == (4 if name == "by ranks" else 0)
@@ -63,7 +62,7 @@ def test_unrecorded_groups_are_all_ranks():
     assert met(found) == {all_at(1, 0, 1, 2), all_at(3, 0, 1, 2)}
     assert found.unrecorded
     assert found.named == 0
-    assert [meeting.groups for meeting in found.collectives] == [1, 1]
+    assert np.diff(found.arrays.first_group).tolist() == [1, 1]
 
 
 def test_teams_with_other_unrecorded_collectives_meet_among_themselves():
@@ -101,7 +100,7 @@ def test_sends_and_receives_of_a_pipeline():
         frozenset({(0, 3), (2, 2)}),
         frozenset({(1, 3), (3, 2)}),
     }
-    assert [(block.team, block.ranks) for block in found.blocks] == [(0, (0, 1)), (1, (2, 3))]
+    assert list(zip(found.teams, ranks_of_blocks(found), strict=True)) == [(0, (0, 1)), (1, (2, 3))]
     order = schedule(programs, {0: dependencies("kpkp"), 1: dependencies("pkpk")}, found)
     assert order.uncoupled == frozenset()
     assert_computable(order, programs, found)
@@ -111,7 +110,7 @@ def test_the_ends_of_a_pipeline_are_blocks_of_their_own():
     """Of one team, the first and last rank meet others at other places than those between."""
     attended = {0: [(1, Group((0, 1)))], 1: [(0, Group((0, 1))), (1, Group((1, 2)))], 2: [(0, Group((1, 2)))]}
     found = match({0: program("ppk")}, dict.fromkeys(range(3), 0), attended)
-    assert sorted(block.ranks for block in found.blocks) == [(0,), (1,), (2,)]
+    assert sorted(ranks_of_blocks(found)) == [(0,), (1,), (2,)]
     assert met(found) == {frozenset({(0, 1), (1, 0)}), frozenset({(1, 1), (2, 0)})}
 
 
@@ -119,21 +118,21 @@ def assert_computable(order, programs, found) -> None:
     """Each call once and in order, each start after its call and in the order of its stream; each exchange when all
     have come to it, and before anyone goes past it on its stream.
     """
-    called = dict.fromkeys(range(len(found.blocks)), 0)
+    called = dict.fromkeys(range(len(found.teams)), 0)
     started: set[tuple[int, int]] = set()
     held = set()
-    of_place = {(m.block, m.place): number for number, one in enumerate(found.collectives) for m in one.members}
+    of_place = {member: number for number, members in enumerate(found.members) for member in members}
     for block, first, last, part in order.instructions:
         if block < 0:
             assert first not in held
             held.add(first)
-            assert started.issuperset((member.block, member.place) for member in found.collectives[first].members)
+            assert started.issuperset(found.members[first])
             continue
         assert first < last
         if part != STARTS:
             assert called[block] == first
             called[block] = last
-        operations = programs[found.blocks[block].team].operations
+        operations = programs[found.teams[block]].operations
         for place in range(first, last) if part != CALLS else ():
             assert place < called[block]
             stream = operations[place].stream
@@ -142,10 +141,10 @@ def assert_computable(order, programs, found) -> None:
             if before and (block, before[-1]) in of_place:
                 assert of_place[block, before[-1]] in held | order.uncoupled
             started.add((block, place))
-    sizes = {number: len(programs[block.team].operations) for number, block in enumerate(found.blocks)}
+    sizes = {number: len(programs[team].operations) for number, team in enumerate(found.teams)}
     assert called == sizes
     assert len(started) == sum(sizes.values())
-    assert held | order.uncoupled == set(range(len(found.collectives)))
+    assert held | order.uncoupled == set(range(len(found.members)))
 
 
 @pytest.mark.parametrize("waiting", ["on the stream", "by an event", "by a call"])
@@ -214,7 +213,7 @@ def test_an_evaluation_in_every_third_step_is_matched(tmp_path: Path):
     }
     lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in (0, 1)])
     matching = lake.analyze().run.matching
-    assert [sum(len(member.group) for member in one.members) for one in matching.collectives] == [2, 2]
+    assert np.diff(matching.arrays.first).tolist() == [2, 2]
 
 
 def test_collectives_that_not_all_members_have_do_not_shift_the_others():

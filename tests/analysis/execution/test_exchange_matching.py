@@ -119,8 +119,9 @@ def test_messages_of_passes_that_follow_each_other_evenly_are_told_apart(tmp_pat
     matching = ingest_job(job, tmp_path).analyze().run.matching
     assert matching.unpaired == 0
     pairs = set()
-    for one in matching.collectives:
-        if len(one.members) == 2:
-            met = [dict(zip(member.group, matching.blocks[member.block].ranks, strict=True)) for member in one.members]
-            pairs |= {(met[0][group], met[1][group]) for group in met[0]}
+    arrays = matching.arrays
+    for number, members in enumerate(matching.members):
+        if len(members) == 2:
+            for group in range(*arrays.first_group[number : number + 2]):
+                pairs.add(tuple(matching.ranks[arrays.rank[arrays.group == group]].tolist()))
     assert pairs == {(rank, rank + job.columns) for rank in range(job.ranks - job.columns)}

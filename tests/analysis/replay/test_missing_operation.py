@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.collectives.matching import flatten_collectives, match
+from jitter.analysis.collectives.matching import match
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import schedule
 from jitter.analysis.execution.self_times import CPU, baselines, follow_step
@@ -27,12 +27,11 @@ def replayed(
     its, job = program("kkk"), job_of("kkk", RANKS, waits, queue=queue)
     matching = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
     order = schedule({0: its}, {0: dependencies("kkk", waits, queue=queue)}, matching)
-    collectives = flatten_collectives(matching, {0: len("kkk")}, {rank: rank for rank in range(RANKS)})
     step, before = step_of(*(times[name] for name in ("start", "end", "call", "back"))), no_state(RANKS, queue)
     own = follow_step(job, step, before.copy())
     fresh, changed = np.ones(RANKS, np.bool_), np.zeros((3, RANKS), np.bool_)
     changed[CPU, 1] = repaired
-    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, collectives, np.zeros(0, np.int64))
+    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, matching.arrays, np.zeros(0, np.int64))
     change = Change(changed, np.zeros(0), np.zeros(0), 0.0)
     ends = replay_step(job, order.array(), recorded, baselines(job, step, own), change, no_state(RANKS, queue)).end
     return ends[3:6].tolist()

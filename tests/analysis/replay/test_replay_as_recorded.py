@@ -122,7 +122,7 @@ def test_of_groups_that_cannot_be_right(tmp_path: Path):
     lake = rewrite_kernels(ingest_run(simulate(small("tensor_parallel", ranks=2)), tmp_path), cross)
     examined = lake.analyze()
     assert len(examined.run.schedule.uncoupled) == 1
-    assert len(examined.run.matching.collectives) > 2
+    assert len(examined.run.matching.members) > 2
     assert_replay_matches_recording(lake)
     # nothing is charged to it: each rank ends it by itself
     (uncoupled,) = examined.run.schedule.uncoupled

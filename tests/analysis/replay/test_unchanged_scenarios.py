@@ -79,7 +79,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def scenarios(examined) -> list[Scenario]:
     """Of one step, of two apart, of the last, of a transfer, and of every step: the others come back."""
-    (meeting, group) = (len(examined.run.matching.collectives) - 1, 0)
+    (meeting, group) = (len(examined.run.matching.members) - 1, 0)
     return [
         Scenario(),
         Scenario({(1, TimePart.CPU): frozenset({2})}),

@@ -142,14 +142,8 @@ class Coverage:
 
     def _absent_members(self, slow: Finding) -> set[int]:
         """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
-        collectives = self._analysis.run.matching.collectives
-        of_meetings = ((collectives[number], group) for number, group in slow.meetings)
-        return {
-            rank
-            for collective, group in of_meetings
-            if collective.is_incomplete(group)
-            for rank in collective.absent[group]
-        }
+        first, absent = self._analysis.run.collective_arrays.first_group, self._analysis.run.matching.absent
+        return {rank for number, group in slow.meetings for rank in absent[first[number] + group]}
 
     def unrecorded_members(self, slow: Finding) -> tuple[int, ...]:
         """Return the ranks that the job lacks, and members of slow collectives without these or a step of them."""

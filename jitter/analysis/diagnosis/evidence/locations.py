@@ -1,6 +1,7 @@
 """Locations: kernel index and time range of a share of the loss, the ranks of a group, a rank's pipeline stage."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,13 +105,13 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
     """
     exchanges: set[tuple[int, ...]] = set()
     others: set[tuple[int, ...]] = set()
-    for number, collective in enumerate(run.matching.collectives):
-        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
+    for number, (first, last) in enumerate(pairwise(run.collective_arrays.first_group.tolist())):
+        places = run.matching.places(number)
         is_exchange = any(run.programs[team].operations[place].is_exchange for team, place in places)
         if is_exchange and len(set(places)) == 1:
             continue
-        groups = range(int(np.diff(run.collective_arrays.first_group[number : number + 2])[0]))
-        (exchanges if is_exchange else others).update(tuple(ranks_of_group(run, number, group)) for group in groups)
+        of_groups = (tuple(ranks_of_group(run, number, group)) for group in range(last - first))
+        (exchanges if is_exchange else others).update(of_groups)
     replica_of = _join(ranks for ranks in exchanges if len(ranks) < 3)
     apart = [
         group

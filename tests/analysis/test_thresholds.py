@@ -35,7 +35,6 @@ NOT_THRESHOLDS = {
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
     "diagnosis/hang/find_hang.py": {"_BEFORE_ALL", "MAX_MEMBERS", "_MOST_CALLS", "_MOST_LAST_CALLS"},
-    "diagnosis/hang/nccl.py": {"_LARGEST"},
 }
 
 

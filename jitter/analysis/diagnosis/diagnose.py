@@ -12,8 +12,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, join_losses
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
-from jitter.analysis.detection.pricing import GainRange
-from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.run_analysis import GainRange, RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake

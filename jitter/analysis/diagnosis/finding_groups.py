@@ -14,8 +14,8 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import compare_with_one_rank
 from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, join_outliers, of_one_rank
-from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_account import Charges
+from jitter.analysis.detection.run_analysis import GainRange
 from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.detection.standouts import Outlier, chance_of_repetition
 from jitter.analysis.diagnosis.causes import Judgement, find_cause

@@ -10,7 +10,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection import passes
-from jitter.analysis.detection.pricing import Pricing
+from jitter.analysis.detection.run_analysis import Pricing
 from jitter.analysis.execution import run_model, run_reader
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection.pricing import HOSTS
+from jitter.analysis.detection.run_analysis import HOSTS
 from tests.support.serving import PipelinedServing, write_pipelined_serving
 from tests.support.simulated import ingest_traces, sampled_lake
 

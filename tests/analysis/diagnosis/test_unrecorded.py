@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection.pricing import PARTNERS, UNRECORDED, Pricing
+from jitter.analysis.detection.run_analysis import PARTNERS, UNRECORDED, Pricing
 from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.analysis.replay.what_if import Scenario
 from jitter.cli import main

@@ -10,8 +10,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import Losses
 from jitter.analysis.detection.findings import Finding
-from jitter.analysis.detection.pricing import Pricing
-from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.run_analysis import Pricing, RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches

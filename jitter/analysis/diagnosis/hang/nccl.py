@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final
 
+from jitter.analysis.diagnosis.hang.find_hang import MAX_MEMBERS
 from jitter.analysis.diagnosis.hang.model import (
     Call,
     Doubts,
@@ -32,7 +33,6 @@ from jitter.core.names.kernels import parse_operation
 from jitter.lake.log_records import Row, Rows
 
 _MOST: Final = THRESHOLDS.sentences.max_named
-_LARGEST: Final = 1 << 20
 _Signature = tuple[str, int, str, int]
 """Operation, elements, type and root."""
 
@@ -144,7 +144,7 @@ def _communicators(rows: Sequence[Row]) -> tuple[list[_Communicator], bool]:
     by_name = by_key(
         (row["comm"], row)
         for row in rows
-        if None not in (row["comm"], row["rank"], row["ranks"]) and 1 < row["ranks"] <= _LARGEST
+        if None not in (row["comm"], row["rank"], row["ranks"]) and 1 < row["ranks"] <= MAX_MEMBERS
     )
     world = max((row["ranks"] for of_name in by_name.values() for row in of_name), default=0)
     named: list[tuple[str | None, list[Row]]] = []

@@ -7,10 +7,10 @@ import pytest
 
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.job_arrays import CarriedState
-from jitter.analysis.execution.self_times import baselines, follow_step
+from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import find_end_cells, find_least
-from tests.support.programs import job_of, no_state, state_of, step_of
+from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
 
 WORDS = "kkaKskgkKsak"
 STREAMS = {"k": 0, "a": 1, "g": 1, "K": 2}
@@ -92,6 +92,19 @@ def test_as_told_slowly(waits: tuple[Wait, ...], queue: int | None):
             rows = slice(rank * len(WORDS), (rank + 1) * len(WORDS))
             told = list(zip(*(values[rows].tolist() for values in own), strict=True))
             assert told == told_slowly(step, before, waits, queue, rank)
+
+
+def test_where_nothing_is_known_of_what_held_it_back_nothing_did():
+    """Rank 0's first launch is not recorded, and nothing comes before it; rank 1's kernel starts 5 µs after its."""
+    step = step_of([[20_000, 20_000], [40_000, 40_000]], [[21_000, 21_000], [41_000, 41_000]])
+    step.call[0] = step.back[0] = np.nan
+    found = SelfTimes(*(by_operation(values, 2) for values in follow_step(job_of("kk", 2), step, no_state(2))))
+    assert found.delay.tolist() == [[0, 5000], [5000, 5000]]
+    assert found.lead.tolist() == [[0, 0], [0, 0]]
+    assert found.call.tolist() == [[0, 5000], [5000, 5000]]
+    assert found.gpu.tolist() == [[1000, 1000], [1000, 1000]]
+    # rank 0's second is its first call that is known: nothing goes before it
+    np.testing.assert_array_equal(found.host, [[0, np.nan], [np.nan, 15_000]])
 
 
 @pytest.mark.parametrize("ranks", [0, 3])

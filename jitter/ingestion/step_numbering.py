@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.core.errors import JitterError, UnknownRankError
+from jitter.core.errors import JitterError, LakeError, UnknownRankError
 from jitter.core.formatting import format_count
 from jitter.core.grouping import by_key
 from jitter.core.schema import HOST
@@ -29,7 +29,7 @@ from jitter.ingestion.transform.steps.find_steps import (
     step_offset,
 )
 from jitter.lake.parquet import read_host, read_rank_step, write_host
-from jitter.lake.records import TRAIN, RankStepRecord, SourceRecord
+from jitter.lake.records import TRAIN, RankStepRecord, SourceRecord, StepRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
@@ -105,16 +105,27 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> RankRepeti
     record = min(candidates, key=lambda r: (r.rank or 0, r.digest))
     assert record.repetition is not None
     first = record.steps[0]
-    rows = read_rank_step(root, RankStepRecord(record, first), ("kernel_name", "kind", "stream"))
-    main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
-    names = tuple(rows.filter(main)["kernel_name"].to_pylist())
-    starts = tuple(step.start_ns for step in record.steps)
+    names = tuple(_main_kernels(root, record, first)["kernel_name"].to_pylist())
+    gpu_ns: list[int] = []
+    with suppress(LakeError):  # of a damaged step: the hosts' times remain
+        gpu_ns = [_main_kernels(root, record, step)["end_ns"][0].as_py() for step in record.steps]
     lake_repetition = record.repetition
     repetition = Repetition(
-        names, starts, lake_repetition.end_ns, tuple(lake_repetition.collectives_before), lake_repetition.collectives
+        names,
+        tuple(step.start_ns for step in record.steps),
+        lake_repetition.end_ns,
+        tuple(lake_repetition.collectives_before),
+        lake_repetition.collectives,
+        tuple(gpu_ns),
     )
     label = f"{record.file} (rank {record.rank})"
     return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition, first.step)
+
+
+def _main_kernels(root: Path, record: SourceRecord, step: StepRecord) -> pa.Table:
+    """Return the name and the end of the main stream's compute kernels in a step."""
+    rows = read_rank_step(root, RankStepRecord(record, step), ("kernel_name", "kind", "stream", "end_ns"))
+    return rows.filter(pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream)))
 
 
 def step_programs(outcomes: Sequence[Outcome], reference: RankRepetition | None) -> list[tuple[str, ...]]:

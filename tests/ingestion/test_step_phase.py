@@ -8,10 +8,10 @@ from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetiti
 PERIOD = 10_000_000
 
 
-def phased(starts, utc=None, clock="a", collectives=None, before=None):
+def phased(starts, utc=None, clock="a", collectives=None, before=None, gpu=()):
     starts = tuple(starts)
     before = tuple(2 * n for n in range(len(starts))) if before is None else before
-    repetition = Repetition(("a", "b"), starts, starts[-1] + 9, before, collectives)
+    repetition = Repetition(("a", "b"), starts, starts[-1] + 9, before, collectives, tuple(gpu))
     return RankRepetition("rank", clock, utc, repetition)
 
 
@@ -74,6 +74,17 @@ def test_one_odd_step_does_not_make_a_wrong_wall_clock_right():
     others = [-172_300, 2_357_915, 4_677_528, 7_000_649, 9_312_100, 11_640_950]
     reference = phased(starts, 10**18, collectives="x", before=before)
     assert step_offset(reference, phased(others, 10**18 - 3 * 2_330_000, "b", "x", before)) == 0
+
+
+@pytest.mark.parametrize("collectives", [None, "x"])
+@pytest.mark.parametrize("begun", [0, 1])
+def test_where_hosts_run_ahead_as_fast_as_they_can_the_gpus_relate_the_steps(begun, collectives):
+    """Hosts that wait for nothing launch a step in 2.1 and in 5.1 ms; the GPUs take 7 ms for it."""
+    gpu, before = steps(0, 8, zero=9_000_000, period=7_000_000), [2 * n for n in range(8)]
+    reference = phased(steps(0, 8, period=2_100_000), 10**18, "a", collectives, before, gpu)
+    launched = steps(0, 8, zero=2_600_000, period=5_100_000)
+    other = phased(launched[begun:], 10**18 + 300_000, "b", collectives, before[begun:], gpu[begun:])
+    assert step_offset(reference, other) == begun
 
 
 def test_as_many_collectives_of_other_steps_yield_to_the_wall_clock():

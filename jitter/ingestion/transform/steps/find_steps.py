@@ -47,6 +47,8 @@ class Repetition:
     """For each repetition the number of collectives launched before it."""
     collectives: str | None = None
     """Digest of the sequence of collectives of the whole capture; None if there are none."""
+    gpu_ns: tuple[int, ...] = ()
+    """For each repetition when the GPU was done with its first kernel."""
 
     @property
     def period(self) -> int:
@@ -117,7 +119,8 @@ def find_steps(
         starts_ns = _with_activities_ahead(starts_ns, kernel > 0, ahead_ns, since)
     else:
         starts_ns = _with_activities_ahead(starts_ns, kernel > 0, idle.starts_ns, idle.longest[kernel])
-    repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()))
+    gpu_ns = sequence["end_ns"].to_numpy()[kernel]
+    repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()), gpu_ns=tuple(gpu_ns.tolist()))
     before = np.searchsorted(collectives_ns, starts_ns)
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
     names = names if has_launches else sorted(names)  # which of two streams starts first varies between ranks
@@ -466,7 +469,9 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
 
     Uses the clock they share, else wall clock or an equal sequence of collectives. Wall clocks of two hosts may differ
     by more than a step, and equal sequences may be of other steps: where the two contradict each other, that under
-    which the steps begin most evenly apart. Raises `UnknownRankError` if none of these relates the two ranks.
+    which the steps begin most evenly apart. A host that waits for nothing runs ahead, each as far as it can: where the
+    hosts' times relate the steps differently, the GPUs' do. Raises `UnknownRankError` if none of these relates the two
+    ranks.
     """
     by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
     shift_ns: int | None = None  # added to a time of `other` it gives the reference's
@@ -482,20 +487,31 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
             f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
-    starts_ns = np.array(other.repetition.starts_ns) + shift_ns
-    by_time = float(np.median(_periods_later(np.array(reference.repetition.starts_ns), starts_ns)))
-    is_between = abs(by_time - round(by_time)) > _LARGEST_PHASE
-    if by_collectives is not None and reference.clock != other.clock:
-        candidates = [by_collectives] if is_between else [by_collectives, round(by_time)]
-        of_both = reference.repetition.starts_ns, other.repetition.starts_ns
+    of_host = np.array(reference.repetition.starts_ns), np.array(other.repetition.starts_ns)
+    of_gpu = np.array(reference.repetition.gpu_ns), np.array(other.repetition.gpu_ns)
+    times = [(mine, theirs) for mine, theirs in (of_host, of_gpu) if len(mine) and len(theirs)]
+    by_times = [_offset_by_time(mine, theirs + shift_ns) for mine, theirs in times]
+    related = next((at for at, offset in enumerate(by_times) if offset is not None), None)
+    by_time = None if related is None else by_times[related]
+    if by_collectives is not None and (reference.clock != other.clock or by_time is None):
+        candidates = [by_collectives] if by_time is None else [by_collectives, by_time]
+        of_both = times[related or 0]
         return min(candidates, key=lambda offset: _unevenness(*of_both, offset))
-    if is_between:
+    if by_time is None:
         raise UnknownRankError(
             f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
             f"{reference.label}",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
-    return round(by_time)
+    return by_time
+
+
+def _offset_by_time(reference: Ints, other: Ints) -> int | None:
+    """Return by how many steps of the reference the other's are later; None if most fall between them, or elsewhere."""
+    later = _periods_later(reference, other)
+    offset = round(float(np.median(later)))
+    is_near = np.abs(later - offset) <= _LARGEST_PHASE
+    return offset if 2 * is_near.sum() >= len(later) and abs(np.median(later) - offset) <= _LARGEST_PHASE else None
 
 
 def clear_offset(reference_ns: Sequence[int], other_ns: Sequence[int]) -> int:
@@ -512,7 +528,7 @@ def clear_offset(reference_ns: Sequence[int], other_ns: Sequence[int]) -> int:
     return offset if is_clear and apart[0] < apart[1] else 0
 
 
-def _unevenness(reference_ns: Sequence[int], other_ns: Sequence[int], offset: int) -> float:
+def _unevenness(reference_ns: Sequence[int] | Ints, other_ns: Sequence[int] | Ints, offset: int) -> float:
     """Return the median distance, ns, of the times between two ranks' starts of a step from their median.
 
     One odd step, such as the first, does not count. Infinite with fewer than two steps in common.

@@ -92,8 +92,6 @@ class HostWaitThresholds(NamedTuple):
     """Probability. By chance alone no end out of those tried would fit so well in all steps."""
     chance_of_one: float = 0.3
     """Probability that an end explains one long gap by chance: some ends are near each call."""
-    usual_gap: float = 0.25
-    """Quantile of a place's gaps that stands for the host's own time, where a wait binds at times."""
     min_possible_share: float = 0.005
     """Of a step's time. Where a gap of this length may be a wait, prices are a range."""
 
@@ -157,15 +155,10 @@ class EvidenceThresholds(NamedTuple):
     """Steps that are read for that, those with the largest charges first."""
     min_first_start_ns: float = 1_000_000.0
     """Nanoseconds. The same of short steps."""
-    marker_ratio: float = 1.02
-    """To the largest number of the other ranks. A number in a marker stands out from here on."""
     max_code_kernels: int = 16
     """Kernel indices of a finding. Up to so many, its first kernel stands for it in the program."""
     min_migrations: float = 0.5
     """Moves per step. Fewer explain no late launches in most steps."""
-    lower_share: float = 0.95
-    """Of the other GPUs' median clock, or of the power cap that most GPUs have. A lower one makes a GPU slower; a GPU
-    that draws so much of its own cap is at it."""
     min_corrected: int = 10
     """Errors of a PCIe link that were corrected. Links of healthy hosts have a few."""
     odd_counter: float = 10.0
@@ -219,9 +212,10 @@ class Thresholds(NamedTuple):
     always_share: float = 0.9
     """Of the times that something may happen. From here on it always happens."""
     whole_share: float = 0.95
-    """Of a sum. What holds this part stands for all of it, so that stray values do not widen it."""
+    """Of a sum, a clock or a power. What holds this part stands for all of it, so that stray values do not widen it."""
     minor_share: float = 0.25
-    """Of a whole. Up to here a part is a minor one: of absent ranks, of an excess, of what starts differ by."""
+    """Of a whole. Up to here a part is a minor one: of absent ranks, of an excess, of what starts differ by, of gaps in
+    which a host did not wait."""
     tolerance_share: float = 0.1
     """Of a time or price. Within this two are the same; beyond it a price is a range."""
     min_samples: int = 4
@@ -243,7 +237,8 @@ class Thresholds(NamedTuple):
     min_cost_share: float = 0.01
     """Of the usual time of its steps. What costs less, or would save less, is not worth a person's time."""
     min_clear_share: float = 0.02
-    """Of the run's time. What no test of significance supports, as a lead or the network, must cost this much."""
+    """Of the run's time. What no test of significance supports, as a lead or the network, must cost this much, and a
+    number in a marker must be so much larger."""
     min_gap_share: float = 0.002
     """Of a step's time. A shorter gap of the host changes no price, and is not looked into."""
     rounding_ns: float = 1_000.0
@@ -262,8 +257,6 @@ class Thresholds(NamedTuple):
     """Steps. The same where the costliest, or any, tell enough."""
     max_cells: int = 2_000_000
     """Operations × ranks × steps. Of more, steps or ranks at even distances are compared: bounds time and memory."""
-
-    # noise
 
     # outliers
     outlier_sigmas: float = 6.0

@@ -562,7 +562,7 @@ def _around(values: Floats, centre: Floats) -> Floats:
 
 def _long_calls(calls: _Place) -> tuple[Bools, Floats]:
     """Return which calls come after a longer gap than usual, and how much longer all gaps are."""
-    excess = calls.gap - np.quantile(calls.gap, _LIMITS.usual_gap)
+    excess = calls.gap - np.quantile(calls.gap, THRESHOLDS.minor_share)
     usual = np.abs(np.minimum(excess, 0.0)).max(initial=0.0)
     return excess > max(_SLACK_NS, 2 * usual), excess
 

@@ -153,9 +153,6 @@ class Coverage:
         return tuple(sorted(lacking))
 
 
-_LIMITS: Final = THRESHOLDS.evidence
-
-
 class OwnTimes:
     """Median time per step of one kind on a rank's host, ns, beside that of other ranks, which is read when asked for.
 
@@ -323,7 +320,7 @@ class Evidence:
                 return ()
             for at, number in enumerate(stated):
                 others = [of_peer[at].value for of_peer in numbers.values()]
-                if number.value >= _LIMITS.marker_ratio * max(others) and number.value > max(others):
+                if number.value >= (1 + THRESHOLDS.min_clear_share) * max(others) and number.value > max(others):
                     larger.append(((at, number.name), (number.value, median_low(others))))
         for (_, name), values in by_key(larger).items():
             if len(values) == len(keys):

@@ -440,7 +440,7 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
         if own_mhz and len(speeds) > 1 and own_mhz < usual:
             rest_of_job = values[owners != number]
             others = float(np.median(rest_of_job)) if len(rest_of_job) else 0.0
-        is_lower = bool(own_mhz) and len(speeds) > 1 and own_mhz < _LIMITS.lower_share * others
+        is_lower = bool(own_mhz) and len(speeds) > 1 and own_mhz < THRESHOLDS.whole_share * others
         rest = max(samples - counts[gpu], 1)
         # of each limit the share of the GPU's samples, and of the other GPUs'
         shares = {
@@ -520,11 +520,11 @@ def _power_caps(logs: JobLogs) -> Iterator[Statement]:
     }
     counts = Counter(cap for cap, _ in caps.values())
     usual = max(counts, key=lambda cap: (counts[cap], cap), default=0.0)
-    alike = by_key(((gpu.host, cap), gpu) for gpu, (cap, _) in caps.items() if cap < _LIMITS.lower_share * usual)
+    alike = by_key(((gpu.host, cap), gpu) for gpu, (cap, _) in caps.items() if cap < THRESHOLDS.whole_share * usual)
     for (host, cap), gpus in sorted(alike.items(), key=str):
         ranks = tuple(sorted({rank for gpu in gpus for rank in logs.ranks_of_gpu(*gpu)}))
         drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
-        is_at_cap = bool(drawn) and median(drawn) >= _LIMITS.lower_share * cap
+        is_at_cap = bool(drawn) and median(drawn) >= THRESHOLDS.whole_share * cap
         where = f" of {host}" if host is not None else ""
         subject = gpus[0].name if len(gpus) == 1 else f"{len(gpus)} GPUs{where}"
         yield Statement(

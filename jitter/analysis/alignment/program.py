@@ -144,6 +144,14 @@ class Program:
         return np.array([op.kind for op in self.operations], np.int64)
 
     @cached_property
+    def kernels(self) -> tuple[tuple[str, ...], Ints]:
+        """The names of its compute kernels, and, (operations,), the place of each one's; others: the last + 1."""
+        names = sorted({op.name for op in self.operations if op.kind == COMPUTE})
+        number = dict(zip(names, range(len(names)), strict=True))
+        of_operations = [number[op.name] if op.kind == COMPUTE else len(names) for op in self.operations]
+        return tuple(names), np.array(of_operations, np.int64)
+
+    @cached_property
     def streams(self) -> Ints:
         """(operations,) the streams."""
         return np.array([op.stream for op in self.operations], np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters, sigma_within
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RecordedStep
@@ -57,6 +58,15 @@ class StepDeviations(NamedTuple):
     """(teams,) whether no rank's step before is known, and with it not when its host began."""
 
 
+class KernelDeviations(NamedTuple):
+    """How far the kernels of each name of one team's program (`Program.kernels`) deviate in one step; NaN: unknown."""
+
+    total_ns: Floats
+    """(names, ranks of the team): GPU time of those that a rank has − the median rank's of the same ones."""
+    usual_ns: Floats
+    """(names,) the median rank's."""
+
+
 def deviations_of_step(job: JobArrays, step: RecordedStep, baseline: SelfTimes) -> StepDeviations:
     """Measure one step; `baseline` (operations of all teams,) are its medians."""
     times, here = step.times, step.times.row >= 0
@@ -73,6 +83,23 @@ def deviations_of_step(job: JobArrays, step: RecordedStep, baseline: SelfTimes) 
     # what they waited for at first lies in a step that is not known
     total[:, ~here | (step.fresh & ~is_first[times.team])] = np.nan
     return StepDeviations(total, noise, usual, is_first)
+
+
+def kernel_deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> list[KernelDeviations]:
+    """Measure one step by the names of kernels, of each team; `baseline` (operations of all teams,) are its medians."""
+    job, times, deviations = run.job, step.times, []
+    for team, program in sorted(run.programs.items()):
+        names, number = program.kernels
+        row = times.row[job.first_rank[team] : job.first_rank[team + 1]]
+        total, usual = np.full((len(names), len(row)), np.nan), np.full(len(names), np.nan)
+        usual_gpu = np.nan_to_num(baseline.gpu[job.first[team] : job.first[team + 1]])
+        for rank in np.flatnonzero(row >= 0).tolist():
+            at = slice(int(row[rank]), int(row[rank]) + len(number))
+            excess = np.where(np.isnan(times.start[at]), 0.0, step.self_times.gpu[at] - usual_gpu)
+            total[:, rank] = np.bincount(number, excess, len(names) + 1)[: len(names)]
+            usual = np.bincount(number, usual_gpu, len(names) + 1)[: len(names)].astype(np.float64)
+        deviations.append(KernelDeviations(total, usual))
+    return deviations
 
 
 def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, *, is_first: bool) -> Floats:
@@ -165,11 +192,13 @@ def collect_deviations(
     for team, (first, last) in enumerate(pairwise(first_rank.tolist())):
         of_steps = total[:, :, first:last], noise[:, :, [team]], usual[:, :, [team]]
         of_team = TeamDeviations(team, ranks[first:last], *(values.swapaxes(0, 1).copy() for values in of_steps))
-        deviations.append(_without_common(of_team, is_first[:, team], of_sizes))
+        deviations.append(_without_common(of_team, is_first[:, team], of_sizes, is_only=len(ranks) == 1))
     return deviations
 
 
-def _without_common(deviations: TeamDeviations, is_first: Bools, of_sizes: Sequence[Ints]) -> TeamDeviations:
+def _without_common(
+    deviations: TeamDeviations, is_first: Bools, of_sizes: Sequence[Ints], *, is_only: bool
+) -> TeamDeviations:
     """Return deviations from the other ranks, or of a rank alone from its other steps; given those from the baseline.
 
     `is_first` (steps,) is that of `StepDeviations`.
@@ -184,12 +213,34 @@ def _without_common(deviations: TeamDeviations, is_first: Bools, of_sizes: Seque
         of_size = total[:, steps_of_size]
         # an unknown start is taken for a usual one
         host, gpu = np.nan_to_num(of_size[START, :, 0]) + of_size[CPU, :, 0], of_size[GPU, :, 0]
-        is_usual = np.stack([find_reference_steps(times) for times in (host, host, gpu)])
+        is_usual = np.stack([find_reference_steps(times, is_only=is_only) for times in (host, host, gpu)])
         for part_noise, is_usual_of_part in zip(noise, is_usual, strict=True):
             known_steps = steps_of_size[~np.isnan(part_noise[steps_of_size, 0])]
             part_noise[known_steps] = known_median(part_noise[steps_of_size[is_usual_of_part]])
         total[:, steps_of_size] = subtract_median_of_others(of_size.swapaxes(1, 2), is_usual[:, None]).swapaxes(1, 2)
     return deviations
+
+
+def collect_kernel_deviations(
+    of_all: TeamDeviations, seen: Sequence[KernelDeviations], least_ns: float
+) -> dict[int, TeamDeviations]:
+    """Return a team's deviations in kernels of one name alone, by name, as every part; `seen` are those of its steps.
+
+    Of those names with which some rank is above the others by `least_ns` in its usual step.
+    """
+    total = subtract_median_of_others(np.stack([step.total_ns for step in seen], axis=1))
+    usual = np.stack([step.usual_ns for step in seen], axis=1)[:, :, None]
+    is_above = (known_medians(total, axis=1) >= least_ns).any(axis=1)
+
+    def every_part(of_part: Floats) -> Floats:
+        return np.broadcast_to(of_part, (len(OWN_PARTS), *of_part.shape))
+
+    return {
+        name: TeamDeviations(
+            of_all.team, of_all.ranks, every_part(total[name]), every_part(0 * usual[name]), every_part(usual[name])
+        )
+        for name in np.flatnonzero(is_above).tolist()
+    }
 
 
 def subtract_median_of_others(total: Floats, among: Bools | None = None) -> Floats:

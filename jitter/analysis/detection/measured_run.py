@@ -87,6 +87,11 @@ class MeasuredRun:
             usual_ns[numbers] = np.median(self.assumed_step_ns[numbers])
         return usual_ns
 
+    @cached_property
+    def lossy_ranks(self) -> frozenset[int]:
+        """Ranks whose recordings of any step lack many events."""
+        return frozenset(rank for step in self.of_steps for rank in step.quality.lossy_ranks)
+
     def total(self, gained: Floats) -> Floats:
         """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
 

@@ -15,7 +15,12 @@ import numpy as np
 from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import Account, StepAccount
 from jitter.analysis.alignment.kernel_index import KernelIndex
-from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
+from jitter.analysis.detection.deviations import (
+    KernelDeviations,
+    StepDeviations,
+    deviations_of_step,
+    kernel_deviations_of_step,
+)
 from jitter.analysis.detection.expert_imbalance import (
     ExpertImbalance,
     Layers,
@@ -28,6 +33,7 @@ from jitter.analysis.execution.step_times import IdenticalRanks, of_team
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Floats
 from jitter.core.parallel.prefetch import map_ahead
@@ -65,6 +71,8 @@ class StepQuality:
     """Kernels that start before their own launch: impossible times."""
     kernels: tuple[int, ...]
     """How many kernels the kernel index has, by cohort."""
+    lossy_ranks: tuple[int, ...] = ()
+    """Whose recordings lack many of the kernels that were launched, or of their launches."""
 
 
 def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
@@ -94,6 +102,8 @@ class StepStatistics:
     """(ranks of the run,) when each leaves the operation with which the step ends, on its clock; NaN where unknown."""
     transfers: Transfers
     deviations: StepDeviations
+    kernels: Sequence[KernelDeviations]
+    """Each team's."""
     quality: StepQuality
     baseline: SelfTimes
     """(operations of all teams,) the medians of self times."""
@@ -138,8 +148,9 @@ def _measure(steps: RunSteps, layers: Mapping[int, Layers], step: RecordedStep) 
     ends = np.full(len(cells), np.nan)
     ends[cells >= 0] = step.times.end[cells[cells >= 0]]
     deviations, quality = deviations_of_step(run.job, step, baseline), _assess_quality(steps, step)
+    kernels = kernel_deviations_of_step(run, step, baseline)
     experts = measure_expert_imbalance(step, layers, run.rank_numbers)
-    return StepStatistics(ends, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
+    return StepStatistics(ends, step.transfers, deviations, kernels, quality, baseline, _arrivals(run, step), experts)
 
 
 def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
@@ -161,6 +172,7 @@ def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
         sum(len(index.left_out) for index in indices),
         negative_latencies,
         tuple(len(index.names) for index in indices),
+        tuple(steps.run.rank_numbers[steps.lost_shares(step) > 1 - THRESHOLDS.whole_share].tolist()),
     )
 
 

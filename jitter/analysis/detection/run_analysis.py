@@ -22,6 +22,7 @@ from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_ranks
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import known_median
 from jitter.core.step_key import StepKey
@@ -225,6 +226,7 @@ class GainRange(NamedTuple):
 
 HOST_GAPS: Final = "which host gaps are waits for the GPU is not recorded"
 PARTNERS: Final = "some exchanges name no partners"
+LOST: Final = "launches or kernels are missing in the recordings of {}"
 HOSTS: Final = "hosts wait for other ranks without a recorded call"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
 
@@ -322,17 +324,22 @@ class Pricing:
     def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
 
-        In the replay, exchanges that name no partners delay no other rank, nor does a host another one.
+        In the replay, exchanges that name no partners delay no other rank, nor does a host another one. Where another
+        rank's events are missing, what waits for what is not known.
         """
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
             return 0.0
-        return candidate.excess_ns if run.matching.unpaired or run.following_hosts else 0.0
+        lossy = self._analysis.measured.lossy_ranks
+        is_lossy = bool(lossy) and lossy.isdisjoint(candidate.ranks)
+        return candidate.excess_ns if run.matching.unpaired or run.following_hosts or is_lossy else 0.0
 
     @property
     def unpriced_because(self) -> str:
         """Why replay cannot tell the effect of a rank on others, as a clause."""
-        return HOSTS if self._analysis.run.following_hosts else PARTNERS
+        if self._analysis.run.following_hosts or not self._analysis.measured.lossy_ranks:
+            return HOSTS if self._analysis.run.following_hosts else PARTNERS
+        return LOST.format(format_ranks(sorted(self._analysis.measured.lossy_ranks)))
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""

@@ -5,12 +5,18 @@ Steps in which all recorded ranks are slow are findings of their own, as the los
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations, compare_with_one_rank, spread_within_steps
+from jitter.analysis.detection.deviations import (
+    TeamDeviations,
+    collect_kernel_deviations,
+    compare_with_one_rank,
+    spread_within_steps,
+)
 from jitter.analysis.detection.findings import (
     Clusters,
     Finding,
@@ -76,15 +82,44 @@ class RunOutliers:
             for team, work in self.launched_work.items()
         }
 
+    @cached_property
+    def _by_kernel(self) -> dict[tuple[int, str], Standouts]:
+        """When ranks stand out by the kernels of one name, by team and name: GPUs hardly differ in one kernel alone."""
+        measured, kinds = self._measured, self._steps.alike.by_program
+        least_ns = THRESHOLDS.min_excess_share * measured.usual_step_ns
+        standouts = {}
+        for team in measured.deviations:
+            seen = [step.kernels[team.team] for step in measured.of_steps]
+            if len(seen) < THRESHOLDS.min_repeats or len(team.ranks) < 2:
+                continue
+            names, _ = self._steps.run.programs[team.team].kernels
+            tests = self._tests(team.team) + len(names)
+            for name, of_kernel in collect_kernel_deviations(team, seen, least_ns).items():
+                standouts[team.team, names[name]] = find_standouts(
+                    of_kernel, TimePart.GPU, measured.assumed_step_ns, kinds, tests
+                )
+        return standouts
+
+    def _add_kernels(self, team: int, outliers: list[Outlier]) -> list[Outlier]:
+        """Return a team's outliers, and ranks on which kernels of one name alone always take longer."""
+        of_rank = {outlier.rank: outlier for outlier in outliers if outlier.part is TimePart.GPU}
+        for (of_team, name), standouts in self._by_kernel.items():
+            for outlier in standouts.outliers(self._measured.assumed_step_ns) if of_team == team else ():
+                known = of_rank.get(outlier.rank)
+                is_more = known is None or (not known.persistent and outlier.excess_ns > known.excess_ns)
+                if outlier.persistent and is_more:
+                    of_rank[outlier.rank] = replace(outlier, kernel=name)
+        return [*(outlier for outlier in outliers if outlier.part is not TimePart.GPU), *of_rank.values()]
+
     def _tests(self, team: int) -> int:
         """Return how many parts of a rank's time are tested."""
         return len(OWN_PARTS) + (team in self.launched_work)
 
     def standouts_of(self, outlier: Outlier) -> Standouts:
         """Return when the ranks of an outlier's team stand out with its part of their time."""
-        if outlier.pace is None:
-            return self.standouts[outlier.team, outlier.part]
-        return self._by_work[outlier.team]
+        if outlier.kernel:
+            return self._by_kernel[outlier.team, outlier.kernel]
+        return self.standouts[outlier.team, outlier.part] if outlier.pace is None else self._by_work[outlier.team]
 
     @cached_property
     def above_noise(self) -> OutliersAboveNoise:
@@ -95,6 +130,7 @@ class RunOutliers:
             of_team = [outlier for part in OWN_PARTS for outlier in self.standouts[team.team, part].outliers(step_ns)]
             if (work := self.launched_work.get(team.team)) is not None:
                 of_team = find_outliers_by_work(work, self._by_work[team.team], of_team, step_ns)
+            of_team = self._add_kernels(team.team, of_team)
             for part in OWN_PARTS:
                 of_part = [outlier for outlier in of_team if outlier.part is part]
                 alone, shared = split_random_events(of_part, len(team.ranks), len(step_ns))

@@ -347,6 +347,14 @@ def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(values, (_SAME_WORK.format(**values),))
 
 
+def _unknown_batches(evidence: "Evidence", late: "Outlier") -> Match | None:
+    analysis = evidence.analysis
+    if not evidence.is_single_rank or len(late.steps) < THRESHOLDS.minor_share * len(analysis.keys):
+        return None  # most steps take as long: batches hardly vary
+    is_stated = not any(np.isnan(analysis.lake.batch_size(analysis.keys[number])) for number in late.steps)
+    return None if is_stated else _same_work(evidence, late)
+
+
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     work = evidence.workload(late)
     return Match(
@@ -466,6 +474,11 @@ RULES: Final = (
          "experts with as many tokens on all ranks (balancing loss, capacity, placement)",
          "compute longer for their experts in turn: check how evenly the router fills the experts (balancing loss, "
          "capacity, placement), as the busiest expert changes"),
+    Rule("gpu_time", _GPU, "unknown",
+         lambda _, late: Match({"kernel": short_name(late.kernel)}) if late.kernel else None,
+         "most of the excess is in {kernel} alone, with the same launch shapes: more work in launches of a fixed size, "
+         "or a cause that slows this kernel only",
+         "takes longer for {kernel} than the others: check what it computes there and how it was chosen, then the GPU"),
     Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
          "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
          "work in launches of a fixed size, or a cause that slows some kernels only", job_advice=_CHECK_WORK),
@@ -475,6 +488,9 @@ RULES: Final = (
          "(by launch sizes, or by kernels whose work does not vary)"),
     Rule("gpu_time", _GPU, "unknown", _whole_stage,
          "the whole pipeline stage is slower ({ranks}): more work in launches of a fixed size, or slow GPUs"),
+    Rule("gpu_time", _GPU, "unknown", _unknown_batches,
+         "{same} of {operations} have the same launch shape as {where}; no other rank tells how large the batches are",
+         "takes longer for the same kernels in these steps: compare the sizes of their batches, then check the GPU"),
     Rule("gpu_time", _GPU, "unknown", lambda evidence, late: _same_work(evidence, late) if late.is_in_turn else None,
          f"{_SAME_WORK}: more work in launches of a fixed size, or clocks that vary", job_advice=_CHECK_WORK),
     Rule("gpu_compute", _GPU, "likely", _same_work, _SAME_WORK),

@@ -48,7 +48,8 @@ def make_culprit(
     else:
         steps = tuple(at for at in steps if any(rank in evidence.records[analysis.keys[at]] for rank in ranks))
     pricing = evidence.pricing
-    is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
+    capped_ns = cap_gain(max(gain_ns, 0.0), loss.ns if group.known_gain_ns is None else None)
+    is_unknown = capped_ns < pricing.min_gain_ns(steps) and any(
         pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates
     )
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
@@ -70,7 +71,7 @@ def make_culprit(
         recurs=recurrence.answer,
         more_steps=recurrence.more_steps,
         excess_ns=round(group.excess_ns),
-        gain_ns=cap_gain(max(gain_ns, 0.0), loss.ns if group.known_gain_ns is None else None),
+        gain_ns=capped_ns,
         loss_ns=loss_ns,
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
@@ -338,6 +339,7 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
         group.group.scope == "unrecorded"
         or evidence.analysis.account.contradicts_recording
         or evidence.analysis.run.is_unexplained
+        or not evidence.analysis.measured.lossy_ranks.isdisjoint(group.group.ranks)
         or (not group.is_of_stages and _hinges_on_unrecorded(group, evidence))
         or _exceeds_clocks(group, evidence)
         or _hinges_on_waits(group, evidence)

@@ -223,6 +223,10 @@ _UNCOUPLED: Final = (
 _GUESSED_STEPS: Final = (
     "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
 )
+_LOST_EVENTS: Final = (
+    "{}: more than 5% of the kernels or launches of some steps are missing in the recording, so what is told of these "
+    "ranks is in doubt, and so are savings: record again with larger profiler buffers, or fewer steps."
+)
 _UNKNOWN_PARTNERS: Final = (
     "The rank's collectives name no groups: the ranks that it waits for in them are unknown, and were not recorded."
 )
@@ -245,6 +249,9 @@ def list_limits(
         *_describe_model_error(evidence, loss),
         *(() if has_waits else _describe_possible_waits(evidence, loss)),
         _NO_PARTNERS if run.matching.unpaired else None,
+        _LOST_EVENTS.format(format_ranks(lossy).capitalize())
+        if (lossy := sorted(analysis.measured.lossy_ranks))
+        else None,
         _UNCOUPLED if run.schedule.uncoupled else None,
         explain_no_peers(peerless, are_stages=is_compared) if peerless else None,
         _describe_following_hosts(run),

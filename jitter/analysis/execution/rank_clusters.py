@@ -39,15 +39,16 @@ def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, .
     return is_reference
 
 
-def find_reference_steps(total_ns: Floats) -> Bools:
+def find_reference_steps(total_ns: Floats, *, is_only: bool = False) -> Bools:
     """Return, (steps,), whether the step tells what is usual of a rank without peers, by its time in each.
 
-    All steps do, unless at least a third of them are a cluster that is faster than all others: a host may be late in
-    more than half of the steps. Of few steps, clusters must be far apart: some are by chance.
+    All steps do, unless at least a quarter of them are a cluster that is faster than all others: a host may be late in
+    more than half of the steps. A third, where `is_only` one rank was recorded: no other one tells which batches are
+    smaller. Of few steps, clusters must be far apart: some are by chance.
     """
     known = np.flatnonzero(~np.isnan(total_ns))
     order = known[np.argsort(total_ns[known], kind="stable")]
-    ordered, least = total_ns[order], -(-len(order) // 3)
+    ordered, least = total_ns[order], -(-len(order) // (3 if is_only else 4))
     is_reference = np.ones(len(total_ns), np.bool_)
     if len(order) > THRESHOLDS.min_steps:
         cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))

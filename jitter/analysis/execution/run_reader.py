@@ -241,21 +241,23 @@ class RunReader:
             if not step_record.record.has_guessed_steps
         }
 
-    def kernel_counts(self, ranks: Sequence[int]) -> KernelCounts:
-        """Return the kernels of each step of these ranks, from the records."""
-        counted = self._of_records(ranks, lambda step: step.kernels)
-        return KernelCounts(counted, self._of_records(ranks, lambda step: step.launches_without_kernel))
+    def kernel_counts(self, ranks: Sequence[int], keys: Sequence[StepKey] | None = None) -> KernelCounts:
+        """Return the kernels of each of these steps (all) of these ranks, from the records."""
+        counted = self._of_records(ranks, lambda step: step.kernels, keys)
+        return KernelCounts(counted, self._of_records(ranks, lambda step: step.launches_without_kernel, keys))
 
     def kernel_sequences(self, ranks: Sequence[int]) -> Floats:
         """Return, (steps, ranks), a number for each sequence of kernels; NaN where a rank lacks the step."""
         numbers: dict[str, int] = {}
         return self._of_records(ranks, lambda step: numbers.setdefault(step.sequence, len(numbers)))
 
-    def _of_records(self, ranks: Sequence[int], value: Callable[[StepRecord], float]) -> Floats:
+    def _of_records(
+        self, ranks: Sequence[int], value: Callable[[StepRecord], float], keys: Sequence[StepKey] | None = None
+    ) -> Floats:
         """Return, (steps, ranks), a value of each record of a step; NaN where a rank lacks the step."""
-        held = [[self._held[key].get(rank) for rank in ranks] for key in self.steps]
+        held = [[self._held[key].get(rank) for rank in ranks] for key in (self.steps if keys is None else keys)]
         values = [[np.nan if of_rank is None else value(of_rank.step) for of_rank in of_step] for of_step in held]
-        return np.array(values, np.float64).reshape(len(self.steps), len(ranks))
+        return np.array(values, np.float64).reshape(len(held), len(ranks))
 
     def host(self, key: StepKey, rank: int) -> HostEvents:
         """Host activity of the rank, from the source of this step."""

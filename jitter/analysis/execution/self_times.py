@@ -32,6 +32,7 @@ from jitter.analysis.execution.interference import time_beside
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, carry_ends, push_pending, turn_pending
 from jitter.analysis.execution.rank_clusters import find_reference_ranks
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.compilation import compiled
@@ -276,16 +277,20 @@ def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, time
         times_ns[op] = undisturbed_ns(job, team, 0, op, start, end)
 
 
-def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes) -> SelfTimes:
+def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes, lost: Floats) -> SelfTimes:
     """Return, (operations,) of all teams, the lower median of each self time over the team's ranks.
 
-    Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one. NaN for
-    a team that has not the step.
+    Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one; and
+    over those that `lost` no more than the least share of their events, (ranks,), if these are half of it. NaN for a
+    team that has not the step.
     """
     baseline = empty_self_times(int(job.first[-1]))
     room = np.empty(len(step.row))
-    by_host = find_reference_ranks(job, step, (self_times.host, self_times.call))
-    by_gpu = find_reference_ranks(job, step, (self_times.gpu, self_times.delay))
+    is_whole = lost <= THRESHOLDS.min_cost_share
+    whole, all_ranks = (np.bincount(step.team, here) for here in (is_whole & (step.row >= 0), step.row >= 0))
+    is_whole |= (2 * whole < all_ranks)[step.team]
+    by_host = find_reference_ranks(job, step, (self_times.host, self_times.call)) & is_whole
+    by_gpu = find_reference_ranks(job, step, (self_times.gpu, self_times.delay)) & is_whole
     references = (by_host, by_host, by_host, by_gpu, by_gpu)
     for values, is_reference, medians in zip(self_times, references, baseline, strict=True):
         find_medians(job, step, values, is_reference, room, medians)

@@ -24,7 +24,7 @@ from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
-from jitter.core.names.kernels import ALIGNING_OPERATIONS
+from jitter.core.names.kernels import ALIGNING_OPERATIONS, MEMORY
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.selection import select_median
@@ -298,6 +298,7 @@ class RunSteps:
         self.baselines: dict[int, SelfTimes] = {}
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
         self.alike = LikeSteps(lake, self.run, self.baselines)
+        self._lost: dict[int, Floats] = {}
         self._kept: dict[int, RecordedStep] = {}
         """Of a small run the steps that were gone through."""
         if shared is not None:
@@ -404,11 +405,26 @@ class RunSteps:
         """How many steps are read on threads while one is used, and how many are computed."""
         return self.run.ahead // 2
 
+    def lost_shares(self, step: RecordedStep) -> Floats:
+        """(ranks of the run,) the share of a step's kernels that were launched, or of their launches, that was lost."""
+        if step.number not in self._lost:
+            job, times = self.run.job, step.times
+            counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), [step.key])
+            lost = np.nan_to_num(counts.lost[0] / np.maximum(counts.lost[0] + counts.recorded[0], 1.0))
+            for team, program in self.run.programs.items():
+                here = np.flatnonzero((times.team == team) & (times.row >= 0))
+                cells = times.row[here, None] + np.flatnonzero(program.kinds < MEMORY)
+                runs = ~np.isnan(times.start[cells])
+                unlaunched = (runs & np.isnan(times.call[cells])).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
+                lost[here] = np.maximum(lost[here], unlaunched * job.has_launches[team])
+            self._lost[step.number] = lost
+        return self._lost[step.number]
+
     def baseline(self, step: RecordedStep) -> SelfTimes:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
             job = self.run.job
-            step_medians = baselines(job, step.times, step.self_times)
+            step_medians = baselines(job, step.times, step.self_times, self.lost_shares(step))
             for team, of_steps in self.alone.items():
                 here = slice(int(job.first[team]), int(job.first[team + 1]))
                 if (lone := of_steps.get(step.number)) is not None:
@@ -462,12 +478,12 @@ class RunSteps:
         lone = dict[int, LoneBaseline]()
         for alike in self.alike.of_lone_rank({number: gpu_ns[number] for number in of_steps}):
             there = [number for number in alike.tolist() if number in of_steps]
-            usual = _usual_times([of_steps[number] for number in there], work[there])
+            usual = _usual_times([of_steps[number] for number in there], work[there], is_only=len(self.run.sizes) == 1)
             lone |= {number: LoneBaseline(usual, float(work[number])) for number in there}
         return lone
 
 
-def _usual_times(times_of_steps: list[Floats], work: Floats) -> Floats:
+def _usual_times(times_of_steps: list[Floats], work: Floats, *, is_only: bool) -> Floats:
     """(self times, operations): the medians over the steps that tell what is usual of a host, and of a GPU.
 
     `work` (steps,) is what each does, as a ratio.
@@ -475,6 +491,6 @@ def _usual_times(times_of_steps: list[Floats], work: Floats) -> Floats:
     times = SelfTimes(*np.stack(times_of_steps, axis=1).swapaxes(1, 2))
     np.divide(times.gpu, work, out=times.gpu)
     host, call, _, delay, gpu = (np.nansum(of, axis=0) for of in times)
-    by_host, by_gpu = find_reference_steps(host + call), find_reference_steps(gpu + delay)
+    by_host, by_gpu = (find_reference_steps(total, is_only=is_only) for total in (host + call, gpu + delay))
     references = (by_host, by_host, by_host, by_gpu, by_gpu)
     return np.concatenate([lower_median(of[:, known]).T for of, known in zip(times, references, strict=True)])

@@ -22,6 +22,8 @@ from jitter.readers.columns import LaunchesWithin
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, read_registered_strings, small_rows
 
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
+_SEVERAL = re.compile(rb"--nproc[-_]per[-_]node[= ](?!1(?:\s|$))")
+"""An argument of torchrun: the rank variables of its own environment are those of a node."""
 # a display name that is no host name: "Local (CLI)", "localhost"
 _HOST = re.compile(r"(?!local)[A-Za-z0-9][A-Za-z0-9._-]*")
 _BUS: Final = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
@@ -97,15 +99,18 @@ def _read_system(tables: Tables, origin: ExportMetadata, recording: Recording) -
             # NUL in 2022, a semicolon later
             environment += re.split(rb"[\x00;]", value)
     display_name = None
-    launched: list[bytes] = []
+    launched, command = [], []
     for name, value in small_rows(tables, "META_DATA_CAPTURE", [], ["name", "value"]):
         if name == b"PROCESS_0:ENVIRONMENT_VARIABLE" and value:
             launched.append(value)
+        elif name and name.startswith(b"PROCESS_0:ARGUMENT_") and value:
+            command.append(value)
         elif name == b"DEVICE_DISPLAY_NAME" and value:
             display_name = _text(value)
     if not origin.hosts and display_name and _HOST.fullmatch(display_name):
         origin.hosts[None] = display_name
-    ranks = _ranks(environment) or _ranks(launched)
+    is_of_node = _SEVERAL.search(b" ".join(command)) is not None
+    ranks = {} if is_of_node else _ranks(environment) or _ranks(launched)
     origin.launcher = first_number(ranks, RANK_VARIABLES)
     recording.world_size = first_number(ranks, SIZE_VARIABLES)[0] or None
 

@@ -15,7 +15,7 @@ from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Run, simulate, write
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.recorded_events import list_events, open_ranges, remove_events
-from tests.support.simulated import PartialRun, ingest_partial_run, ingest_traces, small
+from tests.support.simulated import PartialRun, ingest_partial_run, ingest_traces, small, true_gain_ns
 
 STEPS = 4
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")
@@ -173,3 +173,25 @@ def test_what_one_rank_alone_recorded_of_a_message_is_no_slow_communication(tmp_
     found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: step % 2 == rank // 2).diagnose()
     assert (found.culprits, found.conclusion.cleared) == ((), ())
     assert (found.loss.fraction or 0) < 0.01
+
+
+@pytest.mark.parametrize("table", ["kernel", "cuda_runtime"])
+def test_events_that_one_rank_lost_cost_nothing_and_are_told(tmp_path: Path, table: str):
+    """Each third kernel, or launch: what is left does not tell what is usual of the only other rank of its stage."""
+    run = simulate(small("pipeline", ranks=8, steps=6), [SLOW])
+
+    def lose(traces: list[Path]) -> None:
+        starts = sorted(event.start_ns for event in list_events([traces[7]]) if event.table == table)
+        gone = set(starts[::3])
+        remove_events([traces[7]], lambda event: event.table == table and event.start_ns in gone)
+
+    found, gain_ns = lake_of(run, tmp_path, lambda *_: True, lose).diagnose(), true_gain_ns(run, SLOW)
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "gpu_compute")
+    assert any(doubt.startswith("Rank 7: more than 5% of the kernels or launches") for doubt in found.conclusion.doubts)
+    if table == "kernel":
+        assert found.loss.ns == pytest.approx(gain_ns, rel=0.2)
+        assert culprit.gain_ns == pytest.approx(gain_ns, rel=0.05)
+    else:
+        assert culprit.confidence == "low"
+        assert culprit.unpriced_because == "launches or kernels are missing in the recordings of rank 7"

@@ -62,6 +62,20 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str):
     assert any("in copies between host and GPU" in line for line in culprit.evidence)
 
 
+def test_one_kernel_that_is_slow_on_one_rank_is_named_and_priced(tmp_path: Path):
+    """2% of the step: GPUs differ by as much, but not in one kernel alone."""
+    job = small("data_parallel", ranks=8, steps=8, kernels=120)
+    (recording,) = simulate(job, []).ranks([0])
+    gemms = frozenset(op.kernel for op in recording.operations if op.name.startswith("ampere_bf16") and op.kernel)
+    slow = Fault("slow_gpu", frozenset([5]), kernels=gemms, factor=1.1)
+    run = simulate(job, [slow])
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause, culprit.confidence, culprit.recurs) == ((5,), "gpu_time", "high", "yes")
+    assert "Rank 5 takes longer for ampere_bf16" in found.verdict
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+
+
 class OtherAlgorithm:
     """A run of which one rank runs kernels of another name than simulated, in the place of a `Run` to be written."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from jitter.analysis.diagnosis.evidence.locations import _join, stages_of_ranks
 from jitter.simulate import Fault, Job, simulate
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, small, true_gain_ns
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,29 @@ def test_ranks_of_replicas_are_one_stage_and_of_no_pipeline_none(tmp_path: Path)
     assert stages_of_ranks(run) == {rank: stage for stage in stages for rank in stage}
     run = ingest_run(simulate(Job(ranks=4, steps=3, kernels=60, seed=1), []), tmp_path / "data", "kineto").analyze().run
     assert stages_of_ranks(run) == {}
+
+
+def test_a_stage_of_one_rank_that_is_slow_in_most_steps(tmp_path: Path):
+    """Two of its eight steps tell what is usual: the others are late, and not all of them."""
+    slow = Fault.parse("slow_gpu:rank=2,steps=1-2+4-7,factor=1.5")
+    run = simulate(Job(shape="pipeline", stages=4, ranks=4, steps=8, kernels=240, seed=1), [slow])
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.confidence, culprit.seen.steps) == ((2,), "high", 6)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.1)
+
+
+def test_a_stage_of_one_rank_whose_host_is_late_in_every_step_is_named_alone(tmp_path: Path):
+    run = simulate(
+        Job(shape="pipeline", stages=4, ranks=4, steps=8, kernels=240, seed=1), [Fault.parse("late_start:rank=2,ms=30")]
+    )
+    found = ingest_run(run, tmp_path).diagnose()
+    (late,) = (one for one in found.of_all_ranks if one.cause == "late_start")
+    assert late.ranks == (2,)
+    assert "Rank 2 waits for its data: more loader workers, or prefetching; it costs" in found.verdict
+
+
+def test_batches_of_the_only_rank_are_told_from_a_slow_gpu_by_nothing(tmp_path: Path):
+    run = simulate(small(ranks=1, steps=8), [Fault.parse("slow_gpu:rank=0,steps=2+5,factor=1.3")])
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (culprit.ranks, culprit.cause, culprit.seen.steps) == ((0,), "gpu_time", 2)

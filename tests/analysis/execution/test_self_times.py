@@ -115,7 +115,7 @@ def test_of_nothing_or_of_no_rank(ranks: int):
         step = step_of(nothing, nothing)
         own = follow_step(job, step, no_state(ranks))
         assert {values.shape for values in own} == {(len(words) * ranks,)}
-        assert {values.shape for values in baselines(job, step, own)} == {(len(words),)}
+        assert {values.shape for values in baselines(job, step, own, np.zeros(len(step.row)))} == {(len(words),)}
 
 
 def test_baselines_are_lower_medians_of_what_is_known():
@@ -126,11 +126,11 @@ def test_baselines_are_lower_medians_of_what_is_known():
     own.host[chance.random(len(own.host)) < 0.3] = np.nan
     own.host[0 :: len(WORDS)] = np.nan
     step.row[2] = -1
-    for values, medians in zip(own, baselines(job, step, own), strict=True):
+    for values, medians in zip(own, baselines(job, step, own, np.zeros(len(step.row))), strict=True):
         for op, found in enumerate(medians.tolist()):
             known = sorted(v for r in (0, 1, 3, 4) if not np.isnan(v := float(values[r * len(WORDS) + op])))
             np.testing.assert_equal(found, known[(len(known) - 1) // 2] if known else np.nan)
-    assert np.isnan(baselines(job, step, own).host[0])
+    assert np.isnan(baselines(job, step, own, np.zeros(len(step.row))).host[0])
 
 
 def test_end_cells_are_of_the_place_with_the_latest_median():

@@ -33,7 +33,9 @@ def replayed(
     changed[CPU, 1] = repaired
     recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, matching.arrays, np.zeros(0, np.int64))
     change = Change(changed, np.zeros(0), np.zeros(0), 0.0)
-    ends = replay_step(job, order.array(), recorded, baselines(job, step, own), change, no_state(RANKS, queue)).end
+    ends = replay_step(
+        job, order.array(), recorded, baselines(job, step, own, np.zeros(len(step.row))), change, no_state(RANKS, queue)
+    ).end
     return ends[3:6].tolist()
 
 

@@ -107,6 +107,18 @@ def test_the_order_of_launchers(at: Path, form: str, variables: list[str], rank:
     assert (process.launcher_rank, process.launcher_rank_from) == rank
 
 
+@pytest.mark.parametrize(("several", "rank"), [(["--nproc-per-node", "8"], None), (["--nproc_per_node=1"], 3)])
+def test_the_environment_of_torchrun_numbers_a_node(at: Path, form: str, several: list[str], rank: int | None) -> None:
+    """One of the node's GPUs was recorded: the node's number is no rank of it."""
+    command = ["--nnodes=4", *several, "train.py"]
+    rows = [capture("PROCESS_0:COMMAND", "torchrun")]
+    rows += [capture(f"PROCESS_0:ARGUMENT_{number}", word) for number, word in enumerate(command)]
+    (process,) = processes(
+        at, form, META_DATA_CAPTURE=rows, TARGET_INFO_SYSTEM_ENV=environment("SLURM_PROCID=3", "SLURM_NTASKS=4")
+    )
+    assert process.launcher_rank == rank
+
+
 def test_the_launched_process_own_environment_is_quoted(at: Path, form: str) -> None:
     rows = [
         capture("DEVICE_TYPE", "Unix"),

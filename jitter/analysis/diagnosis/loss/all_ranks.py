@@ -6,7 +6,7 @@ one rung of the waterfall. What the change alone saves is a replay of the record
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -77,9 +77,14 @@ class _Measured(NamedTuple):
     made: Bools
     """(operations, ranks) whether a rank has it in any of the steps."""
 
+    def of_teams(self, times_ns: Floats, chosen: Bools) -> Floats:
+        """Return (teams,) the sum of times, (operations,), of some operations of a step."""
+        sums: Floats = np.add.reduceat(np.where(chosen, times_ns, 0.0), self.begins)
+        return sums
+
     def paused_ns(self, chosen: Bools) -> float:
         """Return how long the usual host pauses before some operations of a step, of the team where it is most."""
-        return float(np.add.reduceat(np.where(chosen, self.host_ns, 0.0), self.begins).max())
+        return float(self.of_teams(self.host_ns, chosen).max())
 
     def mask(self, kind: int) -> Bools:
         return np.array([operation.kind == kind for operation in self.operations], np.bool_)
@@ -97,8 +102,8 @@ class _Loss(NamedTuple):
     """The program without it; `chosen` are the operations that cause it."""
     min_share: float
     """Of a step: a smaller cost is no finding."""
-    team: int | None = None
-    """The one whose program costs it, where it is not the program of all ranks."""
+    teams: frozenset[int] | None = None
+    """Those whose programs cost it, where not the programs of all ranks do."""
 
     @property
     def loss_class(self) -> str:
@@ -136,11 +141,11 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
             of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES)
         if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
             continue
-        ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
+        ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if team in (loss.teams or {team})))
         holds_waits = is_exposed and (lacks_ranks or (is_single and analysis.run.matching.lacks_groups))
         loading, advice = tuple[str, ...](), ""
         if loss.cause == "late_start":
-            loading, advice = _explain_loading(analysis, first, last, measured.paused_ns(loss.change.chosen))
+            loading, advice = _explain_loading(analysis, ranks, first, last, measured.paused_ns(loss.change.chosen))
         culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[loss.cause],
@@ -168,7 +173,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                     *loading,
                 ),
                 is_beyond_loss=True,
-                is_part_of_job=loss.team is not None,
+                is_part_of_job=loss.teams is not None,
                 holds_waits=holds_waits,
                 advice=_ALONE if is_exposed and is_single and not holds_waits else advice,
             )
@@ -190,9 +195,11 @@ def _may_wait(analysis: RunAnalysis) -> bool:
     return of_requests or any(analysis.run.follows(team, TimePart.START) for team in analysis.run.programs)
 
 
-def _explain_loading(analysis: RunAnalysis, first: int, last: int, late_ns: float) -> tuple[tuple[str, ...], str]:
-    """Say how long data loading takes of the time, ns, before the first kernel; return that and what to do."""
-    ranks = sorted(analysis.run.team_of)
+def _explain_loading(
+    analysis: RunAnalysis, ranks: Sequence[int], first: int, last: int, late_ns: float
+) -> tuple[tuple[str, ...], str]:
+    """Say how long data loading takes of the time, ns, before these ranks' first kernel; return that and what to do."""
+    is_one = len(ranks) == 1
     some = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]
     loading_ns = [
         analysis.lake.host(key, rank).loading(key).total_ns
@@ -204,8 +211,11 @@ def _explain_loading(analysis: RunAnalysis, first: int, last: int, late_ns: floa
     typical_ns = float(np.median(loading_ns))
     words = f"data-loading ranges take {format_time(typical_ns)} per step"
     if typical_ns < THRESHOLDS.main_share * late_ns:
-        return (f"{words}: they do not explain it",), "start their steps late: check the hosts"
-    return (f"{words}: the input pipeline is too slow",), "wait for their data: more loader workers, or prefetching"
+        return (f"{words}: they do not explain it",), "starts its steps late: check the host" if is_one else (
+            "start their steps late: check the hosts"
+        )
+    waits = "waits for its data" if is_one else "wait for their data"
+    return (f"{words}: the input pipeline is too slow",), f"{waits}: more loader workers, or prefetching"
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
@@ -222,7 +232,15 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
     small = measured.mask(COMPUTE) & is_small & ~(masks.in_step & is_pause(measured.host_ns))
     changes["launch_bound"] = ProgramChange("launch_time", small)
     least = dict.fromkeys(_SMALL, _LIMITS.min_share) | dict.fromkeys(_LARGE, _LIMITS.compute_bound)
-    return [_Loss(cause, changes[cause], share) for cause, share in least.items() if changes[cause].chosen.any()]
+    hosts_ns = dict.fromkeys(PAUSES, measured.host_ns) | {"launch_bound": measured.launch_ns * measured.times}
+    losses = []
+    for cause, share in least.items():
+        if (chosen := changes[cause].chosen).any():
+            of_teams = measured.of_teams(hosts_ns.get(cause, np.ones(len(chosen))), chosen)
+            is_cause = of_teams >= THRESHOLDS.main_share * of_teams.max()  # of the stage that the others wait for
+            teams = None if cause not in hosts_ns or is_cause.all() else frozenset(np.flatnonzero(is_cause).tolist())
+            losses.append(_Loss(cause, changes[cause], share, teams))
+    return losses
 
 
 def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[_Loss]:
@@ -237,7 +255,7 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
     factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams])
     chosen = (factor == factor.min()) & (factor < 1)
     team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
-    yield _Loss("unequal_stages", ProgramChange("gpu_time", chosen, factor), _LIMITS.min_share, team)
+    yield _Loss("unequal_stages", ProgramChange("gpu_time", chosen, factor), _LIMITS.min_share, frozenset([team]))
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:

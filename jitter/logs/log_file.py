@@ -22,9 +22,8 @@ from jitter.logs.perftools import PerftoolsParser
 from jitter.logs.profiler_plugin import ProfilerPluginParser
 from jitter.logs.tables import Tables
 from jitter.logs.times import in_year_of
-from jitter.logs.tracebacks import TracebackParser
 from jitter.logs.values import decode_json
-from jitter.logs.watchdog import WatchdogParser
+from jitter.logs.watchdog import TracebackParser, WatchdogParser
 
 
 class Document(NamedTuple):

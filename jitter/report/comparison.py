@@ -1,6 +1,7 @@
 """A comparison for people: its tables as texts, and a terminal, Markdown and a page that show them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -149,39 +150,22 @@ def _name_collective(change: CollectiveChange) -> str:
     return " ".join(filter(None, (change.collective, size, change.dtype)))
 
 
-def _rate(value: float | None) -> Measure:
-    return Measure(UNKNOWN if value is None else format_digits(value), value)
-
-
-def _microseconds(value: float | None) -> Measure:
-    return Measure(UNKNOWN if value is None else f"{value:,.1f}", value)
-
-
-def _calls(value: float | None) -> Measure:
-    return Measure("none" if value is None else f"{value:,.1f}", value)
-
-
-def _quantity(value: float) -> Measure:
-    return Measure(format_digits(value, 4), value)
-
-
-def _busbw(value: float) -> Measure:
-    return Measure(format_bandwidth(value), value, "GB/s")
-
-
-def _factor(ratio: float | None) -> Measure:
-    return Measure(UNKNOWN if ratio is None else format_factor(ratio), ratio)
+def _measure(
+    write: Callable[[float], str], unit: str = "", unknown: str = UNKNOWN
+) -> Callable[[float | None], Measure]:
+    """Return what makes a cell of a value."""
+    return lambda value: Measure(unknown if value is None else write(value), value, unit)
 
 
 _COLLECTIVES: Final = (
     Column("collective", _name_collective),
-    Column("calls/step", "base_calls_per_step", _calls),
-    Column("new", "new_calls_per_step", _calls),
-    Column("busbw GB/s", "base_busbw", _rate),
-    Column("new", "new_busbw", _rate),
-    Column("ratio", "ratio", _factor),
-    Column("wait µs", "base_wait_us", _microseconds),
-    Column("new", "new_wait_us", _microseconds),
+    Column("calls/step", "base_calls_per_step", _measure("{:,.1f}".format, unknown="none")),
+    Column("new", "new_calls_per_step", _measure("{:,.1f}".format, unknown="none")),
+    Column("busbw GB/s", "base_busbw", _measure(format_digits)),
+    Column("new", "new_busbw", _measure(format_digits)),
+    Column("ratio", "ratio", _measure(format_factor)),
+    Column("wait µs", "base_wait_us", _measure("{:,.1f}".format)),
+    Column("new", "new_wait_us", _measure("{:,.1f}".format)),
 )
 
 
@@ -245,15 +229,15 @@ _ENVIRONMENT: Final = (Column("", itemgetter(0)), Column("base", itemgetter(1)),
 
 _THROUGHPUT: Final = (
     Column("", lambda change: f"{change.label}, {QUANTITIES[change.quantity]}"),
-    Column("base", "base", _quantity),
-    Column("new", "new", _quantity),
-    Column("speed", "speedup", _factor),
+    Column("base", "base", _measure(partial(format_digits, digits=4))),
+    Column("new", "new", _measure(partial(format_digits, digits=4))),
+    Column("speed", "speedup", _measure(format_factor)),
 )
 _BANDWIDTHS: Final = (
     Column("", lambda row: f"{row.collective} {format_bytes(row.size_bytes)}{' in place' if row.in_place else ''}"),
-    Column("base", "base", _busbw),
-    Column("new", "new", _busbw),
-    Column("ratio", "ratio", _factor),
+    Column("base", "base", _measure(format_bandwidth, "GB/s")),
+    Column("new", "new", _measure(format_bandwidth, "GB/s")),
+    Column("ratio", "ratio", _measure(format_factor)),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.build_document import build_document
+from jitter.comparison.runs import build_document
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import StepEntry, decode_document
 from jitter.comparison.gates import Result, check_findings, check_regression, parse_causes, parse_limit

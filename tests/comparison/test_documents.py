@@ -10,7 +10,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.build_document import build_document
+from jitter.comparison.runs import build_document
 from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.document import (
     DOCUMENT_SIGNATURE,

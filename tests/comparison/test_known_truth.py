@@ -13,7 +13,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.build_document import build_document
+from jitter.comparison.runs import build_document
 from jitter.comparison.compare_documents import Comparison, Cost, compare_documents, comparison_document, step_times
 from jitter.comparison.document import Document, decode_document, encode_document
 from jitter.comparison.runs import load_run

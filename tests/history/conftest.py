@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jitter.comparison.build_document import build_document
+from jitter.comparison.runs import build_document
 from jitter.comparison.document import Document, StepEntry
 from jitter.simulate import Job, simulate
 from tests.support.postgresql_server import postgresql_server

@@ -26,6 +26,8 @@ from jitter.report.forms import SIGNATURES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import OverflowMethod
+    from rich.table import Table
 
     from jitter.query.prepared_query import PreparedQuery, QueryResult
 
@@ -293,29 +295,15 @@ def _format_json(rows: "QueryResult") -> Iterator[Chunk]:
 
 
 def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
-    import pyarrow as pa
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     lines = (line for batch in rows for line in zip(*(map(_cell, values) for values in _values(batch)), strict=True))
     shown = [[escape_control(cell) for cell in line] for line in islice(lines, MAX_TEXT_ROWS)]
     text = io.StringIO()
     console = Console(file=text, width=form.width or _ANY_WIDTH, force_terminal=form.width is not None)
-    free_width = console.width
-    for field, *cells in zip(rows.schema, *shown, strict=True):
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        heading = escape_control(field.name)
-        width = max(map(len, [heading, *cells]))
-        if not number:
-            width = min(width, max(_NARROWEST_TEXT, len(heading)))
-        if table.columns and width > free_width:
-            break
-        free_width -= width + _BETWEEN
-        table.add_column(Text(heading), justify="right" if number else "left", no_wrap=number, overflow="fold")
-    for line in shown:
-        table.add_row(*map(Text, line[: len(table.columns)]))  # Text, not str: square brackets are no markup
+    fields_and_cells = zip(rows.schema, *shown, strict=True)
+    columns = ((escape_control(field.name), cells, _is_number(field.type)) for field, *cells in fields_and_cells)
+    table = _fit_columns(columns, console.width, is_folded=True)
     if next(lines, None) is not None:
         yield Note(ONLY_FIRST_ROWS)
     if len(table.columns) < len(rows.schema):
@@ -368,32 +356,49 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-def _print_table(rows: "pa.Table") -> None:
-    """Print rows on the terminal; say on stderr which rows and columns are left out, and how to see all."""
-    import pyarrow as pa
-    from rich.console import Console
+def _fit_columns(columns: Iterable[tuple[str, Sequence[str], bool]], free_width: int, *, is_folded: bool) -> "Table":
+    """Return a table of the first columns that fit: head, cells, whether they are numbers. Texts may be folded."""
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
-    columns: list[list[str]] = []
-    free_width = console.width
-    for name, column in zip(rows.column_names, rows.slice(0, MAX_TEXT_ROWS).columns, strict=True):
-        is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        values = column.to_pylist()
-        cells = _format_numbers(values) if is_number else _shorten_names(values, are_kernels=name.startswith("kernel"))
-        width = max(map(len, [name, *cells]))
-        if columns and width > free_width:
+    shown: list[Sequence[str]] = []
+    for head, cells, is_number in columns:
+        width = max(map(len, [head, *cells]))
+        is_fixed = is_number or not is_folded
+        width = width if is_fixed else min(width, max(_NARROWEST_TEXT, len(head)))
+        if shown and width > free_width:
             break
         free_width -= width + _BETWEEN
-        table.add_column(Text(escape_control(name)), justify="right" if is_number else "left", no_wrap=True)
-        columns.append(cells)
-    for line in zip(*columns, strict=True):
+        overflow: OverflowMethod = "fold" if is_folded else "ellipsis"
+        table.add_column(Text(head), justify="right" if is_number else "left", no_wrap=is_fixed, overflow=overflow)
+        shown.append(cells)
+    for line in zip(*shown, strict=True):
         table.add_row(*map(Text, line))  # Text, not str: square brackets are no markup
+    return table
+
+
+def _is_number(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _print_table(rows: "pa.Table") -> None:
+    """Print rows on the terminal; say on stderr which rows and columns are left out, and how to see all."""
+    from rich.console import Console
+
+    def write(name: str, column: "pa.ChunkedArray") -> tuple[str, list[str], bool]:
+        values, is_number = column.to_pylist(), _is_number(column.type)
+        cells = _format_numbers(values) if is_number else _shorten_names(values, are_kernels=name.startswith("kernel"))
+        return escape_control(name), cells, is_number
+
+    console = Console(file=sys.stdout)
+    columns = map(write, rows.column_names, rows.slice(0, MAX_TEXT_ROWS).columns)
+    table = _fit_columns(columns, console.width, is_folded=False)
     console.print(table)
-    if len(columns) < rows.num_columns:
-        say(_only_first_columns(len(columns), rows.num_columns))
+    if len(table.columns) < rows.num_columns:
+        say(_only_first_columns(len(table.columns), rows.num_columns))
     if rows.num_rows > MAX_TEXT_ROWS:
         say(ONLY_FIRST_ROWS)
 

@@ -15,7 +15,7 @@ from jitter.analysis.execution.run_reader import ActivityReader
 from jitter.analysis.execution.self_times import follow_step
 from jitter.analysis.replay import run_steps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.comparison.build_document import build_document
+from jitter.comparison.runs import build_document
 from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -49,17 +49,6 @@ def parse_pairs(texts: Iterable[str], option: str, form: str, hint: str) -> dict
     return values
 
 
-class ReadingOptions(TypedDict):
-    """Values of `reading_options` but `jobs`, as `jitter.ingest` takes them."""
-
-    step_pattern: str | None
-    collective: str | None
-    rank_pattern: str | None
-    rank: int | None
-    rank_map: Path | None
-    nsys: Path | None
-
-
 def format_option(*forms: str, default: str) -> Callable[[Command], Command]:
     """Return a decorator that adds `--format`; `default` says what the form is without it."""
     return click.option("--format", "form", type=click.Choice(forms), help=f"Default: {default}.")
@@ -96,7 +85,7 @@ reading_options = _together(
     ),
     click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one per CPU."),
 )
-"""How traces are read (`ReadingOptions`), and `jobs`."""
+"""How traces are read, as `jitter.ingest` takes it, and `jobs`."""
 
 
 def scheduler_options(what: str) -> Callable[[Command], Command]:

@@ -6,21 +6,17 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.answer_cache import Answers
-from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
-from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
-from jitter.analysis.metrics.recorded_sizes import RecordedSizes, describe_disagreements
+from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.arrow import table_of_rows
 from jitter.core.names.kernels import SYNC
@@ -31,11 +27,14 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import check_files
-from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
+from jitter.lake.records import RankStepRecord, commonest_kind
 from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.columns import table_schema
 from jitter.query.diagnosis_rows import culprit_rows, efficiency_rows, fact_rows, steps_table
+
+if TYPE_CHECKING:
+    from jitter.api.lake import Lake
 
 ReadColumns = Callable[[StepKey, Sequence[str], Sequence[int]], StepColumns]
 """Returns columns of one step's rows of some ranks."""
@@ -233,43 +232,7 @@ def _steps(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[Recorde
             del step  # else it stays in memory while the next one is read
 
 
-class QueryableLake(DiagnosedLake, Protocol):
-    """Source of the relations' rows; `jitter.Lake` has these members."""
-
-    rejected: list[SourceRecord]
-
-    @property
-    def step_keys(self) -> list[StepKey]:
-        """Return the steps of the run, in order."""
-
-    @property
-    def held_steps(self) -> str:
-        """Return number and range of the steps, in words."""
-
-    def metrics(self, step: StepKey) -> StepMetrics:
-        """Return one step's metrics."""
-
-    def table(self, *, by: str, arrow: bool) -> Any:
-        """Return, by "step", each rank's step by part."""
-
-    def losses(self, *, arrow: bool) -> Any:
-        """Return the account of lost time."""
-
-    def analyze(self) -> RunAnalysis:
-        """Return what the diagnosis rests on."""
-
-    @property
-    def recorded_sizes(self) -> RecordedSizes:
-        """Return the sizes of collectives that logs recorded."""
-
-    def diagnose(self, steps: Sequence[StepKey]) -> Diagnosis:
-        """Return the diagnosis of these steps."""
-
-    def results(self) -> Answers:
-        """Return the diagnosis of all steps with its data quality; of a lake without steps, what its logs say."""
-
-
-Tables = Callable[[QueryableLake, Sequence[StepKey]], Iterable[pa.Table]]
+Tables = Callable[["Lake", Sequence[StepKey]], Iterable[pa.Table]]
 """Makes the rows of a relation, of these steps where its rows are of steps."""
 
 
@@ -284,16 +247,16 @@ class Relation:
     schema: pa.Schema
     """Of the table, or of the files."""
     tables: Tables | None = None
-    files: Callable[[QueryableLake], Sequence[Path]] | None = None
+    files: Callable[["Lake"], Sequence[Path]] | None = None
     """The files in the variable `<name>_files`."""
-    has_old_files: Callable[[QueryableLake], bool] = lambda _: False
+    has_old_files: Callable[["Lake"], bool] = lambda _: False
     """Whether some of the files lack columns, which are null then. DuckDB reads all files' schemas before a query in
     that case: on 9,600 files one step takes 2 s of processor time instead of 0.6 s."""
     sentence: str | None = None
     """On the rows of a relation that logs fill: the metadata of its schema describes the columns, and no file."""
 
 
-def relation_table(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> pa.Table:
+def relation_table(lake: "Lake", name: str, steps: Sequence[StepKey]) -> pa.Table:
     """Return the rows of a relation about these steps; of a lake without steps none."""
     relation = next(relation for relation in lake_relations() if relation.name == name)
     assert relation.tables is not None
@@ -334,7 +297,7 @@ def _table(name: str, tables: Tables) -> Relation:
     return Relation(name, table_schema(name), tables)
 
 
-def _table_of_rows(name: str, rows: Callable[[QueryableLake], Sequence[Sequence[object]]]) -> Relation:
+def _table_of_rows(name: str, rows: Callable[["Lake"], Sequence[Sequence[object]]]) -> Relation:
     schema = table_schema(name)
     return Relation(name, schema, lambda lake, _: [table_of_rows(rows(lake), schema)])
 
@@ -376,7 +339,7 @@ LOG_SENTENCES: Final = {
 _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
 
 
-def _kernel_files(lake: QueryableLake) -> list[Path]:
+def _kernel_files(lake: "Lake") -> list[Path]:
     return _checked(
         (lake.root / kernels_file(step.key, record.rank), step.checksum)
         for record in lake.sources
@@ -385,7 +348,7 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
     )
 
 
-def _host_files(lake: QueryableLake) -> list[Path]:
+def _host_files(lake: "Lake") -> list[Path]:
     paths = [(host_path(lake.root, record), record.host_checksum) for record in lake.sources]
     return _checked((path, recorded) for path, recorded in paths if path is not None)
 
@@ -397,7 +360,7 @@ def _checked(files: Iterable[tuple[Path, str | None]]) -> list[Path]:
     return [path for path, _ in checked]
 
 
-def metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
+def metric_rows(lake: "Lake", steps: Sequence[StepKey]) -> Iterator[pa.Table]:
     """Yield the metrics of each step, one row per kernel and rank."""
     schema = table_schema("metrics")
     for key in steps:
@@ -407,7 +370,7 @@ def metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Ta
         yield rows.select(schema.names).cast(schema)
 
 
-def _rank_steps(lake: QueryableLake) -> list[tuple[object, ...]]:
+def _rank_steps(lake: "Lake") -> list[tuple[object, ...]]:
     of_step = attrgetter(*table_schema("rank_steps").names[4:])
     return [
         (step.epoch, step.step, record.rank, record.digest, *of_step(step))
@@ -416,7 +379,7 @@ def _rank_steps(lake: QueryableLake) -> list[tuple[object, ...]]:
     ]
 
 
-def _marker_numbers(lake: QueryableLake) -> list[tuple[object, ...]]:
+def _marker_numbers(lake: "Lake") -> list[tuple[object, ...]]:
     return [
         (step.epoch, step.step, record.rank, position, *number)
         for record in lake.sources
@@ -425,7 +388,7 @@ def _marker_numbers(lake: QueryableLake) -> list[tuple[object, ...]]:
     ]
 
 
-def _problems(lake: QueryableLake) -> list[tuple[object, ...]]:
+def _problems(lake: "Lake") -> list[tuple[object, ...]]:
     records = [*lake.sources, *lake.rejected]
     rows: list[tuple[object, ...]] = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
     rows += [(log.digest, log.file, None, problem) for log in lake.logs for problem in log.problems]
@@ -434,7 +397,7 @@ def _problems(lake: QueryableLake) -> list[tuple[object, ...]]:
     return rows + [(digests.get(file), file, rank, problem) for file, rank, problem in disagreements]
 
 
-def _ranks(lake: QueryableLake) -> list[tuple[object, ...]]:
+def _ranks(lake: "Lake") -> list[tuple[object, ...]]:
     last = {record.rank: record for record in lake.sources if record.steps}
     steps = Counter({record.rank: 0 for record in lake.sources})
     for record in lake.sources:

@@ -21,10 +21,12 @@ from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
 from jitter.query.columns import declare_table, describe_columns, load_sql
 from jitter.query.prepared_query import Parameters, PreparedQuery, open_query_database, query_error, set_variables
-from jitter.query.relations import QueryableLake, Relation, lake_relations
+from jitter.query.relations import Relation, lake_relations
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from jitter.api.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ParsedQuery:
         """The relations that the query needs."""
         return self.tables | ({"metrics"} if self.calls else frozenset())
 
-    def steps(self, lake: QueryableLake) -> list[StepKey]:
+    def steps(self, lake: "Lake") -> list[StepKey]:
         """Return the steps whose metrics are needed: all, unless `metrics` is only called with single steps."""
         if "metrics" in self.tables:
             return lake.step_keys
@@ -134,7 +136,7 @@ class RelationInfo(NamedTuple):
 
 @contextmanager
 def prepare_query(
-    lake: QueryableLake,
+    lake: "Lake",
     text: str,
     parameters: Parameters = None,
     say: Callable[[str], None] = lambda message: None,
@@ -193,7 +195,7 @@ def _temporary_folder() -> Iterator[str]:
 
 
 def query_table(
-    lake: QueryableLake,
+    lake: "Lake",
     text: str,
     parameters: Parameters = None,
     frames: "Mapping[str, pd.DataFrame | pa.Table]" = NO_FRAMES,
@@ -232,7 +234,7 @@ def _create(
     db: duckdb.DuckDBPyConnection,
     relation: Relation,
     folder: Path,
-    lake: QueryableLake | None,
+    lake: "Lake | None",
     steps: Sequence[StepKey],
 ) -> dict[str, Any]:
     """Make a relation and return the variables that its view refers to; without a lake it has no rows."""

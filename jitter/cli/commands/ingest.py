@@ -2,13 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jitter.cli.options import (
     PATH,
-    ReadingOptions,
     choose_executor,
     quiet_option,
     reading_options,
@@ -69,14 +68,6 @@ def ingest(paths: tuple[Path, ...], lake: Path, strict: bool, **options: Any) ->
     return print_ingest_report(report, paths, strict)
 
 
-class IngestOptions(ReadingOptions, total=False):
-    """Further options that `jitter.ingest` takes."""
-
-    label: str | None
-    replace: bool
-    same_job: bool
-
-
 def run_ingest(
     paths: tuple[Path, ...],
     lake: Path,
@@ -85,7 +76,7 @@ def run_ingest(
     jobs: int | None = None,
     scheduler: str | None = None,
     wait_s: float = 60,
-    **options: Unpack[IngestOptions],
+    **options: Any,
 ) -> "IngestReport":
     """Ingest `paths` into `lake` with a progress bar; raises as `jitter.ingest` does."""
     from jitter.cli.lakes import check_lake_path

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import click
 
-from jitter.cli.options import PATH, ReadingOptions, choose_executor, json_option, quiet_option, reading_options
+from jitter.cli.options import PATH, choose_executor, json_option, quiet_option, reading_options
 from jitter.cli.output.stdio import byte_progress, say
 from jitter.core.errors import ExitCode
 
@@ -27,7 +27,7 @@ def inspect(
     as_json: bool,
     quiet: bool,
     jobs: int | None,
-    **reading: Unpack[ReadingOptions],
+    **reading: Any,
 ) -> ExitCode:
     """Show what `jitter ingest` would read: file, format, rank, host, steps, problems. Write nothing.
 

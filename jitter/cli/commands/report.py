@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jitter.cli.options import (
     DEFAULT_PAGE,
     PATH,
-    ReadingOptions,
     choose_outputs,
     force_option,
     form_options,
@@ -65,7 +64,7 @@ def report(
     quiet: bool,
     verbose: bool,
     jobs: int | None,
-    **reading: Unpack[ReadingOptions],
+    **reading: Any,
 ) -> ExitCode:
     """Report what jitter costs, which step, node and GPU cause it, where in the step it begins, and CPU or GPU.
 

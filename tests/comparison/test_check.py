@@ -11,10 +11,10 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.runs import build_document
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import StepEntry, decode_document
 from jitter.comparison.gates import Result, check_findings, check_regression, parse_causes, parse_limit
+from jitter.comparison.runs import build_document
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_percent
 from jitter.simulate import Fault, Job, simulate

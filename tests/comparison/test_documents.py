@@ -10,7 +10,6 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.runs import build_document
 from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.document import (
     DOCUMENT_SIGNATURE,
@@ -25,7 +24,7 @@ from jitter.comparison.document import (
     encode_document,
     select_steps,
 )
-from jitter.comparison.runs import shortest_ends
+from jitter.comparison.runs import build_document, shortest_ends
 from jitter.comparison.significance import MIN_NOISE, measure_effect, median
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.numeric.student_t import student_quantile, student_tail

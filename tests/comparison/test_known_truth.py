@@ -13,10 +13,9 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.runs import build_document
 from jitter.comparison.compare_documents import Comparison, Cost, compare_documents, comparison_document, step_times
 from jitter.comparison.document import Document, decode_document, encode_document
-from jitter.comparison.runs import load_run
+from jitter.comparison.runs import build_document, load_run
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
 from jitter.simulate import Fault, Job, Run, simulate

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jitter.comparison.runs import build_document
 from jitter.comparison.document import Document, StepEntry
+from jitter.comparison.runs import build_document
 from jitter.simulate import Job, simulate
 from tests.support.postgresql_server import postgresql_server
 from tests.support.simulated import ingest_run

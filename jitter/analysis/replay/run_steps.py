@@ -411,12 +411,16 @@ class RunSteps:
             job, times = self.run.job, step.times
             counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), [step.key])
             lost = np.nan_to_num(counts.lost[0] / np.maximum(counts.lost[0] + counts.recorded[0], 1.0))
+            unlaunched = np.zeros(len(lost))
             for team, program in self.run.programs.items():
                 here = np.flatnonzero((times.team == team) & (times.row >= 0))
                 cells = times.row[here, None] + np.flatnonzero(program.kinds < MEMORY)
                 runs = ~np.isnan(times.start[cells])
-                unlaunched = (runs & np.isnan(times.call[cells])).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
-                lost[here] = np.maximum(lost[here], unlaunched * job.has_launches[team])
+                alone = (runs & np.isnan(times.call[cells])).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
+                unlaunched[here] = alone * job.has_launches[team]
+            # all but the first kernel of a graph have no launch of their own, on all ranks
+            usual = lower_median(unlaunched[None, times.row >= 0])[0, 0] if (times.row >= 0).any() else 0.0
+            lost = np.maximum(lost, unlaunched - usual)
             self._lost[step.number] = lost
         return self._lost[step.number]
 

@@ -47,9 +47,11 @@ def test_a_slow_gpu_in_graphs_is_found_and_priced(tmp_path: Path, form: str):
     slow = Fault.parse("slow_gpu:rank=2,factor=1.2")
     run = simulate(small("data_parallel", ranks=6, steps=6), [slow])
     graphed: Any = GraphedRun(run)
-    (culprit,) = ingest_run(graphed, tmp_path, form).diagnose().culprits
-    assert (culprit.ranks, culprit.cause) == ((2,), "gpu_compute")
+    found = ingest_run(graphed, tmp_path, form).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "gpu_compute", "high")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+    assert found.conclusion.doubts == ()  # the kernels of a graph share a launch: none was lost
 
 
 @pytest.mark.parametrize("form", ["kineto", "nsys"])

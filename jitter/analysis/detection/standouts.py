@@ -27,7 +27,7 @@ from jitter.analysis.detection.significance import (
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_median, known_medians, qn_sigma
+from jitter.core.numeric.stats import known_median, known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -222,7 +222,8 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     # a start is unknown in the first step, of all ranks
     steps, ranks = int((~np.isnan(total)).any(axis=1).sum()), total.shape[1]
     is_many = steps >= THRESHOLDS.min_repeats
-    over_steps, level = np.zeros(ranks), np.nan_to_num(known_medians(total))
+    # of two steps one may be an event
+    over_steps, level = np.zeros(ranks), np.nan_to_num(lower_median(total.T)[:, 0])
     usual_scatter = 0.0
     if is_many:
         over_steps = scatter_over_steps(total)

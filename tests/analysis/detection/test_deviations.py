@@ -155,6 +155,13 @@ def test_few_steps_far_apart_from_all_others(ranks: int, steps: int, late: list[
     assert found(subtract_median_of_others(own), noise=0.3 * NOISE) == [(10, TimePart.START, tuple(late))]
 
 
+def test_of_half_of_few_ranks_that_are_late_in_one_of_two_steps_none_is_late_as_a_rule():
+    """Chance decides which of the two is a little late in the other step, too: that one was named alone."""
+    total = np.zeros((3, 3, 4))
+    total[TimePart.START] = [[math.nan] * 4, [11e3, -4e3, 4e3, -5e3], [-4e6, -4e6, 4e6, 4e6]]
+    assert found(total, step_ns=3e6) == []
+
+
 def test_several_steps_are_less_likely_than_one():
     total = chance()
     total[TimePart.CPU, [2, 7, 11, 15], 3] = 15 * NOISE

@@ -25,7 +25,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, MEMORY
-from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined, unknown_value
 from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.selection import select_median
 from jitter.core.numeric.stats import known_medians, lower_median
@@ -408,19 +408,14 @@ class RunSteps:
     def lost_shares(self, step: RecordedStep) -> Floats:
         """(ranks of the run,) the share of a step's kernels that were launched, or of their launches, that was lost."""
         if step.number not in self._lost:
-            job, times = self.run.job, step.times
             counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), [step.key])
             lost = np.nan_to_num(counts.lost[0] / np.maximum(counts.lost[0] + counts.recorded[0], 1.0))
-            unlaunched = np.zeros(len(lost))
-            for team, program in self.run.programs.items():
-                here = np.flatnonzero((times.team == team) & (times.row >= 0))
-                cells = times.row[here, None] + np.flatnonzero(program.kinds < MEMORY)
-                runs = ~np.isnan(times.start[cells])
-                alone = (runs & np.isnan(times.call[cells])).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
-                unlaunched[here] = alone * job.has_launches[team]
-            # all but the first kernel of a graph have no launch of their own, on all ranks
-            usual = lower_median(unlaunched[None, times.row >= 0])[0, 0] if (times.row >= 0).any() else 0.0
-            lost = np.maximum(lost, unlaunched - usual)
+            has_launches = self.run.job.has_launches[step.times.team]
+            for group in self.lake.rank_groups(step.key):
+                called = group.times[:, 2][:, group.kind[group.row >= 0] < MEMORY]
+                here = np.array([self.run.number_of[rank] for rank in group.ranks.tolist()], np.int64)
+                unlaunched = (called == unknown_value(called.dtype)).sum(axis=1) / max(called.shape[1], 1)
+                lost[here] = np.maximum(lost[here], unlaunched * has_launches[here])
             self._lost[step.number] = lost
         return self._lost[step.number]
 

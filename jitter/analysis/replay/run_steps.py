@@ -413,8 +413,9 @@ class RunSteps:
             has_launches = self.run.job.has_launches[step.times.team]
             for group in self.lake.rank_groups(step.key):
                 called = group.times[:, 2][:, group.kind[group.row >= 0] < MEMORY]
-                here = np.array([self.run.number_of[rank] for rank in group.ranks.tolist()], np.int64)
-                unlaunched = (called == unknown_value(called.dtype)).sum(axis=1) / max(called.shape[1], 1)
+                here = np.array([self.run.number_of.get(rank, -1) for rank in group.ranks.tolist()], np.int64)
+                unlaunched = (called == unknown_value(called.dtype)).sum(axis=1)[here >= 0] / max(called.shape[1], 1)
+                here = here[here >= 0]  # some may have no complete step
                 lost[here] = np.maximum(lost[here], unlaunched * has_launches[here])
             self._lost[step.number] = lost
         return self._lost[step.number]

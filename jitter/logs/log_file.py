@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from jitter.core.compression import is_packed, read_chunks, read_head
+from jitter.core.files import modified_ns
 from jitter.logs import flight_recorder, gpu, nccl_tests, ncclras, placement, throughput
 from jitter.logs.inspector import InspectorParser
 from jitter.logs.line_parser import Context, LineParser, Lines, Problem, Problems
@@ -115,7 +116,7 @@ def parse(path: str | Path, *, label: str | None = None, source: str | None = No
     path = Path(path)
     lost: list[str] = []
     blocks = read_chunks(path, _CHUNK, lambda _: None, lost)
-    written_ns = path.stat().st_mtime_ns
+    written_ns = modified_ns(path.stat())
     return parse_blocks(blocks, path, label=label, source=source, lost=lost, written_ns=written_ns)
 
 

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,3 +52,12 @@ def test_else_times_are_as_printed(tmp_path: Path, form: tuple[str, str, int], r
     last = FIRST + timedelta(seconds=(rows - 1) * form[2])
     stated = timedelta(hours=2 if form is WITH_ZONE else 0)
     assert first_time(tmp_path, form, rows, last + timedelta(seconds=late_s)) == FIRST - stated
+
+
+@pytest.mark.parametrize("modified_s", [-(10**11), 3 * 10**11])
+def test_a_file_may_be_modified_in_a_year_that_no_date_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modified_s: int
+) -> None:
+    """As tmpfs holds it."""
+    monkeypatch.setattr(Path, "stat", lambda _: SimpleNamespace(st_mtime_ns=modified_s * 10**9))
+    assert first_time(tmp_path, NVIDIA_SMI, 10, FIRST) == FIRST

@@ -97,6 +97,7 @@ def kernel_deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfT
             at = slice(int(row[rank]), int(row[rank]) + len(number))
             excess = np.where(np.isnan(times.start[at]), 0.0, step.self_times.gpu[at] - usual_gpu)
             total[:, rank] = np.bincount(number, excess, len(names) + 1)[: len(names)]
+        if (row >= 0).any():
             usual = np.bincount(number, usual_gpu, len(names) + 1)[: len(names)].astype(np.float64)
         deviations.append(KernelDeviations(total, usual))
     return deviations
@@ -228,19 +229,19 @@ def collect_kernel_deviations(
 
     Of those names with which some rank is above the others by `least_ns` in its usual step.
     """
-    total = subtract_median_of_others(np.stack([step.total_ns for step in seen], axis=1))
-    usual = np.stack([step.usual_ns for step in seen], axis=1)[:, :, None]
-    is_above = (known_medians(total, axis=1) >= least_ns).any(axis=1)
 
     def every_part(of_part: Floats) -> Floats:
         return np.broadcast_to(of_part, (len(OWN_PARTS), *of_part.shape))
 
-    return {
-        name: TeamDeviations(
-            of_all.team, of_all.ranks, every_part(total[name]), every_part(0 * usual[name]), every_part(usual[name])
-        )
-        for name in np.flatnonzero(is_above).tolist()
-    }
+    deviations = {}
+    for name, usual in enumerate(np.stack([step.usual_ns for step in seen], axis=1)[:, :, None]):
+        # one name at a time: a model has hundreds of them
+        total = subtract_median_of_others(np.stack([step.total_ns[name] for step in seen])[None])[0]
+        if (known_medians(total) >= least_ns).any():
+            deviations[name] = TeamDeviations(
+                of_all.team, of_all.ranks, every_part(total), every_part(0 * usual), every_part(usual)
+            )
+    return deviations
 
 
 def subtract_median_of_others(total: Floats, among: Bools | None = None) -> Floats:

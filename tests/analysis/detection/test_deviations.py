@@ -1,6 +1,7 @@
 """How far own times are apart, and by chance: against plain sums, medians and estimators."""
 
 import math
+import tracemalloc
 
 import duckdb
 import numpy as np
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from jitter.analysis.detection.deviations import (
+    KernelDeviations,
     StepDeviations,
     TeamDeviations,
     collect_deviations,
+    collect_kernel_deviations,
     subtract_median_of_others,
 )
 from jitter.analysis.detection.significance import scatter_over_steps
@@ -334,3 +337,17 @@ def test_of_two_ranks_the_late_steps_of_one_are_no_usual_lateness():
     own[TimePart.GPU, :, 1] = [-105, 37, 23, 987, 830, -26, -20, 32]
     own[TimePart.GPU, :, 0] = -own[TimePart.GPU, :, 1]
     assert found(own * 1e3, step_ns=2.8e6, noise=1e4) == [(10, TimePart.GPU, (3, 4))]
+
+
+def test_names_of_kernels_are_gone_through_one_at_a_time():
+    steps, ranks, names = 30, 40, 60
+    random = np.random.default_rng(0)
+    seen = [KernelDeviations(random.normal(size=(names, ranks)), np.ones(names)) for _ in range(steps)]
+    for step in seen:
+        step.total_ns[7, 3] += 100
+    unknown = np.full((len(OWN_PARTS), steps, ranks), np.nan)
+    tracemalloc.start()
+    (name,) = collect_kernel_deviations(TeamDeviations(0, np.arange(ranks), unknown, unknown, unknown), seen, 50.0)
+    assert name == 7
+    assert tracemalloc.get_traced_memory()[1] < names * steps * ranks * 8
+    tracemalloc.stop()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import jitter
 from jitter.analysis.execution.self_times import CPU
 from jitter.analysis.metrics import step_metrics
-from jitter.api import contents as contents_module
+from jitter.api import lake as lake_module
 from jitter.lake import step_reader
 from jitter.report.notebook import Figures
 from jitter.report.text.step_text import describe_step
@@ -63,7 +63,7 @@ def test_a_large_step_is_read_some_ranks_after_others_and_drawn_the_same(lake, m
     read_step = step_reader.read_step
     monkeypatch.setattr(step_reader, "read_step", lambda *given: reads.append(given[4]) or read_step(*given))
     monkeypatch.setattr(run_report, "_MOST_ROWS_KEPT", 0)
-    monkeypatch.setattr(contents_module, "ROWS_PER_PIECE", 1)
+    monkeypatch.setattr(lake_module, "ROWS_PER_PIECE", 1)
     monkeypatch.setattr(step_metrics, "ROWS_PER_PIECE", 1)
     parts, section, tables = contents()
     assert [0] in reads

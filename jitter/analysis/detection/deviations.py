@@ -62,7 +62,7 @@ class KernelDeviations(NamedTuple):
     """How far the kernels of each name of one team's program (`Program.kernels`) deviate in one step; NaN: unknown."""
 
     total_ns: Floats
-    """(names, ranks of the team): GPU time of those that a rank has − the median rank's of the same ones."""
+    """(names, ranks of the team): a rank's GPU time − the median rank's; kernels that the rank lacks do not count."""
     usual_ns: Floats
     """(names,) the median rank's."""
 

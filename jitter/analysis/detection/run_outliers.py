@@ -83,19 +83,20 @@ class RunOutliers:
         }
 
     @cached_property
-    def _by_kernel(self) -> dict[tuple[int, str], Standouts]:
+    def _by_kernel(self) -> dict[int, dict[str, Standouts]]:
         """When ranks stand out by the kernels of one name, by team and name: GPUs hardly differ in one kernel alone."""
         measured, kinds = self._measured, self._steps.alike.by_program
         least_ns = THRESHOLDS.min_excess_share * measured.usual_step_ns
-        standouts = {}
+        standouts = dict[int, dict[str, Standouts]]()
         for team in measured.deviations:
+            standouts[team.team] = {}
             seen = [step.kernels[team.team] for step in measured.of_steps]
             if len(seen) < THRESHOLDS.min_repeats or len(team.ranks) < 2:
                 continue
             names, _ = self._steps.run.programs[team.team].kernels
             tests = self._tests(team.team) + len(names)
             for name, of_kernel in collect_kernel_deviations(team, seen, least_ns).items():
-                standouts[team.team, names[name]] = find_standouts(
+                standouts[team.team][names[name]] = find_standouts(
                     of_kernel, TimePart.GPU, measured.assumed_step_ns, kinds, tests
                 )
         return standouts
@@ -103,8 +104,8 @@ class RunOutliers:
     def _add_kernels(self, team: int, outliers: list[Outlier]) -> list[Outlier]:
         """Return a team's outliers, and ranks on which kernels of one name alone always take longer."""
         of_rank = {outlier.rank: outlier for outlier in outliers if outlier.part is TimePart.GPU}
-        for (of_team, name), standouts in self._by_kernel.items():
-            for outlier in standouts.outliers(self._measured.assumed_step_ns) if of_team == team else ():
+        for name, standouts in self._by_kernel[team].items():
+            for outlier in standouts.outliers(self._measured.assumed_step_ns):
                 known = of_rank.get(outlier.rank)
                 is_more = known is None or (not known.persistent and outlier.excess_ns > known.excess_ns)
                 if outlier.persistent and is_more:
@@ -118,7 +119,7 @@ class RunOutliers:
     def standouts_of(self, outlier: Outlier) -> Standouts:
         """Return when the ranks of an outlier's team stand out with its part of their time."""
         if outlier.kernel:
-            return self._by_kernel[outlier.team, outlier.kernel]
+            return self._by_kernel[outlier.team][outlier.kernel]
         return self.standouts[outlier.team, outlier.part] if outlier.pace is None else self._by_work[outlier.team]
 
     @cached_property

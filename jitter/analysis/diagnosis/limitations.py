@@ -224,8 +224,9 @@ _GUESSED_STEPS: Final = (
     "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
 )
 _LOST_EVENTS: Final = (
-    "{}: more than 5% of the kernels or launches of some steps are missing in the recording, so what is told of these "
-    "ranks is in doubt, and so are savings: record again with larger profiler buffers, or fewer steps."
+    f"{{}}: more than {1 - THRESHOLDS.whole_share:.0%} of the kernels or launches of some steps were not recorded. "
+    "Findings about these ranks are in doubt, and so are savings: record again with larger profiler buffers, or fewer "
+    "steps."
 )
 _UNKNOWN_PARTNERS: Final = (
     "The rank's collectives name no groups: the ranks that it waits for in them are unknown, and were not recorded."

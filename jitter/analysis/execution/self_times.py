@@ -280,9 +280,9 @@ def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, time
 def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes, lost: Floats) -> SelfTimes:
     """Return, (operations,) of all teams, the lower median of each self time over the team's ranks.
 
-    Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one; and
-    over those that `lost` no more than the least share of their events, (ranks,), if these are half of it. NaN for a
-    team that has not the step.
+    Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one. Ranks
+    that lost many events are left out, if half of the team or more did not; `lost` (ranks,) is which share each lost.
+    NaN for a team that has not the step.
     """
     baseline = empty_self_times(int(job.first[-1]))
     room = np.empty(len(step.row))

@@ -65,15 +65,15 @@ class _Communicator:
         return min(last) + 1 if min(last) < max(last) else None
 
     def called(self, number: int) -> dict[_Signature, list[int]]:
-        """Return the ranks that made each call of a number, without those that grouped several under it."""
+        """Return, by call, the ranks that made it under a number; not those that grouped several there."""
         single = ((calls[number][0], rank) for rank, calls in self.calls.items() if len(calls.get(number, ())) == 1)
         return by_key(sorted(single, key=itemgetter(1)))
 
 
 def find_hang_in_calls(rows: Sequence[Row], *, is_confirmed: bool) -> Hang | None:
-    """Return the hang that the calls show: those that differ, or if a watchdog gave up, the one that ranks lack.
+    """Return the hang that rows of the relation `nccl_calls` show; None if they show none.
 
-    `rows` are those of the relation `nccl_calls`.
+    Ranks hang where their calls differ. Where a watchdog gave up, they also hang at a call that some have not made.
     """
     communicators, is_complete = _communicators(rows)
     for communicator in communicators:
@@ -86,7 +86,7 @@ def find_hang_in_calls(rows: Sequence[Row], *, is_confirmed: bool) -> Hang | Non
 
 
 def join_hangs(by_watchdog: Hang | None, by_calls: Hang | None) -> Hang | None:
-    """Return the hang that watchdog and dumps show, or if they leave open who is missing, that of NCCL's calls."""
+    """Return the hang that watchdog and dumps show; where they do not tell who is missing, that of NCCL's calls."""
     if by_watchdog is None or by_calls is None or by_watchdog.kind != "undecided":
         return by_watchdog or by_calls
     timed_out = by_watchdog.operation

@@ -509,9 +509,10 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
 def _offset_by_time(reference: Ints, other: Ints) -> int | None:
     """Return by how many steps of the reference the other's are later; None if most fall between them, or elsewhere."""
     later = _periods_later(reference, other)
-    offset = round(float(np.median(later)))
+    median = float(np.median(later))
+    offset = round(median)
     is_near = np.abs(later - offset) <= _LARGEST_PHASE
-    return offset if 2 * is_near.sum() >= len(later) and abs(np.median(later) - offset) <= _LARGEST_PHASE else None
+    return offset if 2 * is_near.sum() >= len(later) and abs(median - offset) <= _LARGEST_PHASE else None
 
 
 def clear_offset(reference_ns: Sequence[int], other_ns: Sequence[int]) -> int:

@@ -136,6 +136,8 @@ def run() -> NoReturn:
     After success the process ends with `os._exit`: freeing the objects of a large lake takes 0.1 s or more. Tests and
     programs that embed the command call `main`, which returns.
     """
+    # numpy would start threads for linear algebra, which spin and are never used
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     if code != ExitCode.DONE:
         sys.exit(code)

@@ -54,6 +54,28 @@ class Loss:
     """Of the run's time."""
 
 
+class HeldWaits(NamedTuple):
+    """Waiting that the recording cannot tell from transfers."""
+
+    what: str
+    evidence: str
+    advice: str
+    """What to do, as the end of a sentence."""
+
+
+ADD_RANKS: Final = "record or ingest the ranks that are missing"
+FOR_UNRECORDED: Final = HeldWaits(
+    "waits for unrecorded ranks",
+    "ranks were not recorded: part of this time may be waiting for them",
+    f"{ADD_RANKS}, they may be late",
+)
+FOR_PARTNERS: Final = HeldWaits(
+    "waits for their partners",
+    "some exchanges name no partners: part of this time may be waiting for them",
+    "record which ranks exchange (PyTorch's profiler, or the calls of the communication library), they may be late",
+)
+
+
 @dataclass(frozen=True)
 class RankShare:
     """One rank's part of a loss."""
@@ -261,8 +283,8 @@ class Culprit:
 
     unpriced_because: str = ""
     """Why replay does not tell what it costs other ranks, as a clause; empty: it does."""
-    holds_waits: bool = False
-    """Whether its transfers may hold waits for ranks of the job that were not recorded."""
+    waits: HeldWaits | None = None
+    """What its transfers may hold besides; None: nothing."""
     advice: str = ""
     """What the evidence advises, as the end of a sentence that begins with the culprit; empty: what its cause does."""
     remedy: str = ""

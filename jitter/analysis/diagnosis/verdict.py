@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss
+from jitter.analysis.diagnosis.model import ADD_RANKS, Conclusion, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -192,7 +192,7 @@ def _name_within(culprit: Culprit) -> str:
 def name_cause(culprit: Culprit) -> str:
     """Return the cause in words: as the logs state it, where they make it certain."""
     stated = (fact.reason for fact in culprit.facts if fact.certainty == "certain" and fact.reason)
-    return next(stated, CAUSES[culprit.cause].words + (" or waits for unrecorded ranks" if culprit.holds_waits else ""))
+    return next(stated, CAUSES[culprit.cause].words + (f" or {culprit.waits.what}" if culprit.waits else ""))
 
 
 def name_side(words: str, side: str | None) -> str:
@@ -210,15 +210,12 @@ def describe_advice(culprit: Culprit) -> str:
     return f"{behaviour}{colon}{(*stated, action)[0]}"
 
 
-_ADD_RANKS: Final = "record or ingest the ranks that are missing"
-
-
 def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
-        return culprit.advice or f"holds up the recorded ranks: {_ADD_RANKS}, and check the network"
+        return culprit.advice or f"holds up the recorded ranks: {ADD_RANKS}, and check the network"
     usual = CAUSES[culprit.cause].advise(is_job=culprit.scope == "job" and len(culprit.ranks) > 1)
-    if culprit.holds_waits:
-        return f"{usual.partition(':')[0]}: {_ADD_RANKS}, they may be late"
+    if culprit.waits:
+        return f"{usual.partition(':')[0]}: {culprit.waits.advice}"
     return culprit.advice or usual
 
 

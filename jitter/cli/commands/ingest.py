@@ -1,6 +1,5 @@
 """`jitter ingest`: read traces into a lake."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +81,6 @@ def run_ingest(
     from jitter.cli.lakes import check_lake_path
 
     check_lake_path(lake)
-    # numpy would start threads for linear algebra, which spin and are never used
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     executor = choose_executor(jobs, scheduler, wait_s)
     if jobs != 1 and scheduler is None:
         from jitter.core.parallel.processes import server_context

@@ -197,6 +197,15 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
     assert ["unrecorded" in name_cause(one) for one in found.values()] == [False, True, True]
 
 
+def test_transfers_without_partners_may_hold_waits_for_them(tmp_path: Path):
+    """Kernels of unnamed operations, as AMD's first profiler records a pipeline's: all their waits seemed transfers."""
+    job = Job(ranks=8, steps=4, kernels=120, shape="pipeline", stages=4, microbatches=4)
+    found = losses(job, tmp_path, "rocprof-v1")["exposed_communication"]
+    assert found.confidence == "low"
+    assert name_cause(found).endswith("or waits for their partners")
+    assert "record which ranks exchange" in describe_advice(found)
+
+
 def test_the_only_rank_of_a_job_waits_for_no_other(tmp_path: Path):
     """The groups of its collectives have one member: there is none to record, and nothing to transfer."""
     lake = ingest_run(simulate(Job(**{**SHORT, "ranks": 1}), [Fault.parse("slow_collective:factor=8")]), tmp_path)

@@ -10,6 +10,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.log_passes import add_log_evidence
 from jitter.analysis.diagnosis.model import (
+    FOR_UNRECORDED,
     Conclusion,
     Culprit,
     KernelLocation,
@@ -375,7 +376,7 @@ def test_the_only_rank_of_a_job_is_named_as_one():
     alone = culprit(scope="job", rank=0, cause="launch_bound", rung="launch", is_beyond_loss=True)
     said = replace(diagnosis(), of_all_ranks=(alone,)).verdict
     assert "Rank 0 launches kernels that take less time than their launch" in said
-    waiting = culprit(scope="job", rank=0, cause="exposed_communication", rung="overlap", holds_waits=True)
+    waiting = culprit(scope="job", rank=0, cause="exposed_communication", rung="overlap", waits=FOR_UNRECORDED)
     assert write_advice(waiting).startswith(
         "Rank 0 communicates without computing: record or ingest the ranks that are missing"
     )

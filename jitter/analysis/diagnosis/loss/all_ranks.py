@@ -21,7 +21,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
-from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Seen
+from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, Cause, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import TimePart, median_over_steps
 from jitter.analysis.replay.ladder import (
@@ -43,8 +43,6 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
-
-_HOLDS_WAITS: Final = "ranks were not recorded: part of this time may be waiting for them"
 
 _ALONE: Final = (
     "runs collectives of which it is the only member: leave out the wrapper that starts them (data parallel, sharding)"
@@ -123,14 +121,16 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     first, last = evidence.window
     step_ns = time_ns / len(timed)
     bound = next((of_all for of_all in diagnosis.efficiency if of_all.kind == "communication"), None)
-    lacks_ranks = diagnosis.conclusion.unrecorded is not None  # transfers then hold the waiting for them
+    is_single = len(analysis.run.team_of) == 1
+    lacks_ranks = diagnosis.conclusion.unrecorded is not None or (is_single and analysis.run.matching.lacks_groups)
+    in_transfers = FOR_UNRECORDED if lacks_ranks else FOR_PARTNERS if analysis.run.misses_partners else None
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = _list_losses(measured, masks)
     if _may_wait(analysis):
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
     saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
-    culprits, is_single = [], len(analysis.run.team_of) == 1
+    culprits = []
     for loss, alone_ns in zip(losses, saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
@@ -142,7 +142,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if team in (loss.teams or {team})))
-        holds_waits = is_exposed and (lacks_ranks or (is_single and analysis.run.matching.lacks_groups))
+        waits = in_transfers if is_exposed else None
         loading, advice = tuple[str, ...](), ""
         if loss.cause == "late_start":
             loading, advice = _explain_loading(analysis, ranks, first, last, measured.paused_ns(loss.change.chosen))
@@ -155,7 +155,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 ranks=ranks,
                 cause=loss.cause,
                 cause_certainty="certain",
-                confidence="low" if holds_waits else "medium" if is_exposed else "high",
+                confidence="low" if waits else "medium" if is_exposed else "high",
                 seen=Seen(len(timed), len(timed)),
                 recurs="yes",
                 excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
@@ -168,14 +168,14 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
                     *((bound.sentence,) if bound is not None and is_exposed else ()),
-                    *((_HOLDS_WAITS,) if holds_waits else ()),
+                    *((waits.evidence,) if waits else ()),
                     *_describe(loss, measured, masks.host_copies),
                     *loading,
                 ),
                 is_beyond_loss=True,
                 is_part_of_job=loss.teams is not None,
-                holds_waits=holds_waits,
-                advice=_ALONE if is_exposed and is_single and not holds_waits else advice,
+                waits=waits,
+                advice=_ALONE if is_exposed and is_single and not waits else advice,
             )
         )
     return replace(diagnosis, of_all_ranks=tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns)))

@@ -9,6 +9,9 @@ RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 endif
 
+# keep bytecode where PYTHONDONTWRITEBYTECODE is set, as in containers: else each process that a test starts compiles jitter
+export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL := help
 .PHONY: help demo install lock check format lint types imports test test-quick sample notebooks picture bench bench-quick accuracy accuracy-quick fuzz torture torture-quick clean
 

@@ -37,7 +37,7 @@ def diagnose(
     folder: Path, names: dict[str, str], shape: str, fault: str, form: str = "nsys", collective: str | None = None
 ) -> Diagnosis:
     """Simulate a job with these kernel names, ingest its traces and return the diagnosis."""
-    job = Job(ranks=8, steps=5, kernels=80, seed=4, shape=shape)  # type: ignore[arg-type]
+    job = Job(ranks=4, steps=5, kernels=80, seed=4, shape=shape)  # type: ignore[arg-type]
     with kernel_names(names):
         write(simulate(job, [Fault.parse(FAULTS[fault])]), folder / "traces", form)
     jitter.ingest([folder / "traces"], folder / "lake", collective=collective)

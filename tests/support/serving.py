@@ -134,7 +134,7 @@ class PipelinedServing:
     slow_rank: int | None = None
     factor: float = 1.3
     names_groups: bool = True
-    steps: int = 40
+    steps: int = 24
     stages: int = 4
 
 

@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from jitter.core.errors import FullDiskError, JitterError, UnreadableTraceError, reason_of
+from jitter.core.errors import FullDiskError, JitterError, UnknownRankError, UnreadableTraceError, reason_of
 from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import open_export
 from jitter.ingestion.ranks.decide_ranks import GpuEvidence, ReadOptions, decide_ranks, unknown_rank_error
 from jitter.ingestion.ranks.jobs import RecordedRank
+from jitter.ingestion.ranks.windows import Window, window_of
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
@@ -52,7 +53,9 @@ class Task:
     """Digests of contents of this size that the lake holds: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
     is_only: bool = False
-    """Whether the lake will hold this source alone: then nothing need state its rank."""
+    """Whether the lake will hold this source alone, or windows of its process: then nothing need state its rank."""
+    is_window: bool = False
+    """Whether the number in its name is that of a window of its process."""
 
 
 @dataclass(eq=False)
@@ -68,10 +71,16 @@ class Outcome:
     """Whether the lake already holds the content, so that it was not read."""
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
+    window: Window | None = None
+    """What was recorded of one process, where its rank is unknown: it may be one of several windows."""
 
     def recorded_ranks(self) -> list[RecordedRank]:
         """Return the staged ranks, to compare them with those of other recordings."""
         return [RecordedRank(staged.record, staged.path_of) for staged in self.staged]
+
+    def find_window(self) -> Window | None:
+        """Return what a process recorded whose rank nothing states but the file's name, if that does."""
+        return self.window if self.error is not None or not self.staged else window_of(self.recorded_ranks()[0])
 
 
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
@@ -189,14 +198,19 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
         for process in sorted({use.gpu.process for use in uses})
     }
     evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
-    decisions = decide_ranks(
-        task.source.path,
-        evidence,
-        task.options,
-        recording.rank_in_name,
-        recording.rank_hint,
-        is_only=task.is_only,
-    )
+    try:
+        decisions = decide_ranks(
+            task.source.path,
+            evidence,
+            task.options,
+            recording.rank_in_name,
+            recording.rank_hint,
+            is_only=task.is_only,
+            is_window=task.is_window,
+        )
+    except UnknownRankError:
+        outcome.window = _window(task.source.path, recording, uses[0].gpu, steps)
+        raise
     outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
     stager = Stager(
         task.source,
@@ -212,12 +226,36 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     _check_gpus(task.source.path, uses, joined.foreign_kernels())  # in time, too
     for staged in outcome.staged:
         if staged.record.has_assumed_rank:
-            _check_alone(task.source.path, recording, staged)
+            _check_alone(task, recording, staged)
     if not outcome.staged:
         raise JitterError(
             f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
             "give ranks with --rank-map (file,device,rank)",
         )
+
+
+def _window(path: Path, recording: Recording, gpu: Gpu, steps: Mapping[int, ProcessSteps]) -> Window | None:
+    """Return what the process of a GPU recorded; None if there are several, or no wall clock."""
+    process, ranges, utc_offset_ns = (
+        recording.processes[gpu.process],
+        steps[gpu.process].ranges.ranges,
+        recording.utc_offset_ns,
+    )
+    if len(steps) > 1 or process.pid is None or utc_offset_ns is None or not ranges:
+        return None
+    last = ranges[-1]
+    end_ns = last.start_ns if last.end_ns is None else last.end_ns
+    return Window(
+        (
+            path.resolve().parent,
+            process.host,
+            process.pid,
+            gpu.device,
+            recording.bus_ids.get(gpu.device, recording.bus_ids.get(None)),
+        ),
+        (utc_offset_ns + ranges[0].start_ns, utc_offset_ns + end_ns),
+        frozenset(step.key for step in ranges),
+    )
 
 
 def _check_gpus(path: Path, uses: Sequence[GpuUsage], foreign: Mapping[Gpu, int]) -> None:
@@ -231,7 +269,7 @@ def _check_gpus(path: Path, uses: Sequence[GpuUsage], foreign: Mapping[Gpu, int]
             )
 
 
-def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:
+def _check_alone(task: Task, recording: Recording, staged: StagedRank) -> None:
     """Raise `UnknownRankError` if the recording states that its job has other ranks: its own may be any of them."""
     ranks = recording.world_size or 1
     for step in staged.record.steps:
@@ -239,7 +277,8 @@ def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:
         sizes = rows["group_size"], pc.list_value_length(rows["group_ranks"])
         ranks = max(ranks, *(pc.max(size).as_py() or 1 for size in sizes))
     if ranks > 1:
-        raise unknown_rank_error(path, recording.rank_hint, f", and its job has at least {ranks} ranks")
+        reason = f", and its job has at least {ranks} ranks"
+        raise unknown_rank_error(task.source.path, recording.rank_hint, reason, is_window=task.is_window)
 
 
 def _open(name: str, path: Path, advance: Callable[[int], None]) -> tuple[Recording, Iterator[Batch]]:

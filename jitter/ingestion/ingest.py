@@ -20,15 +20,18 @@ from jitter.core.errors import (
 )
 from jitter.core.files import modified_ns
 from jitter.core.formatting import format_count
+from jitter.core.grouping import by_key
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task, file_digest
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
+from jitter.ingestion.names import rank_in_path
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Publisher
 from jitter.ingestion.ranks.decide_ranks import ReadOptions, parse_options, rank_map_rows
 from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, left_out_errors
+from jitter.ingestion.ranks.windows import find_windows
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import DEFAULT_LAKE, catalog
 from jitter.lake.folder import LakeFolder
@@ -350,20 +353,22 @@ class _Run:
         Before the job is chosen, only what is of it for certain is written into the lake, so that a run that is killed
         need not convert it again. `held` are the sources that the lake holds.
         """
-        new: list[tuple[Task, Outcome]] = []
-        others: list[Outcome] = []
+        converted: list[tuple[Task, Outcome]] = []
         before = self._publisher.records
         self._publisher.expect([task.source for task in tasks])
         for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
             if isinstance(outcome.error, FullDiskError):
                 raise outcome.error
-            if outcome.error is not None or outcome.is_known:
-                others.append(outcome)
-            elif self._is_first(outcome):
-                new.append((task, outcome))
-                is_numbered = not step_numbering.has_provisional_steps(outcome)
-                if outcome.staged and is_numbered and not step_numbering.has_unnumbered_steps(outcome):
-                    self._publisher.publish_certain(outcome)
+            is_new = outcome.error is None and not outcome.is_known
+            if is_new and not self._is_first(outcome):
+                continue
+            converted.append((task, outcome))
+            is_numbered = is_new and not step_numbering.has_provisional_steps(outcome)
+            if is_numbered and outcome.staged and not step_numbering.has_unnumbered_steps(outcome):
+                self._publisher.publish_certain(outcome)
+        converted = self._read_windows(converted, held)
+        new = [pair for pair in converted if pair[1].error is None and not pair[1].is_known]
+        others = [outcome for _, outcome in converted if outcome.error is not None or outcome.is_known]
         choice = self._publisher.choose_job([outcome for _, outcome in new], held)
         self._report.jobs = choice
         errors = left_out_errors(choice, self._folder.root)
@@ -383,9 +388,9 @@ class _Run:
                 self._publisher.found_again(outcome)
                 self._report.unchanged += 1
         marked = [
-            converted
-            for _, converted in new
-            if converted.source.path not in errors and not step_numbering.has_provisional_steps(converted)
+            outcome
+            for _, outcome in new
+            if outcome.source.path not in errors and not step_numbering.has_provisional_steps(outcome)
         ]
         self._report.warnings += step_numbering.align_unnumbered(marked, before)
         errors |= self._publisher.find_conflicts(marked)
@@ -398,6 +403,37 @@ class _Run:
         )
         self._publish_all(job_outcomes)
         return True
+
+    def _read_windows(
+        self, converted: Sequence[tuple[Task, Outcome]], held: Sequence[Source]
+    ) -> list[tuple[Task, Outcome]]:
+        """Convert again the windows of a process that their names give several ranks, or none, as one rank's.
+
+        It is 0 if the lake will hold nothing but them, and they do not state it; those that it holds are read again.
+        """
+        pairs = {outcome.source.path.resolve(): (task, outcome) for task, outcome in converted}
+        new = {file: window for file, (_, outcome) in pairs.items() if (window := outcome.find_window()) is not None}
+        in_lake = self._publisher.windows() if new else {}
+        sources = {source.path.resolve(): source for source in held}
+        everything = {*pairs, *sources, *(Path(record.file) for record in self._publisher.records)}
+        again: dict[Path, Task] = {}
+        for files in find_windows(in_lake | new):
+            given = [file for file in files if file in pairs]
+            named = [file for file in files if file not in pairs and in_lake[file].rank is not None]
+            is_only = everything == {*files} and not self._report.found.unreadable and {*named} <= {*sources}
+            if given and (is_only or any(rank_in_path(file, is_window=True) != new[file].rank for file in given)):
+                task = pairs[given[0]][0]
+                is_only = is_only and not task.options.gives_ranks
+                task = replace(task, known=frozenset(), is_only=is_only, is_window=True)
+                again |= {file: replace(task, source=pairs[file][1].source) for file in given}
+                again |= {file: replace(task, source=sources[file]) for file in named if file in sources}
+        for file in again.keys() & pairs.keys():
+            self._publisher.withdraw(pairs[file][1])
+            shutil.rmtree(pairs[file][1].staging, ignore_errors=True)
+        self._report.unchanged -= len(again.keys() - pairs.keys())
+        tasks = list(again.values())
+        pairs |= dict(zip(again, zip(tasks, self._convert(tasks, None), strict=True), strict=True))
+        return list(pairs.values())
 
     def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
         self._publisher.withdraw(outcome)
@@ -438,7 +474,7 @@ class _Run:
         return twin == outcome.source.path
 
     def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
-        """Yield sources without markers with equal step numbers; sources cut at another kernel are cut again first."""
+        """Yield sources without markers with equal step numbers in an epoch, those cut at another kernel cut again."""
         records = self._publisher.records
         mine = {outcome.file_digest for _, outcome in provisional}
         others = [record for record in records if record.file_digest not in mine]
@@ -450,8 +486,16 @@ class _Run:
             shutil.rmtree(outcomes[n].staging, ignore_errors=True)
         tasks = [replace(provisional[n][0], patterns=tuple(programs)) for n in again]
         for n, outcome in zip(again, self._convert(tasks, None), strict=True):
+            for staged in outcome.staged:
+                step_numbering.put_into_epoch(staged, step_numbering.epoch_of(outcomes[n].staged))
             outcomes[n] = outcome
-        refused = step_numbering.number_steps(outcomes, reference, others)
+        refused: list[tuple[Outcome, JitterError]] = []
+        by_epoch = by_key((step_numbering.epoch_of(outcome.staged), outcome) for outcome in outcomes)
+        for epoch, of_epoch in by_epoch.items():
+            if epoch is not None:
+                held = [record for record in others if record.steps and record.steps[0].epoch == epoch]
+                reference = step_numbering.reference_in_lake(self._folder.root, held)
+            refused += step_numbering.number_steps(of_epoch, reference, others)
         for outcome, error in refused:
             self._refuse(outcome, error)
         refused_paths = {outcome.source.path for outcome, _ in refused}

@@ -33,7 +33,9 @@ _WEAK: Final = tuple(
         r"(?i)(?<![a-z])worker[_\-.]?(?P<rank>\d{1,9})(?!\d)",
         r"(?i)kineto[_\-.](?P<rank>\d{1,9})(?!\d)",
         r"(?i)(?<![a-z])(?:gpu|trainer)[_\-.]?(?P<rank>\d{1,4})(?!\d)(?![_\-.]?of)",
-        r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})(?=$|\.[a-z])",
+        r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})"
+        # nsys adds the number of a capture range
+        r"(?=$|(?:\.\d{1,4}(?=\.(?:sqlite|nsys-rep|qdrep)$))?\.[a-z])",
         r"(?i)^(?P<rank>\d{1,4})(?=\.pt\.trace\.json)",
         r"(?i)(?<![a-z])procid[_\-.=]?(?P<rank>\d{1,9})(?!\d)",
         # NVIDIA's recipes: Slurm's job, node and process; not a date and a time
@@ -55,14 +57,20 @@ class _NamedRank(NamedTuple):
     is_strong: bool
 
 
-def rank_in_path(path: Path) -> int | None:
-    """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has."""
-    for part in (path.name, *(parent.name for parent in path.parents)):
-        part_rank = _rank_in_part(part)
-        if part_rank is not None:
-            is_of_node = not part_rank.is_strong and _NODE.search(f"{path.parent.name}/{path.name}")
-            return None if is_of_node else part_rank.rank
-    return None
+def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
+    """Return the rank in the name of the file or a folder, the nearest with the word "rank", else the nearest number.
+
+    None if there is none, or if the folder above has a number too: within a node, or of what, is then unknown. In the
+    name of a window (`is_window`) the number is that of the window.
+    """
+    names = [path.name, *(parent.name for parent in path.parents), ""]
+    ranks = {place: rank for place, name in enumerate(names) if (rank := _rank_in_part(name)) is not None}
+    if stated := [rank.rank for rank in ranks.values() if rank.is_strong]:
+        return stated[0]
+    place = min((place for place in ranks if place >= is_window), default=None)
+    if place is None or ranks.get(place + 1, ranks[place]) != ranks[place]:
+        return None
+    return None if _NODE.search(f"{names[place + 1]}/{names[place]}") else ranks[place].rank
 
 
 def stated_rank(path: Path) -> int | None:

@@ -29,6 +29,7 @@ from jitter.ingestion.ranks.jobs import (
     ranks_in_lake,
     records_of_other_job,
 )
+from jitter.ingestion.ranks.windows import Window, window_of
 from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.step_numbering import number_windows
 from jitter.lake.folder import LakeFolder
@@ -190,6 +191,11 @@ class Publisher:
         self._published[outcome.file_digest] = [staged.record for staged in outcome.staged]
         return self._published[outcome.file_digest]
 
+    def windows(self) -> dict[Path, Window]:
+        """Return the lake's recordings whose ranks nothing but the files' names states, by file."""
+        ranks = ranks_in_lake(self.records, self._folder.root)
+        return {Path(rank.record.file): window for rank in ranks if (window := window_of(rank)) is not None}
+
     def withdraw(self, outcome: Outcome) -> None:
         """Remove what this run has published of an outcome, if it turns out to be of another job or in conflict."""
         records = self._published.pop(outcome.file_digest, [])
@@ -205,11 +211,14 @@ class Publisher:
 
         Raises `UnknownRankError` if the rank of the outcome itself is assumed, and the lake holds other recordings.
         """
-        file = str(outcome.source.path.resolve())
+        is_assumed = any(staged.record.has_assumed_rank for staged in outcome.staged)
+        own = {str(outcome.source.path.resolve())}
+        if is_assumed and (window := outcome.find_window()) is not None:
+            own |= {str(file) for file, other in self.windows().items() if other.process == window.process}
         others = [
-            record for record in self.records if record.file != file and record.file_digest != outcome.file_digest
+            record for record in self.records if record.file not in own and record.file_digest != outcome.file_digest
         ]
-        if others and any(staged.record.has_assumed_rank for staged in outcome.staged):
+        if others and is_assumed:
             raise unknown_rank_error(outcome.source.path, reason=f", and {self._folder.root} holds other recordings")
         return [record for record in others if record.has_assumed_rank]
 
@@ -282,11 +291,12 @@ class Publisher:
         windows = None
         if self._same_job:
             windows = number_windows(outcomes, ranks_in_lake(self.records, self._folder.root))
-        # a recording that counts as rank 0 because it is alone says nothing of a rank
+        # what counts as rank 0 because it is alone says nothing of other ranks
+        assumed = [any(staged.record.has_assumed_rank for staged in outcome.staged) for outcome in outcomes]
         given = [
             self.given_recording(outcome)
-            for outcome in outcomes
-            if not any(staged.record.has_assumed_rank for staged in outcome.staged)
+            for outcome, is_assumed in zip(outcomes, assumed, strict=True)
+            if not is_assumed or all(assumed)
         ]
         dropped = {
             record.digest for outcome in outcomes for record in (*self._before(outcome), *self._shorter(outcome))

@@ -188,41 +188,73 @@ def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank])
     """Make windows whose numbers of steps begin anew epochs 1, 2, … in order of time; return a note if there are any.
 
     A window is what all ranks recorded at one time; between two of them lies more than `RESTART_NS`. Epochs of the
-    lake's windows go on. Nothing is done where a step has no wall clock, no marker, or an epoch already.
+    lake's windows go on. Nothing is done where a step has no wall clock, or an epoch already. Where each window would
+    be of one host, and all have as many, their clocks differ: time counts from each one's first window.
     """
-    timed: list[tuple[UtcRange | None, int | None, StagedRank | None]] = [
-        (rank.utc_range, rank.record.steps[0].epoch, None) for rank in in_lake if rank.record.steps
-    ]
+    timed: list[tuple[RecordedRank, StagedRank | None]] = [(rank, None) for rank in in_lake if rank.record.steps]
     is_first = not timed
-    if not is_first and all(epoch is None for _, epoch, _ in timed):
+    if not is_first and all(rank.record.steps[0].epoch is None for rank, _ in timed):
         return None
     for outcome in outcomes:
-        for staged, rank in zip(outcome.staged, outcome.recorded_ranks(), strict=True):
-            if staged.record.steps_from != "marker" or any(step.epoch is not None for step in staged.record.steps):
-                return None
-            timed.append((rank.utc_range, None, staged))
-    claims = Counter((new.record.rank, step.key) for _, _, new in timed if new for step in new.record.steps)
-    if is_first and max(claims.values(), default=0) < 2:
-        return None
-    windows: list[tuple[set[int], list[StagedRank]]] = []
-    last_end = 0
-    for utc_range, epoch, added in sorted(timed, key=lambda entry: entry[0] or (0, 0)):
-        if utc_range is None:
+        if epoch_of(outcome.staged) is not None:
             return None
-        if not windows or utc_range[0] - last_end > RESTART_NS:
-            windows.append((set(), []))
-        windows[-1][0].update(() if epoch is None else (epoch,))
-        windows[-1][1].extend(() if added is None else (added,))
-        last_end = max(last_end, utc_range[1])
-    numbers = [0]
-    for epochs, _ in windows:
-        numbers.append(max(epochs, default=numbers[-1] + 1))
-    if len(windows) < 2 or any(len(epochs) > 1 for epochs, _ in windows) or (np.diff(numbers) <= 0).any():
+        timed += zip(outcome.recorded_ranks(), outcome.staged, strict=True)
+    claims = Counter((rank.rank, step.key) for rank, added in timed if added for step in rank.record.steps)
+    if (is_first and max(claims.values(), default=0) < 2) or any(rank.utc_range is None for rank, _ in timed):
         return None
-    for number, (_, members) in zip(numbers[1:], windows, strict=True):
-        for staged in members:
-            _move(staged, 0, number)
-    return f"windows number their steps anew: they are epochs {numbers[1]} to {numbers[-1]}, in order of time"
+    windows, order = _find_windows([rank for rank, _ in timed])
+    epochs = [rank.record.steps[0].epoch if added is None else None for rank, added in timed]
+    numbers = [0]
+    for window in windows:
+        numbers.append(max((epochs[place] or 0 for place in window), default=0) or numbers[-1] + 1)
+    placed = [(place, number) for number, window in zip(numbers[1:], windows, strict=True) for place in window]
+    is_held = all(epochs[place] in (None, number) for place, number in placed)
+    if len(windows) < 2 or not is_held or (np.diff(numbers) <= 0).any():
+        return None
+    for place, number in placed:
+        if (added := timed[place][1]) is not None:
+            put_into_epoch(added, number)
+    return f"windows number their steps anew: they are epochs {numbers[1]} to {numbers[-1]}, {order}"
+
+
+def _find_windows(ranks: Sequence[RecordedRank]) -> tuple[list[list[int]], str]:
+    """Return the places of recordings in windows, and in which order these are."""
+    ranges = [rank.utc_range or (0, 0) for rank in ranks]
+    windows = _by_time(ranges)
+    clocks = [rank.record.host or rank.rank for rank in ranks]
+    begun = {clock: min(times)[0] for clock, times in by_key(zip(clocks, ranges, strict=True)).items()}
+    of_windows = [{clocks[place] for place in window} for window in windows]
+    counts = Counter(clock for on_clocks in of_windows for clock in on_clocks)
+    has_moved = len({(rank.rank, clock) for rank, clock in zip(ranks, clocks, strict=True)}) > len(
+        {rank.rank for rank in ranks}
+    )
+    if len(begun) < 2 or has_moved or max(map(len, of_windows)) > 1 or len(set(counts.values())) > 1:
+        return windows, "in order of time"
+    shifted = [(begin - begun[clock], end - begun[clock]) for (begin, end), clock in zip(ranges, clocks, strict=True)]
+    return _by_time(shifted), "in order of time from each host's first, as the hosts' clocks differ"
+
+
+def _by_time(ranges: Sequence[UtcRange]) -> list[list[int]]:
+    """Return the places of the ranges of time in windows, between which lies more than `RESTART_NS`."""
+    windows: list[list[int]] = []
+    last_end = 0
+    for place in sorted(range(len(ranges)), key=ranges.__getitem__):
+        if not windows or ranges[place][0] - last_end > RESTART_NS:
+            windows.append([])
+        windows[-1].append(place)
+        last_end = max(last_end, ranges[place][1])
+    return windows
+
+
+def epoch_of(ranks: Sequence[StagedRank]) -> int | None:
+    """Return the first epoch of the steps of these ranks; None if they have none."""
+    steps = [step for staged in ranks for step in staged.record.steps]
+    return next((step.epoch for step in steps if step.epoch is not None), None)
+
+
+def put_into_epoch(staged: StagedRank, epoch: int | None) -> None:
+    """Make all steps, which are of no epoch so far, steps of an epoch."""
+    _move(staged, 0, epoch)
 
 
 def has_unnumbered_steps(outcome: Outcome) -> bool:
@@ -329,11 +361,11 @@ def _renumber(staged: StagedRank, shift: int) -> None:
             del staged.record.repetition.collectives_before[:early]
         staged.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
     staged.files[:] = [(path, key) for path, key in staged.files if key is None or key.step + shift >= 0]
-    _move(staged, shift)
+    _move(staged, shift, epoch_of([staged]))
 
 
 def _move(staged: StagedRank, shift: int, epoch: int | None = None) -> None:
-    """Add `shift` to the numbers of all steps, which are of no epoch so far, and make them steps of `epoch`."""
+    """Add `shift` to the numbers of all steps, which are of no other epoch so far, and make them steps of `epoch`."""
     for step in staged.record.steps:
         step.step, step.epoch = step.step + shift, epoch
     staged.files[:] = [(path, key if key is None else StepKey(epoch, key.step + shift)) for path, key in staged.files]

@@ -24,7 +24,7 @@ DEVICE_ORDER = "device order"
 BY_NAME = "file name"
 """What decides ranks that the recording does not state."""
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
-_ASSUMED = "neither the trace nor the file name states its rank; as the only recording it is taken as rank 0"
+_ASSUMED = "neither the trace nor the file name states its rank; as the only {} it is taken as rank 0, an assumption"
 _FILE_NAME = "the file name"
 _STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
@@ -110,11 +110,13 @@ def decide_ranks(
     hint: str | None = None,
     *,
     is_only: bool = False,
+    is_window: bool = False,
 ) -> list[RankDecision]:
     """Return the rank decision of each GPU, in the order given.
 
     `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `is_only`
-    says that the lake will hold this recording alone. Processes beside the job's have no rank, nor a say.
+    says that the lake will hold the recordings of this process alone, `is_window` that it recorded several, which the
+    number in the file's name counts. Processes beside the job's have no rank, nor a say.
 
     Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
     the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
@@ -128,12 +130,14 @@ def decide_ranks(
     strays = _strays(gpus)
     if strays:
         own = [gpu for gpu in gpus if gpu not in strays]
-        decided = dict(zip(own, decide_ranks(path, own, options, in_name, hint, is_only=is_only), strict=True))
+        of_own = decide_ranks(path, own, options, in_name, hint, is_only=is_only, is_window=is_window)
+        decided = dict(zip(own, of_own, strict=True))
         return [decided.get(gpu) or strays[gpu] for gpu in gpus]
-    decisions = _decide(path, gpus, options, in_name)
+    decisions = _decide(path, gpus, options, in_name, is_window)
     if decisions is None and is_only and len(gpus) == 1:
-        return [RankDecision(0, RANK_ASSUMED, f"{_ASSUMED}, an assumption: {RANK_HINT}")]
-    decisions = _by_device_order(path, gpus, hint) if decisions is None else decisions
+        assumed = _ASSUMED.format("process" if is_window else "recording")
+        return [RankDecision(0, RANK_ASSUMED, f"{assumed}: {RANK_HINT}")]
+    decisions = _by_device_order(path, gpus, hint, is_window) if decisions is None else decisions
     largest = max((decision.rank for decision in decisions if decision.rank is not None), default=0)
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
@@ -160,7 +164,7 @@ def _strays(gpus: Sequence[GpuEvidence]) -> dict[GpuEvidence, RankDecision]:
 
 
 def _decide(
-    path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions, in_name: int | None
+    path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions, in_name: int | None, is_window: bool
 ) -> list[RankDecision] | None:
     """Return the decisions by all evidence but the order of devices; None without any."""
     by_user = _by_user(path, gpus, options)
@@ -184,7 +188,7 @@ def _decide(
         elif len(processes) == 1 and gpu.launcher is not None:
             rank_of_process[gpu.process] = gpu.launcher
     if len(processes) == 1 and not rank_of_process:
-        in_path = rank_in_path(path)
+        in_path = rank_in_path(path, is_window=is_window)
         in_path = in_name if in_path is None else in_path
         if in_path is not None:
             rank_of_process[processes[0]] = (in_path, BY_NAME)
@@ -275,13 +279,18 @@ def _within_process(gpus: Sequence[GpuEvidence], rank: int, decided_by: str) -> 
     ]
 
 
-def unknown_rank_error(path: Path, hint: str | None = None, reason: str = "") -> UnknownRankError:
+def unknown_rank_error(
+    path: Path, hint: str | None = None, reason: str = "", *, is_window: bool = False
+) -> UnknownRankError:
     """Return the error for a recording whose rank nothing states; `hint` advises how to record it."""
     ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
-    return UnknownRankError(f"{path}: rank unknown: neither the trace nor the file name states it{reason}", ways)
+    number = " (its number is that of a window of its process)" if is_window else ""
+    return UnknownRankError(
+        f"{path}: rank unknown: neither the trace nor the file name{number} states it{reason}", ways
+    )
 
 
-def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None, is_window: bool) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(set(devices)) < len(devices):
         raise UnknownRankError(
@@ -290,7 +299,7 @@ def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) 
             "--rank, --rank-map or --rank-pattern",
         )
     if len(gpus) < 2 or len(devices) < len(gpus):
-        raise unknown_rank_error(path, hint)
+        raise unknown_rank_error(path, hint, is_window=is_window)
     warning = (
         f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "
         f"a guess: {RANK_HINT}"

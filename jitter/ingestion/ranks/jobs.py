@@ -258,7 +258,7 @@ class RecordedJob:
             if steps & others or new.record.file_digest == job_rank.record.file_digest:
                 continue
             # the last step of a recording may end in the next recording
-            if -_distance(new.utc_range, job_rank.utc_range) > max(_longest_step(new), _longest_step(job_rank)):
+            if -time_between(new.utc_range, job_rank.utc_range) > max(_longest_step(new), _longest_step(job_rank)):
                 yield f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(job_rank)} {place}"
 
     def _of_another_engine(self, new: RecordedRank, place: str) -> Iterator[str]:
@@ -293,10 +293,10 @@ class RecordedJob:
 
 def time_apart(first: UtcRange | None, second: UtcRange | None) -> int:
     """Return the ns between two ranges of time; 0 if they overlap or one is unknown."""
-    return max(0, _distance(first, second))
+    return max(0, time_between(first, second))
 
 
-def _distance(first: UtcRange | None, second: UtcRange | None) -> int:
+def time_between(first: UtcRange | None, second: UtcRange | None) -> int:
     """Return the ns between two ranges of time; below 0 by what they share if they overlap; 0 if one is unknown."""
     return 0 if first is None or second is None else max(first[0] - second[1], second[0] - first[1])
 
@@ -703,6 +703,7 @@ _REASONS: Final = (
 """Why one of two recordings is the more likely one: for each value of `_fit`."""
 REPLACE: Final = "give --replace to take the newer"
 CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
+_WINDOWS: Final = "--same-job into a new lake to take windows of one run all as epochs, "
 _SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
 _TWO_RANKS: Final = "run at the same time on another GPU, so that one of the two is another rank: neither is taken"
@@ -782,7 +783,9 @@ def _two_of_one_number(
     for recording, claims in rivals.items():
         for rival in claims:
             pairs = [(rank, other) for rank in recording.ranks for other in rival.ranks if rank.rank == other.rank]
-            at_once = [pair for pair in pairs if _distance(pair[0].utc_range, pair[1].utc_range) < 0 and _differ(*pair)]
+            at_once = [
+                pair for pair in pairs if time_between(pair[0].utc_range, pair[1].utc_range) < 0 and _differ(*pair)
+            ]
             is_stated, is_rivals = (all(_is_stated(pair[place]) for pair in at_once) for place in (0, 1))
             if at_once and (is_rivals or not is_stated):
                 reason = _OF_STATED if is_rivals and not is_stated else _TWO_RANKS
@@ -829,14 +832,15 @@ def _conflict(
     rival: GivenRecording,
     claims: list[_Claim],
     reason: str,
-    way: str = f"{REPLACE}, or {CORRECT_RANK}",
+    way: str | None = None,
 ) -> UnknownRankError:
+    is_later = time_apart(recording.utc_range, rival.utc_range) > RESTART_NS
     rank = min(rank for rank, _ in claims)
     steps = sorted((key for of_rank, key in claims if of_rank == rank), key=lambda key: key.order)
     return UnknownRankError(
         f"{recording.ranks[0].record.file}: rank {rank} has {describe_steps(steps)} in {rival.ranks[0].record.file} "
         f"too, {reason}",
-        way,
+        way or f"{REPLACE}, {_WINDOWS if is_later else ''}or {CORRECT_RANK}",
     )
 
 

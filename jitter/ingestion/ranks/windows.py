@@ -1,0 +1,58 @@
+"""Windows of one process, recorded into files of their own, whose numbers in the names are no ranks.
+
+`report.1.sqlite`, `report.2.sqlite` of Nsight Systems' capture ranges, `trace_10.json`, `trace_20.json` of a profiler's
+cycles.
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from jitter.core.grouping import by_key
+from jitter.core.step_key import StepKey
+from jitter.ingestion.ranks.decide_ranks import BY_NAME
+from jitter.ingestion.ranks.jobs import RESTART_NS, RecordedRank, UtcRange, time_between
+
+
+class Window(NamedTuple):
+    """What one process recorded at one time."""
+
+    process: tuple[Path, str | None, int, int | None, str | None]
+    """The folder of the file, the host, the process's number, and the number and PCI address of its first GPU."""
+    utc_range: UtcRange
+    steps: frozenset[StepKey]
+    rank: int | None = None
+    """The rank by the file's name; None: nothing states one."""
+
+
+def window_of(rank: RecordedRank) -> Window | None:
+    """Return the window of a rank that nothing but the file's name states; None for any other."""
+    record, utc_range = rank.record, rank.utc_range
+    is_named = record.rank_told_by == BY_NAME
+    if record.part or record.pid is None or utc_range is None or not (is_named or record.has_assumed_rank):
+        return None
+    process = Path(record.file).parent, record.host, record.pid, record.device, record.bus_id
+    return Window(process, utc_range, frozenset(step.key for step in record.steps), rank.rank if is_named else None)
+
+
+def find_windows(recordings: Mapping[Path, Window]) -> list[list[Path]]:
+    """Return the recordings, by file, that are windows of one process and have several ranks by their names, or none.
+
+    Processes of containers may have equal numbers: they record at one time, and one step at about one time.
+    """
+    groups = by_key((window.process, path) for path, window in recordings.items()).values()
+    return [
+        paths
+        for paths in groups
+        if len(paths) > 1
+        and (len({recordings[path].rank for path in paths}) > 1 or recordings[paths[0]].rank is None)
+        and all(_are_apart(recordings[path], recordings[other]) for path, other in combinations(paths, 2))
+    ]
+
+
+def _are_apart(first: Window, second: Window) -> bool:
+    """Return whether a process can have recorded both, or one of them in another form."""
+    apart_ns = time_between(first.utc_range, second.utc_range)
+    is_one = first.rank == second.rank is not None or first.utc_range == second.utc_range
+    return is_one or apart_ns >= (RESTART_NS if first.steps & second.steps else 0)

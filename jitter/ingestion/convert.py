@@ -235,25 +235,16 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
 
 
 def _window(path: Path, recording: Recording, gpu: Gpu, steps: Mapping[int, ProcessSteps]) -> Window | None:
-    """Return what the process of a GPU recorded; None if there are several, or no wall clock."""
-    process, ranges, utc_offset_ns = (
-        recording.processes[gpu.process],
-        steps[gpu.process].ranges.ranges,
-        recording.utc_offset_ns,
-    )
-    if len(steps) > 1 or process.pid is None or utc_offset_ns is None or not ranges:
+    """Return what the process of a GPU recorded; None if there are several."""
+    process, offset_ns = recording.processes[gpu.process], recording.utc_offset_ns
+    ranges = steps[gpu.process].ranges.ranges
+    if len(steps) > 1 or process.pid is None or not ranges:
         return None
-    last = ranges[-1]
-    end_ns = last.start_ns if last.end_ns is None else last.end_ns
+    bus_id = recording.bus_ids.get(gpu.device, recording.bus_ids.get(None))
+    last_ns = ranges[-1].start_ns if ranges[-1].end_ns is None else ranges[-1].end_ns
     return Window(
-        (
-            path.resolve().parent,
-            process.host,
-            process.pid,
-            gpu.device,
-            recording.bus_ids.get(gpu.device, recording.bus_ids.get(None)),
-        ),
-        (utc_offset_ns + ranges[0].start_ns, utc_offset_ns + end_ns),
+        (path.resolve().parent, process.host, process.pid, gpu.device, bus_id),
+        None if offset_ns is None else (offset_ns + ranges[0].start_ns, offset_ns + last_ns),
         frozenset(step.key for step in ranges),
     )
 

@@ -13,7 +13,21 @@ from jitter.lake.records import TRAIN
 
 _OTHER_RANKS: Final = (
     *("local", "tp", "pp", "dp", "cp", "ep", "mp", "sp", "etp", "edp", "cdp", "vp", "vpp", "ddp", "fsdp", "hsdp"),
-    *("tensor", "pipeline", "pipe", "data", "expert", "model", "context", "sequence", "parallel", "mpu", "stage"),
+    *(
+        "lora",
+        "low",
+        "tensor",
+        "pipeline",
+        "pipe",
+        "data",
+        "expert",
+        "model",
+        "context",
+        "sequence",
+        "parallel",
+        "mpu",
+        "stage",
+    ),
     *("node", "machine", "host", "server", "group", "intra", "inner", "inter", "device", "numa", "attn", "moe"),
 )
 """Words that before "rank" say that it is not the global one."""
@@ -26,6 +40,10 @@ GLOBAL_RANK: Final = (
 """Regular expression of the word for a global rank, for patterns that ignore case."""
 
 _STRONG: Final = re.compile(rf"(?i){GLOBAL_RANK}[_\-.=:\[ ]?(?P<rank>\d{{1,9}})(?!\d)")
+_FOLDER_OF_RANK: Final = re.compile(
+    rf"(?i)(?:(?:global|world){_SEPARATORS}?)?rank(?:{_SEPARATORS}|=)?\d{{1,9}}(?:\.[a-z.]+)?"
+)
+"""`rank3`, also of what was in `rank3.tar.gz`."""
 _SGLANG: Final = re.compile(r"(?i)-TP-(?P<rank>\d{1,5})(?P<rest>(?:-[A-Z]+-\d+)*)(?:-[A-Z]+)?(?=\.)")
 _WEAK: Final = tuple(
     re.compile(pattern)
@@ -45,6 +63,8 @@ _WEAK: Final = tuple(
 _OTHER_NUMBERS: Final = re.compile(r"(?i)(?<![a-z])(?:tp|pp|dp|cp|ep|mp|sp|vpp|etp|edp)[_\-.]?(?:rank[_\-.]?)?\d")
 _HOST_AND_PROCESS: Final = re.compile(r"_\d{1,10}\.\d{13,20}\.pt\.trace\.json")
 """In a name that PyTorch's own handler gives, after the host's name: `worker-3_4242.1700000000000.pt.trace.json`."""
+_PROCESS: Final = re.compile(r"\d{1,10}_[a-z_]*(?:trace|results)\.(?:csv|db|json|pftrace)$")
+"""A file of rocprofv3 that its own default names, in a folder of the host's name: `worker-3/4242_kernel_trace.csv`."""
 _NODE: Final = re.compile(r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\-.]?(?:id|rank))?[_\-.]?\d")
 """A numbered node: the number of a GPU or worker beside it counts within the node."""
 _YEARS: Final = range(1990, 2100)
@@ -58,19 +78,21 @@ class _NamedRank(NamedTuple):
 
 
 def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
-    """Return the rank in the name of the file or a folder, the nearest with the word "rank", else the nearest number.
+    """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has.
 
-    None if there is none, or if the folder above has a number too: within a node, or of what, is then unknown. In the
-    name of a window (`is_window`) the number is that of the window.
+    A folder of a rank (`rank3`) counts before a number in the file's name. A number is no rank if the folder above has
+    another one: within a node, or of what, is then unknown. In a window's name (`is_window`) it is that of the window.
     """
     names = [path.name, *(parent.name for parent in path.parents), ""]
     ranks = {place: rank for place, name in enumerate(names) if (rank := _rank_in_part(name)) is not None}
-    if stated := [rank.rank for rank in ranks.values() if rank.is_strong]:
-        return stated[0]
-    place = min((place for place in ranks if place >= is_window), default=None)
-    if place is None or ranks.get(place + 1, ranks[place]) != ranks[place]:
-        return None
-    return None if _NODE.search(f"{names[place + 1]}/{names[place]}") else ranks[place].rank
+    places = [place for place, rank in ranks.items() if rank.is_strong or place >= is_window]
+    folders = [place for place in places if _FOLDER_OF_RANK.fullmatch(names[place])]
+    place = next(iter(places if 0 in ranks and ranks[0].is_strong else [*folders, *places]), None)
+    if place is None or ranks[place].is_strong:
+        return None if place is None else ranks[place].rank
+    is_of_other = ranks.get(place + 1, ranks[place]).rank != ranks[place].rank
+    is_of_node = (place == 1 and _PROCESS.match(path.name)) or _NODE.search(f"{names[place + 1]}/{names[place]}")
+    return None if is_of_other or is_of_node else ranks[place].rank
 
 
 def stated_rank(path: Path) -> int | None:

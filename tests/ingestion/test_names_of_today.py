@@ -24,6 +24,8 @@ FILES = {
         rank3/worker20240401123456.json global_rank3_local_rank1.sqlite trace_rank3.json global_rank_3.json
         http-rank-3.json setup-rank-3.json profile_1234567_0_3.sqlite llama3-8b-bf16_64g_1234567_1_3.sqlite
         procid3.sqlite job_procid-3.sqlite rank3/report.1.sqlite rank3/trace_10.json rank3/gpu0/trace.json
+        rank3/node1/4711_results.db worker3/host1/4711_results.db
+        rank3.tar.gz/trace_10.json global_rank_3/trace_10.json lora_rank16/trace_3.json
         report_3.1.sqlite profile_3.12.nsys-rep gpu3/out.sqlite gpu3/report.3.sqlite
     """,
     5: "tp0_pp1_dp2_rank5.json tp_rank_0-rank_5.json rank5_tp_rank_0.json",
@@ -37,7 +39,9 @@ FILES = {
         1726000000-TP-1-DP-0-PP-2.trace.json.gz 1726000000-TP-1-DP-0-PP-2-EP-1.trace.json.gz
         1726000000-TP-3-EP-3.trace.json.gz report3.sqlite report1.sqlite coworker3.json constrainer_3.json
         node-1-gpu-3.trace.json node1/gpu3.json node1/gpu3/trace.json worker-1/gpu3/trace.json gpu3/report.1.sqlite
-        worker_1/gpu_3.json trace_3.1.json host2/trace_3.json gpu-7_4242.1700000000000000000.pt.trace.json.gz
+        worker-3/4711_kernel_trace.csv gpu-3/4711_results.db
+        worker_1/gpu_3.json job_rank3/trace_10.json lora_rank_3/out.json trace_3.1.json
+        host2/trace_3.json gpu-7_4242.1700000000000000000.pt.trace.json.gz
         job-worker-3_4242.1700000000000.pt.trace.json 3.json nid001234_51234.1700000000000000000.pt.trace.json
         host1_4711.1700000000000.pt.trace.json.gz node01_4711.sqlite node01.4711.sqlite node3.sqlite
         dp_rank_1_tp_rank_0.json tp_rank_3.json tp-rank-3.json tprank3.json pp_rank_3.json cp_rank_3.json

@@ -185,14 +185,16 @@ NEXT, AT_ONCE, SHORTLY, LATER = (4 * S, 5 * S), (2 * S, 6 * S), (3.5 * S, 5 * S)
         (SHORTLY, 0, 2, 1, False),  # likewise, and the clocks of their hosts differ
         (SHORTLY, 3, 2, 1, True),
         (LATER, 0, 2, 1, True),
+        (None, 3, 2, 1, True),
+        (None, 0, 2, 1, False),
     ],
 )
 def test_windows_are_of_one_process_and_follow_each_other(
-    times: tuple[int, int], step: int, rank: int | None, pid: int, is_window: bool
+    times: tuple[int, int] | None, step: int, rank: int | None, pid: int, is_window: bool
 ):
-    def window(times: tuple[int, int], step: int, rank: int | None, pid: int) -> Window:
+    def window(times: tuple[int, int] | None, step: int, rank: int | None, pid: int) -> Window:
         return Window((Path(), "host", pid, 0, None), times, frozenset([StepKey(None, step)]), rank)
 
-    first = window((0, 3 * S), 0, None if rank is None else 1, 1)
+    first = window(times and (0, 3 * S), 0, None if rank is None else 1, 1)
     found = find_windows({Path("a"): first, Path("b"): window(times, step, rank, pid)})
     assert found == ([[Path("a"), Path("b")]] if is_window else [])

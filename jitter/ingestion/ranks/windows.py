@@ -20,7 +20,7 @@ class Window(NamedTuple):
 
     process: tuple[Path, str | None, int, int | None, str | None]
     """The folder of the file, the host, the process's number, and the number and PCI address of its first GPU."""
-    utc_range: UtcRange
+    utc_range: UtcRange | None
     steps: frozenset[StepKey]
     rank: int | None = None
     """The rank by the file's name; None: nothing states one."""
@@ -28,18 +28,21 @@ class Window(NamedTuple):
 
 def window_of(rank: RecordedRank) -> Window | None:
     """Return the window of a rank that nothing but the file's name states; None for any other."""
-    record, utc_range = rank.record, rank.utc_range
+    record = rank.record
     is_named = record.rank_told_by == BY_NAME
-    if record.part or record.pid is None or utc_range is None or not (is_named or record.has_assumed_rank):
+    if record.part or record.pid is None or not (is_named or record.has_assumed_rank):
         return None
     process = Path(record.file).parent, record.host, record.pid, record.device, record.bus_id
-    return Window(process, utc_range, frozenset(step.key for step in record.steps), rank.rank if is_named else None)
+    return Window(
+        process, rank.utc_range, frozenset(step.key for step in record.steps), rank.rank if is_named else None
+    )
 
 
 def find_windows(recordings: Mapping[Path, Window]) -> list[list[Path]]:
     """Return the recordings, by file, that are windows of one process and have several ranks by their names, or none.
 
-    Processes of containers may have equal numbers: they record at one time, and one step at about one time.
+    Processes of containers may have equal numbers: they record at one time, and one step at about one time. Without a
+    wall clock, recordings of no common step are windows.
     """
     groups = by_key((window.process, path) for path, window in recordings.items()).values()
     return [
@@ -54,5 +57,5 @@ def find_windows(recordings: Mapping[Path, Window]) -> list[list[Path]]:
 def _are_apart(first: Window, second: Window) -> bool:
     """Return whether a process can have recorded both, or one of them in another form."""
     apart_ns = time_between(first.utc_range, second.utc_range)
-    is_one = first.rank == second.rank is not None or first.utc_range == second.utc_range
+    is_one = first.rank == second.rank is not None or first.utc_range == second.utc_range is not None
     return is_one or apart_ns >= (RESTART_NS if first.steps & second.steps else 0)

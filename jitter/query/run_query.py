@@ -35,6 +35,8 @@ class ParsedQuery:
 
     tables: frozenset[str]
     calls: tuple[tuple[int, int | None], ...]
+    names_all: bool
+    """Whether it reads what DuckDB tells of tables, or a table function besides `metrics`."""
 
     @property
     def relations(self) -> frozenset[str]:
@@ -72,12 +74,13 @@ def parse_query(db: duckdb.DuckDBPyConnection, text: str) -> ParsedQuery:
     nodes = list(_nodes(tree["statements"]))
     return ParsedQuery(
         frozenset(node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"),
-        tuple(
-            _step_named(node["function"])
-            for node in nodes
-            if node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == "metrics"
-        ),
+        tuple(_step_named(node["function"]) for node in nodes if _is_metrics(node)),
+        any(node.get("type") in ("TABLE_FUNCTION", "SHOW_REF") and not _is_metrics(node) for node in nodes),
     )
+
+
+def _is_metrics(node: dict[str, Any]) -> bool:
+    return node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == "metrics"
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -167,12 +170,15 @@ def prepare_query(
                     say(f"diagnosing {len(lake.step_keys)} steps")
                 if len(steps) > 1:
                     say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
+                are_enough = not named.names_all and named.relations <= {*names, *frames}
                 db.begin()  # of its own, each table would wait for the disk
                 for relation in lake_relations():
                     is_named = relation.name in named.relations
-                    of_steps = steps if relation.name == "metrics" else lake.step_keys
-                    variables |= _create(db, relation, folder, lake if is_named else None, of_steps)
-                db.execute(load_sql("metrics_of_step"))
+                    if is_named or not are_enough:
+                        of_steps = steps if relation.name == "metrics" else lake.step_keys
+                        variables |= _create(db, relation, folder, lake if is_named else None, of_steps)
+                if named.calls or not are_enough:
+                    db.execute(load_sql("metrics_of_step"))
                 for frame_name, frame in frames.items():
                     if frame_name not in names:
                         quoted = frame_name.replace('"', '""')

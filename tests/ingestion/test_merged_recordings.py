@@ -204,8 +204,7 @@ def test_processes_that_share_a_gpu_are_read(run: Path, tmp_path: Path):
     ]
 
 
-@pytest.mark.parametrize("clock", ["own", "another", "none"])
-@pytest.mark.parametrize("edit", [_fused, _own_pids])
+@pytest.mark.parametrize(("edit", "clock"), [(_fused, "another"), (_own_pids, "own"), (_own_pids, "none")])
 def test_a_merged_recording_beside_the_ranks_own_is_left_out(run: Path, tmp_path: Path, edit: Edit, clock: str):
     """Tools that merge may shift the clock: that was a second job of the same size, and nothing was read."""
     (tmp_path / "traces").mkdir()

@@ -204,6 +204,9 @@ def test_every_column_is_explained(lake: "jitter.Lake"):
         table = lake.sql(f"from {relation.name} limit 0", arrow=True)
         assert [column.name for column in relation.columns] == table.column_names
         assert all(column.description and column.type for column in relation.columns)
+    assert {row["name"] for row in rows(lake, "show tables")} == {one.name for one in describe_relations()}
+    (counted,) = rows(lake, "select count(*) as n from duckdb_columns() where table_name = 'exits'")
+    assert counted["n"] > 0
 
 
 @pytest.fixture(scope="session")

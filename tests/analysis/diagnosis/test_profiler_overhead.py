@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import jitter
-from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_run, ingest_traces, small
+from jitter.simulate import Fault, simulate, write
+from tests.support.simulated import ingest_traces, small
 
 RUN = simulate(small(ranks=4, steps=10), [Fault.parse("cpu_stall:rank=1,step=5,kernel=20,ms=30")])
 
@@ -54,23 +53,18 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
     ],
 )
 def test_a_pause_of_the_profiler_is_told(tmp_path: Path, form: str, kind: int | str, is_of_profiler: bool):
-    traces = [Path(record.file) for record in ingest_run(RUN, tmp_path, form).sources]
-    (paused,) = [trace for trace in traces if "rank-1" in trace.name or "rank1" in trace.name]
-    (hold_up_by_nsys if form == "nsys" else hold_up_by_kineto)(paused, kind)
-    (tmp_path / "again").mkdir()
-    (culprit,) = ingest_traces(tmp_path / "again", *traces).diagnose().culprits
+    traces = write(RUN, tmp_path / "traces", form)
+    (hold_up_by_nsys if form == "nsys" else hold_up_by_kineto)(traces[1], kind)
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
     assert (culprit.ranks, culprit.cause) == ((1,), "cpu_launch")
     assert ("held up by its profiler" in culprit.advice) is is_of_profiler
 
 
 def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):
     """Kineto does not state the thread, so every thread that launches has the event."""
-    lake = ingest_run(RUN, tmp_path, "kineto")
-    (paused,) = [Path(record.file) for record in lake.sources if record.rank == 1]
+    paused = write(RUN, tmp_path / "traces", "kineto")[1]
     hold_up_by_kineto(paused, "Activity Buffer Request")
-    (tmp_path / "again").mkdir()
-    lake = ingest_traces(tmp_path / "again", paused)
-    assert isinstance(lake, jitter.Lake)
+    lake = ingest_traces(tmp_path, paused)
     hosts = lake.run_reader(lake.step_keys).host(lake.step_keys[5], 1)
     assert hosts.profiling(lake.step_keys[5]).total_ns == pytest.approx(30e6, rel=0.1)
     assert hosts.profiling(lake.step_keys[4]).total_ns == 0

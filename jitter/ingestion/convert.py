@@ -198,6 +198,8 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
         for process in sorted({use.gpu.process for use in uses})
     }
     evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
+    if recording.is_incomplete:
+        recording.rank_hint = "the file is cut, and what is lost may state it: copy it again"
     try:
         decisions = decide_ranks(
             task.source.path,

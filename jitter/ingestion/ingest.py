@@ -30,7 +30,7 @@ from jitter.ingestion.names import rank_in_path
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Publisher
 from jitter.ingestion.ranks.decide_ranks import ReadOptions, parse_options, rank_map_rows
-from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, left_out_errors
+from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, describe_clocks, left_out_errors, ranks_in_lake
 from jitter.ingestion.ranks.windows import find_windows
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import DEFAULT_LAKE, catalog
@@ -248,6 +248,7 @@ def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publis
             publisher.refuse_file(path, error)
     report.warnings += publisher.grown
     report.warnings += coverage_notes(publisher.records)
+    report.warnings += describe_clocks(ranks_in_lake(publisher.records, folder.root))
     report.warnings += step_numbering.describe_other_kinds(publisher.records)
     if publisher.replaced:
         report.warnings.append(
@@ -432,7 +433,11 @@ class _Run:
             shutil.rmtree(pairs[file][1].staging, ignore_errors=True)
         self._report.unchanged -= len(again.keys() - pairs.keys())
         tasks = list(again.values())
-        pairs |= dict(zip(again, zip(tasks, self._convert(tasks, None), strict=True), strict=True))
+        told: set[str] = set()
+        for file, task, outcome in zip(again, tasks, self._convert(tasks, None), strict=True):
+            outcome.warnings = [warning for warning in outcome.warnings if warning not in told]  # once for all windows
+            told.update(outcome.warnings)
+            pairs[file] = (task, outcome)
         return list(pairs.values())
 
     def _leave_out(self, outcome: Outcome, error: JitterError) -> None:

@@ -167,12 +167,19 @@ def test_a_rank_that_only_one_of_two_runs_has(given: Path, jobs):
 ON_TWO_HOSTS = replace(JOB, gpus_per_node=4, steps=3)
 
 
-def test_a_host_whose_clock_is_wrong(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
-    put(jobs(ON_TWO_HOSTS), range(4), given)
-    put(jobs(ON_TWO_HOSTS), range(4, 8), given, later_ns=1000 * 10**9)
+@pytest.mark.parametrize(("job", "later_s", "words"), [
+    (ON_TWO_HOSTS, 1000, "the clocks of hosts differ by up to 1000 s (node0000 to node0001), or these are two runs"),
+    (ON_TWO_HOSTS, 120, "the clocks of hosts differ by up to 120 s (node0000 to node0001), or these are two runs"),
+    (replace(JOB, steps=3), 120, "begin up to 120 s apart (rank 3 to rank 7): the ranks number them apart, or these"),
+])  # fmt: skip
+def test_a_host_whose_clock_is_wrong(
+    given: Path, jobs, capsys: pytest.CaptureFixture[str], job: Job, later_s: int, words: str
+):
+    put(jobs(job), range(4), given)
+    put(jobs(job), range(4, 8), given, later_ns=later_s * 10**9)
     assert ingest(given) == 0
     assert taken(given) == NEW
-    assert "the clocks of hosts differ by up to 1000 s (node0000 to node0001)" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("other", [

@@ -20,6 +20,7 @@ from jitter.ingestion.ranks.decide_ranks import (
 )
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import records
+from tests.support.simulated import small
 
 
 def _gpu(process: int = 0, device: int | None = 0, kernels: int = 100, **known: Any) -> GpuEvidence:
@@ -229,6 +230,17 @@ def test_device_order_tells_no_ranks_of_two_hosts(tmp_path: Path):
     assert [(r.rank, r.host) for r in report.added] == [
         (0, "node0000"), (1, "node0000"), (2, "node0001"), (3, "node0001")
     ]  # fmt: skip
+
+
+def test_a_cut_file_may_have_lost_its_rank(tmp_path: Path):
+    """PyTorch writes `distributedInfo` behind the events; its handler names files by host and process."""
+    for rank, path in enumerate(sorted(write(simulate(small(ranks=2)), tmp_path / "t", "kineto", distributed="after"))):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) * 4 // 5] if rank else content)
+        path.rename(path.with_name(f"host_{rank}.1700000000000000000.pt.trace.json.gz"))
+    report = jitter.ingest(tmp_path / "t", tmp_path / "lake")
+    assert [record.rank for record in report.added] == [0]
+    assert "the file is cut, and what is lost may state it: copy it again" in str(report.refused[0])
 
 
 def test_two_processes_that_say_the_same_rank(tmp_path: Path):

@@ -83,7 +83,7 @@ def test_windows_of_the_only_process_are_of_rank_0(alone: list[Path], tmp_path: 
         assert report.refused == []
         assert {record.rank_told_by for record in report.added} <= {"file name", "assumption"}
     assert _steps(lake) == {0: _of_windows(0, 1, 2, 3)}
-    assert any("as the only process it is taken as rank 0" in warning for warning in report.warnings)
+    assert sum("as the only process it is taken as rank 0" in warning for warning in report.warnings) == 1
     assert jitter.ingest(traces, lake).unchanged == 4
     assert main(["verify", str(lake)]) == 0
 

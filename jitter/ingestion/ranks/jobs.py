@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.formatting import format_count, format_time
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ranks.decide_ranks import BY_NAME, DEVICE_ORDER
 from jitter.lake.layout import kernels_file
-from jitter.lake.records import SourceRecord
+from jitter.lake.records import TRAIN, SourceRecord, StepRecord
 
 CLEAR_RATIO: Final = 2
 """How many times the ranks × steps of the second largest job the largest has at least, to be taken."""
@@ -519,14 +520,40 @@ def _on_wrong_clocks(recordings: Sequence[GivenRecording]) -> JobChoice | None:
         ahead = [start_ns - starts[reference][key] for key, start_ns in of_rank.items() if key in starts[reference]]
         if ahead and max(ahead) - min(ahead) > max(_longest_step(rank), _longest_step(reference)):
             return None
-    begun = {host: of_host.utc_range[0] for host, of_host in hosts.items() if of_host.utc_range is not None}
-    first, last = min(begun, key=begun.__getitem__), max(begun, key=begun.__getitem__)
-    apart = format_time(begun[last] - begun[first])
-    warning = (
-        f"the clocks of hosts differ by up to {apart} ({first} to {last}): taken for one run, since no rank is "
-        "recorded twice and all keep one pace; two runs belong into lakes of their own"
-    )
-    return JobChoice([job], job, is_in_lake=False, warning=warning)
+    return JobChoice([job], job, is_in_lake=False)
+
+
+def describe_clocks(ranks: Sequence[RecordedRank]) -> list[str]:
+    """Return a note if training steps of one number begin further apart on two ranks than they take.
+
+    Of each recording the first and the last step count, the nearer one: a profiler may start late.
+    """
+    timed = [rank for rank in ranks if rank.utc_range is not None and rank.record.steps[0].kind == TRAIN]
+    of_ranks = by_key((rank.rank, rank) for rank in timed)
+    reference = max(of_ranks.values(), key=lambda of_rank: sum(len(one.record.steps) for one in of_rank), default=[])
+    starts = {step.key: _start(rank, step) for rank in reference for step in rank.record.steps}
+    later: list[tuple[int, RecordedRank]] = [(0, rank) for rank in reference[:1]]
+    for rank in timed:
+        ends = (rank.record.steps[0], rank.record.steps[-1])
+        apart = [_start(rank, step) - starts[step.key] for step in ends if step.key in starts]
+        later += [(min(apart, key=abs), rank)] if len(apart) == len({step.key for step in ends}) == 2 else []
+    if not later:
+        return []
+    (least, first), (most, last) = (extreme(later, key=lambda pair: pair[0]) for extreme in (min, max))
+    if most - least <= max(RESTART_NS, _longest_step(first), _longest_step(last)):
+        return []
+    apart_text, hosts = format_time(most - least), (first.record.host, last.record.host)
+    if None not in hosts and hosts[0] != hosts[1]:
+        what = f"the clocks of hosts differ by up to {apart_text} ({hosts[0]} to {hosts[1]})"
+    else:
+        what = f"steps of one number begin up to {apart_text} apart (rank {first.rank} to rank {last.rank}): "
+        what += f"{'clocks differ, or ' if None in hosts else ''}the ranks number them apart"
+    return [f"{what}, or these are two runs, which belong into lakes of their own"]
+
+
+def _start(rank: RecordedRank, step: StepRecord) -> int:
+    """Return the start of a step, UTC."""
+    return step.start_ns + (rank.record.utc_offset_ns or 0)
 
 
 def _add_by_program(recording: GivenRecording, groups: list[RecordedJob], *, is_one_run: bool) -> None:

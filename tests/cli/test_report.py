@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import jitter
 from jitter.cli import main
 from jitter.core.errors import ExitCode
 from jitter.report.forms import SIGNATURES
@@ -193,14 +194,20 @@ def test_a_file_that_jitter_did_not_write_stops_before_the_ingest(here: Path):
     assert not (here / "jitter-lake").exists()
 
 
+@pytest.fixture(scope="module")
+def ingested(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("forms") / "lake"
+    assert jitter.ingest([recorded], root).refused == []
+    return root
+
+
 class TestForms:
     """Several forms of one report."""
 
     @pytest.fixture
-    def lake(self, here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-        """Return the lake of the working directory."""
-        assert main(["ingest", "traces"]) == ExitCode.DONE
-        capsys.readouterr()
+    def lake(self, ingested: Path, here: Path) -> Path:
+        """Return the working directory, with its lake."""
+        shutil.copytree(ingested, here / "jitter-lake")
         return here
 
     def test_a_page_and_a_document_on_stdout(self, lake: Path, capsys: pytest.CaptureFixture[str]):

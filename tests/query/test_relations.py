@@ -353,7 +353,7 @@ NS = 1.0
 @pytest.fixture(scope="module", params=["data_parallel", "tensor_parallel", "pipeline", "expert"])
 def lake_of_slow_gpu(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
     faults, folder = ["slow_gpu:rank=2,factor=1.4"], tmp_path_factory.mktemp("losses")
-    return lake_with(faults, folder, ranks=8, kernels=120, shape=request.param)
+    return lake_with(faults, folder, ranks=4, kernels=120, shape=request.param)
 
 
 def lake_with(faults: list[str], folder: Path, **options: Any) -> jitter.Lake:

@@ -59,6 +59,13 @@ def short_host(host: str | None) -> str | None:
     return host if host is None or _ADDRESS.fullmatch(host) else host.partition(".")[0]
 
 
+def is_same_host(one: str | None, other: str | None) -> bool:
+    """Return whether two names are those of one host: with the same domain, or one of them without."""
+    if short_host(one) != short_host(other) or one is None or other is None:
+        return False
+    return one == other or one == short_host(one) or other == short_host(other)
+
+
 def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Rows]) -> dict[int, RankPlace]:
     """Return the place of each rank that a recording or a log names, in the order of ranks.
 

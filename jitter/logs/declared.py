@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.types as kinds
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
@@ -20,13 +21,31 @@ from jitter.logs.values import bus_address, number
 
 Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
-    r"(?:<\d+>)?(?:1 )?(?:\S{2,5} +\d+ [\d:]{8}|\d{4}-\d\d-\d\d[T ]\S{1,64}(?: [A-Z]{3,5})?|"
+    r"(?:<\d+>)?(?:1 )?(?:\S{2,5} +\d+ (?:\d{4} )?[\d:]{8}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\S{1,64}(?: [A-Z]{3,5})?|"
     r"1\d{9}\.\d{6}|\[ *\d+\.\d+\]) "
     r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:(?:\[\d+\])?: | - )"
 )
 _NCCL: Final = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?(?:\(\w{1,80}\) )?NCCL WARN $"
 )
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+"""Another comma stands before decimals, as some locales print them."""
+
+
+def _from_text(column: pa.Field) -> Callable[[str], Any]:
+    """Return what makes of a text a value of a column."""
+    if column.name == "bus_id":
+        return bus_address
+    if kinds.is_integer(column.type):
+        return lambda text: int(text.replace(",", ""))
+    if kinds.is_floating(column.type):
+        return lambda text: number(_THOUSANDS.sub("", text).replace(",", "."))
+    return str
+
+
+_FROM_TEXT: Final = {
+    relation: {column.name: _from_text(column) for column in schema} for relation, schema in SCHEMAS.items()
+}
 KILLED: Final[Values] = {"manner": "lack of memory", "stated_by": "system"}
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
 """What other rows take from the row that is not complete yet."""
@@ -65,6 +84,7 @@ class Rule:
     begins: bool
     section: str | None
     numbered: str | None
+    gauge: str | None
     fixed: Values
 
 
@@ -76,6 +96,7 @@ def rule(
     begins: bool = False,
     section: str | None = None,
     numbered: str | None = None,
+    gauge: str | None = None,
     **fixed: Any,
 ) -> Rule:
     """Return the rule that a line which holds `pattern`, once or several times, states a row of `relation`.
@@ -85,13 +106,13 @@ def rule(
     column has (`_GROUPS`). Without a relation the values belong to the rows of the lines that follow. `values` returns
     them in place of the groups, from the match and the text before it; None: the line states none. `begins`: the lines
     that follow complete the row. `section` is the title of the section in which the rule counts, `numbered` the column
-    with the number of the row since the beginning of the report. `fixed` are values of every row; `{name}` in a text is
-    what that group matched.
+    with the number of the row since the beginning of the report. `gauge` is a column whose last value the source
+    repeats: see `Columns`. `fixed` are values of every row; `{name}` in a text is what that group matched.
     """
     written = re.sub(
         r"(?<!P)<(\w+)>", lambda name: f"(?P{name[0]}{_GROUPS[name[1]]})" if name[1] in _GROUPS else name[0], pattern
     )
-    return Rule(relation, written, triggers, values, begins, section, numbered, fixed)
+    return Rule(relation, written, triggers, values, begins, section, numbered, gauge, fixed)
 
 
 @dataclass(frozen=True)
@@ -131,9 +152,12 @@ class Columns:
     """The values are words, and what this matches is no word."""
     gaps: str | None = None
     """What separates the values; without `words` and `gaps` they are separated by commas."""
-    values: Callable[[Values, Context], Values] = lambda row, context: {}
-    """Returns more values of a row, which is by name in the header."""
+    values: Callable[[Values, Context], Values | None] = lambda row, context: {}
+    """Returns more values of a row, which is by name in the header; None: it states none."""
     closes: str | None = None
+    gauge: str | None = None
+    """A column whose last value the source repeats, 0 for none: a GPU's rows are those in which it changes, and the
+    first, whose time is not known."""
 
     def parser(self, context: Context) -> LineParser:
         """Return a parser for one file."""
@@ -141,32 +165,39 @@ class Columns:
 
 
 class _DeclaredParser(LineParser):
-    def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
-        """Add a row with the values as the columns hold them."""
+    def __init__(self, context: Context, format_: str, triggers: tuple[bytes, ...]) -> None:
+        super().__init__(context, format_, triggers)
+        self._shown: dict[tuple[Any, ...], Any] = {}
+        """What gauges of GPUs show."""
+
+    def add_row(
+        self, relation: str, values: Values, before: str = "", rank: int | None = None, gauge: str | None = None
+    ) -> None:
+        """Add a row with the values as the columns hold them; one of a `gauge` where it has changed."""
         yearless = relation in DATED
         row = {"label": self.context.label, "rank": rank, "time_ns": self.context.times.read(before, yearless=yearless)}
         if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]):
             row["host"] = host["host"]
-        schema = SCHEMAS[relation]
+        of_columns = _FROM_TEXT[relation]
         for name, value in values.items():
-            if name in schema.names and value is not None:
-                row[name] = self._converted(name, value, schema.field(name).type)
+            if name in of_columns and value is not None:
+                if name == "time_ns":
+                    row[name] = self._time(value)
+                else:
+                    row[name] = of_columns[name](value) if isinstance(value, str) else value
+        if gauge is not None:
+            gpu = (gauge, rank, *(row.get(name) for name in _OF_GPU[1:]))
+            shown, self._shown[gpu] = self._shown.get(gpu), row[gauge]
+            if row[gauge] in (0, shown):
+                return
+            row["time_ns"] = None if shown is None else row["time_ns"]
         self.add(relation, **row)
 
-    def _converted(self, name: str, value: Any, kind: Any) -> Any:
-        if not isinstance(value, str):
-            if name == "time_ns":
-                self.context.times.note_zone()
-            return value
-        if name == "time_ns":
-            return self.context.times.read(value)
-        if name == "bus_id":
-            return bus_address(value)
-        if kinds.is_integer(kind):
-            return int(value.replace(",", ""))
-        if kinds.is_floating(kind):
-            return number(value.replace(",", ""))
-        return value
+    def _time(self, stated: str | int) -> int | None:
+        if isinstance(stated, str):
+            return self.context.times.read(stated)
+        self.context.times.note_zone()
+        return stated
 
 
 @dataclass
@@ -229,12 +260,13 @@ class _PatternParser(_DeclaredParser):
             self.add_row(row[0], row[1])
 
     def _take(self, rule: Rule, match: re.Match[str], before: str, prefix: str, rank: int | None) -> None:
-        values = rule.values(match, before) if rule.values else match.groupdict()
+        groups = match.groupdict()
+        values = rule.values(match, before) if rule.values else groups
         if values is None:
             return
-        groups = match.groupdict()
-        fixed = {name: one.format(**groups) if isinstance(one, str) else one for name, one in rule.fixed.items()}
-        values = {**fixed, **values}
+        if rule.fixed:
+            fixed = {name: one.format(**groups) if isinstance(one, str) else one for name, one in rule.fixed.items()}
+            values = {**fixed, **values}
         stream = self._streams[rank]
         if rule.relation is None:
             _update(stream.head if stream.row is None else stream.row[1], values, is_new=stream.row is None)
@@ -248,7 +280,7 @@ class _PatternParser(_DeclaredParser):
             self._complete(stream)
             stream.row = (rule.relation, {key: value for key, value in values.items() if value is not None})
         else:
-            self.add_row(rule.relation, values, f"{prefix} {before}", rank)
+            self.add_row(rule.relation, values, f"{prefix} {before}", rank, rule.gauge)
 
 
 def _update(collected: dict[str, Any], values: Values, *, is_new: bool) -> None:
@@ -290,14 +322,16 @@ class ColumnsParser(_DeclaredParser):
         if not is_like_row and (self._declared.words or self._declared.gaps):
             return
         row = dict(zip(self._names, cells, strict=True))
-        stated = {name: cells[at] for name, at in self._at.items()}
-        values = {**stated, **self._declared.values(row, self.context)}
+        more = self._declared.values(row, self.context)
+        if more is None:
+            return
+        values = {**{name: cells[at] for name, at in self._at.items()}, **more}
         schema = SCHEMAS[self._declared.relation]
         measured = [name for name in values if name in schema.names and kinds.is_floating(schema.field(name).type)]
         known = (number(value) if isinstance(value := values[name], str) else value for name in measured)
         if measured and not values.get("reasons") and all(value is None for value in known):
             raise ValueError("no measurement")
-        self.add_row(self._declared.relation, values, "", rank)
+        self.add_row(self._declared.relation, values, "", rank, self._declared.gauge)
 
     def _cells(self, text: str) -> Iterator[str]:
         if self._declared.words:

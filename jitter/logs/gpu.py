@@ -60,6 +60,10 @@ def _nvidia_row(row: Values, context: Context) -> Values:
     }
 
 
+def _dcgmi_xid(row: Values, context: Context) -> Values:
+    return {"device": row["Entity"], "code": row["XIDER"] if row["XIDER"].isdigit() else "0"}
+
+
 def _dcgmi_row(row: Values, context: Context) -> Values:
     mask = next((number(row[name]) for name in ("DVCCTR", "CLKTR") if name in row), None)
     return {"device": row["Entity"], "reasons": None if mask is None else _reasons_of_mask(int(mask))}
@@ -102,7 +106,6 @@ _DCGM: Final[Mapping[str, Mapping[str, Values]]] = {
         "CLOCKS_EVENT_REASONS": {"reasons": lambda value: _reasons_of_mask(int(value))},
     },
     "gpu_errors": {
-        "XID_ERRORS": {"code": int},
         "ECC_DBE_VOL_TOTAL": {"count": int, "memory": "DCGM: double-bit errors"},
         "UNCORRECTABLE_REMAPPED_ROWS": {"count": int, "memory": "DCGM: rows remapped for uncorrectable errors"},
         "ROW_REMAP_FAILURE": {"count": int, "memory": "DCGM: failures to remap rows"},
@@ -118,15 +121,16 @@ _DCGM: Final[Mapping[str, Mapping[str, Values]]] = {
     },
 }
 """By relation, what each metric of a GPU states: by column a text, or what makes it of the value."""
+_LAST_XID: Final[Mapping[str, Values]] = {"XID_ERRORS": {"code": int}}
 
 
-def _dcgm_rule(relation: str) -> Rule:
-    metrics = _DCGM[relation]
+def _dcgm_rule(relation: str, metrics: Mapping[str, Values], gauge: str | None = None) -> Rule:
+    has_time = relation != "gpu_errors" or gauge is not None  # counters count since boot
 
     def values(match: re.Match[str], before: str) -> Values | None:
         """Return what a metric states; None for a value that is blank, and for a GPU without errors."""
         value = float(match["value"])
-        if value >= _BLANK or (not value and relation == "gpu_errors"):
+        if value >= _BLANK or (not value and not has_time):
             return None
         labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
         stated = metrics[match["name"]].items()
@@ -134,8 +138,7 @@ def _dcgm_rule(relation: str) -> Rule:
             "device": labels.get("gpu"),
             "host": labels.get("Hostname") or None,
             "bus_id": bus_address(labels.get("pci_bus_id", "")),
-            # of an Xid it is the last one, at whatever time it was
-            "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] and relation != "gpu_errors" else None,
+            "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] and has_time else None,
             **{column: made if isinstance(made, str) else made(value) for column, made in stated},
         }
 
@@ -144,7 +147,30 @@ def _dcgm_rule(relation: str) -> Rule:
         relation,
         rf"^DCGM_FI_DEV_(?P<name>{names})\{{(?P<labels>[^{{}}]*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
         values=values,
+        gauge=gauge,
     )
+
+
+DCGM: Final = Patterns(
+    "dcgm-exporter",
+    (*(_dcgm_rule(*metrics) for metrics in _DCGM.items()), _dcgm_rule("gpu_errors", _LAST_XID, "code")),
+    (b"DCGM_FI_DEV_",),
+)
+"""DCGM's exporter for Prometheus: a line a metric and GPU."""
+
+
+def read_prometheus(content: bytes, context: Context) -> None:
+    """Read what Prometheus answers of DCGM's metrics: each sample as the exporter prints it."""
+    try:
+        series = decode_json(content)["data"]["result"]
+        parser = DCGM.parser(context)
+        for at, one in enumerate(series, 1):
+            labels = ",".join(f'{name}="{value}"' for name, value in one["metric"].items())
+            for seconds, value in one.get("values") or [one["value"]]:
+                line = f"{one['metric'].get('__name__')}{{{labels}}} {value} {round(float(seconds) * 1000)}"
+                parser.read_line(line.encode(), at)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        context.problems.note(DCGM.format, "the file is damaged or cut off; the rest of it was not read")
 
 
 def _stated_reason(match: re.Match[str], before: str) -> Values | None:
@@ -271,6 +297,7 @@ FORMATS: Final = (
         "gpu_clocks",
         {
             "time_ns": "timestamp",
+            "host": "host(?:name)?",
             "bus_id": r"(?:gpu_bus_id)|pci\.bus_id",
             "sm_mhz": r"clocks\.current\.sm.*|clocks\.sm.*|clocks\.current\.graphics.*|clocks\.gr.*",
             "power_w": r"power\.draw\.instant.*|power\.draw( .*)?|power\.draw\.average.*",
@@ -302,8 +329,14 @@ FORMATS: Final = (
                 r"\|\s*<bus_id>\s+\w+\s*\|\s*(?P<count>[1-9]\d{0,17}) \|",
                 memory="uncorrected errors since the driver began",
             ),
+            # what nvidia-smi prints in place of a table, or in it, of a GPU that fell off the bus
+            rule(
+                "gpu_errors",
+                r"^Unable to determine the device handle for (?:gpu|GPU) ?<bus_id>: (?:GPU is lost|Unknown Error)",
+                code=79,
+            ),
         ),
-        (b"| 000000", b"|   000000"),
+        (b"| 000000", b"|   000000", b"the device handle for "),
     ),
     # an indented report, GPU after GPU; the number of a GPU is its place in the report
     Patterns(
@@ -345,10 +378,21 @@ FORMATS: Final = (
         (b"Entity",),
         "gpu_clocks",
         {"sm_mhz": "SMCLK", "power_w": "POWER", "temp_c": "TMPTR"},
-        r"^\s*#?\s*Entity\s",
+        r"^\s*(?:#\s*)?Entity\s",
         words=r"GPU[ -](?=\d)|#",
         row=r"\s*GPU[ -]\d{1,4}\s",
         values=_dcgmi_row,
+    ),
+    Columns(
+        "dcgmi-dmon",
+        (b"Entity",),
+        "gpu_errors",
+        {"code": "XIDER"},
+        r"^\s*(?:#\s*)?Entity\s",
+        words=r"GPU[ -](?=\d)|#",
+        row=r"\s*GPU[ -]\d{1,4}\s",
+        values=_dcgmi_xid,
+        gauge="code",
     ),
     # `nvidia-smi dmon`, with `-o DT` each row's date and time, with `--format csv` commas
     Columns(
@@ -361,8 +405,7 @@ FORMATS: Final = (
         row=r"\s*(?:\d{8},?\s+)?(?:\d\d:\d\d:\d\d,?\s+)?\d{1,4},?\s",
         values=_dmon_row,
     ),
-    # DCGM's exporter for Prometheus: a line a metric and GPU
-    Patterns("dcgm-exporter", tuple(map(_dcgm_rule, _DCGM)), (b"DCGM_FI_DEV_",)),
+    DCGM,
     # the concise table of ROCm 5 and 6; ROCm 6 puts node, ids and partitions (`NPS1, SPX, 0`) between
     Patterns(
         "rocm-smi",

@@ -3,18 +3,18 @@
 import codecs
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from jitter.core.compression import is_packed, read_chunks, read_head
 from jitter.core.files import modified_ns
-from jitter.logs import flight_recorder, gpu, nccl_tests, ncclras, placement, throughput
+from jitter.logs import cluster, flight_recorder, gpu, nccl_tests, ncclras, placement, throughput
 from jitter.logs.inspector import InspectorParser
 from jitter.logs.line_parser import Context, LineParser, Lines, Problem, Problems
 from jitter.logs.mpitrace import MpitraceParser
@@ -46,6 +46,7 @@ _DOCUMENTS: Final = (
     Document(b"{", (b'"card',), (b"Power (W)", b"clock speed", b"(Sensor "), "amd-smi", gpu.read_amd_json),
     Document(b"{", (b'"gpu_data"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"[", (b'"gpu"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
+    Document(b"{", (b'"resultType"', b'"DCGM_FI_DEV_'), (), gpu.DCGM.format, gpu.read_prometheus),
     Document(b"{", (b'"alg_bw"', b'"bus_bw"', b'"results"'), (), nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
 _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
@@ -60,10 +61,7 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     placement.JobstepParser,
     placement.NvidiaTopologyParser,
     placement.RocmTopologyParser,
-    *(
-        declared.parser
-        for declared in (placement.BINDINGS, placement.EXITS, placement.SLURM, *gpu.FORMATS, *throughput.FORMATS)
-    ),
+    *(declared.parser for declared in (placement.BINDINGS, *cluster.FORMATS, *gpu.FORMATS, *throughput.FORMATS)),
 )
 
 
@@ -157,8 +155,9 @@ def _in_utc(table: pa.Table, ahead_ns: int, written_ns: int) -> pa.Table:
     if "time_ns" not in table.schema.names:
         return table
     at = table.schema.get_field_index("time_ns")
-    times_ns = [None if ns is None else in_year_of(ns, written_ns) - ahead_ns for ns in table["time_ns"].to_pylist()]
-    return table.set_column(at, table.schema.field(at), pa.array(times_ns, pa.int64()))
+    column = table["time_ns"]
+    times_ns = in_year_of(column.fill_null(0).to_numpy(), written_ns) - ahead_ns
+    return table.set_column(at, table.schema.field(at), pa.array(times_ns, mask=column.is_null().to_numpy()))
 
 
 def sniff(content: str | Path | bytes) -> str | None:
@@ -287,6 +286,8 @@ def _plain(chunk: bytes) -> bytes:
 
 def _unwrapped(chunk: bytes) -> bytes:
     """Return lines without the JSON object that `journalctl -o json` or a container's log puts around each."""
+    if b"\n__REALTIME_TIMESTAMP=" in chunk:
+        chunk = b"\n\n".join(map(_exported, chunk.split(b"\n\n")))
     if b'"MESSAGE"' not in chunk and b'"log":' not in chunk:
         return chunk
     return b"\n".join([_unwrapped_line(line) if line.startswith(b"{") else line for line in chunk.split(b"\n")])
@@ -300,26 +301,46 @@ def _unwrapped_line(line: bytes) -> bytes:
             return line
         if "log" in entry:
             return f"{entry.get('time', '')} {text}".strip().replace("\n", " ").encode()
-        moment = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, UTC).isoformat()
-        program = entry.get("SYSLOG_IDENTIFIER", "kernel" if entry.get("_TRANSPORT") == "kernel" else "-")
-        return f"{moment} {entry.get('_HOSTNAME', '-')} {program}: {text}".replace("\n", " ").encode("utf-8", "replace")
+        return _as_syslog(entry, text).encode("utf-8", "replace")
     except (ValueError, TypeError, KeyError, OverflowError, OSError, AttributeError):
         return line
 
 
+def _as_syslog(entry: Mapping[str, Any], text: str) -> str:
+    moment = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, UTC).isoformat()
+    program = entry.get("SYSLOG_IDENTIFIER", "kernel" if entry.get("_TRANSPORT") == "kernel" else "-")
+    return f"{moment} {entry.get('_HOSTNAME', '-')} {program}: {text}".replace("\n", " ")
+
+
+def _exported(content: bytes) -> bytes:
+    """Return an entry of `journalctl -o export`, a field a line, as one of syslog in as many lines."""
+    lines = content.decode("utf-8", "replace").split("\n")
+    entry = dict(line.split("=", 1) for line in lines if "=" in line)
+    try:
+        lines = [_as_syslog(entry, entry["MESSAGE"]) if line.startswith("MESSAGE=") else "" for line in lines]
+    except (ValueError, KeyError, OverflowError, OSError):
+        return content
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
 def _chunks(blocks: Iterable[bytes], context: Context) -> Iterator[tuple[bytes, int]]:
-    """Return whole lines of about a MiB, without the last line end, each with the number of its first line."""
+    """Return whole lines of about a MiB, without the last line end, each with the number of its first line.
+
+    Those of `journalctl -o export` are whole entries, between which is an empty line.
+    """
     first = 1
     rest = b""
     skipping = False
+    between = b""
     for stored in blocks:
         block = stored
+        between = between or (b"\n\n" if block.startswith(b"__CURSOR=") else b"\n")
         if skipping:
             end = block.find(b"\n")
             if end < 0:
                 continue
             block, skipping, first = block[end + 1 :], False, first + 1
-        end = block.rfind(b"\n")
+        end = block.rfind(between)
         if end < 0:
             rest += block
             if len(rest) > _LONGEST_LINE:
@@ -327,8 +348,8 @@ def _chunks(blocks: Iterable[bytes], context: Context) -> Iterator[tuple[bytes, 
                 rest, skipping = b"", True
             continue
         chunk = rest + block[:end]
-        rest = block[end + 1 :]
+        rest = block[end + len(between) :]
         yield chunk, first
-        first += chunk.count(b"\n") + 1
+        first += chunk.count(b"\n") + len(between)
     if rest:
         yield rest, first

@@ -1,9 +1,9 @@
-"""CPUs and GPUs that ranks are bound to, what of a host is near each GPU, and how processes ended."""
+"""CPUs and GPUs that ranks are bound to, and what of a host is near each GPU."""
 
 import re
 from typing import Final
 
-from jitter.logs.declared import KILLED, Patterns, Values, rule
+from jitter.logs.declared import Patterns, Values, rule
 from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.values import cpu_list, cpu_mask
 
@@ -52,50 +52,6 @@ BINDINGS: Final = Patterns(
         ),
     ),
     mention=r"pid \d+'s (?:current|new) affinity",
-)
-EXITS: Final = Patterns(
-    "torchrun-failures",
-    (
-        # torch/distributed/elastic/multiprocessing/errors/__init__.py
-        rule("exits", r"^\s*\[\d{1,6}\]:\s*$", begins=True, is_first=True, stated_by="torchrun"),
-        rule(
-            None,
-            r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$",
-            values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"},
-        ),
-        rule(None, r"^\s*host\s+: <host>\s*$"),
-        rule(None, r"^\s*rank\s+: <rank> \(local_rank: \d{1,6}\)\s*$"),
-        rule(None, r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)"),
-    ),
-    (b"Root Cause (first observed failure):",),
-    opens=r"^\s*Root Cause \(first observed failure\):",
-    closes=r"^\s*={10,}\s*$",
-)
-SLURM: Final = Patterns(
-    "slurm",
-    (
-        # a task is a rank where srun starts each rank, and a node where it starts torchrun
-        rule(
-            "exits",
-            r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
-            r"(?P<manner>Exited with exit code <exit_code>|[A-Z][a-zA-Z ]{2,40})",
-            b"srun: error: ",
-            stated_by="srun",
-        ),
-        rule(
-            "exits",
-            r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})",
-            b"srun: error: ",
-            manner="node failure",
-            stated_by="slurmctld",
-        ),
-        rule(
-            "exits",
-            r"(?:\bslurmstepd-<host>: )?\berror: Detected \d{1,9} oom[_-]kill event",
-            *(b"oom_kill event", b"oom-kill event"),
-            **KILLED,
-        ),
-    ),
 )
 
 

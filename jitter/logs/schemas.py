@@ -36,7 +36,7 @@ _GROUP_DESCRIPTION: Final = ("group_description", pa.string(), "what the program
 _OPERATION: Final = ("operation", pa.string(), "operation as PyTorch names it: nccl:_all_gather_base, ALLREDUCE, …")
 _INPUT_ELEMENTS: Final = ("input_elements", pa.int64(), "elements of the rank's input")
 
-DATED: Final = frozenset(("gpu_clocks", "gpu_errors", "incidents", "links"))
+DATED: Final = frozenset(("exits", "gpu_clocks", "gpu_errors", "incidents", "links"))
 """Relations whose rows may have a time without a year: it is compared with that of the steps."""
 SCHEMAS: Final[dict[str, pa.Schema]] = {
     "bandwidth": _schema(
@@ -156,8 +156,12 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("exit_code", pa.int32(), "exit code of the rank's process; the negative number of the signal that ended it"),
         ("tasks", pa.string(), "processes that ended so, as Slurm numbers what it starts: `0-2,5`; no ranks"),
         ("manner", pa.string(), "how it ended: Out Of Memory, Exited with exit code 1, CUDA error: …, lack of memory"),
-        ("process", pa.string(), "name of the process that the system killed"),
-        ("stated_by", pa.string(), "torchrun, srun, slurmctld (of a node), system (of lack of memory) or program"),
+        ("process", pa.string(), "name of the process that the system killed, or of the job that Slurm ended"),
+        (
+            "stated_by",
+            pa.string(),
+            "torchrun, srun, sacct, slurmctld (of a node), system (of lack of memory) or program",
+        ),
         ("is_first", pa.bool_(), "whether it is the first exit that the launcher of its node observed"),
     ),
     "gpu_clocks": _schema(
@@ -186,11 +190,12 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _HOST,
         _DEVICE,
         _BUS_ID,
-        ("kind", pa.string(), "soft_lockup, hung_task, cpu_heat, file_system, pcie or allocator"),
+        ("kind", pa.string(), "soft_lockup, hung_task, cpu_heat, file_system, pcie, allocator, state or load"),
         (
             "detail",
             pa.string(),
-            "the process; the file server; corrected or uncorrected; for an allocator, what counts since the beginning",
+            "the process; the file server; corrected or uncorrected; a host's state or load; for an allocator, what "
+            "counts since the beginning",
         ),
         ("count", pa.int64(), "how often it happened, by the line"),
         ("seconds", pa.float64(), "for how long it lasted so far"),

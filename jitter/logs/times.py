@@ -1,12 +1,16 @@
 """Times as logs print them, and the time zone that a log's times are in where they state none."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import date
+from functools import lru_cache
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 YEARLESS: Final = 1972
 """The year of dates that state none: it has a 29 February."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = date(1970, 1, 1).toordinal()
 _MONTHS: Final = {
     name: at
     for at, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
@@ -16,9 +20,13 @@ _CTIME: Final = re.compile(
     r"(?:\.(?P<fraction>\d+))?(?(before)|(?: (?P<after>\d{4})\b)?)"
 )
 _ISO: Final = re.compile(
-    r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z| ?[+-]\d\d:?\d\d\b)?"
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z| UTC\b| ?[+-]\d\d:?\d\d\b)?"
+)
+_RFC: Final = re.compile(
+    r"(\d{1,2}) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?( (?:GMT|UTC)\b| [+-]\d{4}\b)?"
 )
 _HOUR_NS: Final = 3_600_000_000_000
+_DAY_NS: Final = 24 * _HOUR_NS
 _ZONES_NS: Final = tuple(
     round(hours * _HOUR_NS)
     for hours in (*range(-12, 15), -9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75)
@@ -64,20 +72,21 @@ class LogTimes:
         """
         if self._has_zone or self._before_ns is None or self._last_ns is None:
             return 0
-        ahead_ns = in_year_of(self._last_ns, written_ns) - written_ns
+        ahead_ns = int(in_year_of(np.array([self._last_ns]), written_ns)[0]) - written_ns
         due_ns = min(self._last_ns - self._before_ns, _SLOWEST_NS) + 1_000_000_000  # logs print whole seconds
         return next((zone_ns for zone_ns in _ZONES_NS if -1_000_000_000 <= zone_ns - ahead_ns <= due_ns), 0)
 
 
 def _moment(text: str, *, yearless: bool) -> tuple[int | None, str | None]:
     """Return a date and time as ns since 1970, and its zone, where it states them."""
-    if match := _ISO.search(text):
+    if match := _ISO.search(text) or _RFC.search(text):
         *parts, fraction, zone = match.groups()
-        shift = timedelta()
-        if zone is not None and (stated := zone.strip()) != "Z":
-            sign = -1 if stated[0] == "-" else 1
-            shift = sign * timedelta(hours=int(stated[1:3]), minutes=int(stated[-2:]))
-        return _since_epoch(*map(int, parts), fraction=fraction, shift=shift), zone
+        if match.re is _RFC:
+            parts[:3] = parts[2], _MONTHS.get(parts[1], 0), parts[0]
+        ahead_s = 0
+        if zone is not None and (stated := zone.strip())[0] in "+-":
+            ahead_s = (-1 if stated[0] == "-" else 1) * (int(stated[1:3]) * 3600 + int(stated[-2:]) * 60)
+        return _since_epoch(*map(int, parts), fraction=fraction, ahead_s=ahead_s), zone
     for match in _CTIME.finditer(text):
         year = match["before"] or match["after"] or (YEARLESS if yearless else None)
         if year is None or match["month"] not in _MONTHS:
@@ -87,21 +96,32 @@ def _moment(text: str, *, yearless: bool) -> tuple[int | None, str | None]:
     return None, None
 
 
-def in_year_of(moment_ns: int, near_ns: int) -> int:
-    """Return a time; one of `YEARLESS` in the year that brings it nearest to another time."""
-    moment, near = (_EPOCH + timedelta(seconds=at // 1_000_000_000) for at in (moment_ns, near_ns))
-    if moment.year != YEARLESS:
-        return moment_ns
-    parts = moment.month, moment.day, moment.hour, moment.minute, moment.second
-    dated = (_since_epoch(near.year + years, *parts, fraction=None) for years in (-1, 0, 1))
-    return min((at for at in dated if at is not None), key=lambda at: abs(at - near_ns), default=moment_ns)
+def in_year_of(times_ns: npt.NDArray[np.int64], near_ns: int) -> npt.NDArray[np.int64]:
+    """Return times; those of `YEARLESS` in the year that brings their day nearest to another time."""
+    days, at = np.unique(times_ns // _DAY_NS, return_inverse=True)
+    later = np.array([_days_later(day, near_ns) for day in days.tolist()], np.int64)
+    return times_ns + later[at] * _DAY_NS
 
 
-def _since_epoch(*parts: int, fraction: str | None, shift: timedelta = timedelta()) -> int | None:
-    year, month, day, hour, minute, second = parts
+def _days_later(day: int, near_ns: int) -> int:
+    stated, near = (date.fromordinal(_EPOCH + days) for days in (day, near_ns // _DAY_NS))
+    dated = (_day(near.year + years, stated.month, stated.day) for years in (-1, 0, 1) if stated.year == YEARLESS)
+    return min((at for at in dated if at is not None), key=lambda at: abs(at * _DAY_NS - near_ns), default=day) - day
+
+
+@lru_cache(maxsize=4096)
+def _day(year: int, month: int, day: int) -> int | None:
+    """Return a date as days since 1970; None where there is none."""
     try:
-        moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC) - shift
-    except (ValueError, OverflowError):
+        return date(year, month, day).toordinal() - _EPOCH
+    except ValueError:
         return None
-    whole = (moment - _EPOCH) // timedelta(seconds=1)
-    return whole * 1_000_000_000 + int((fraction or "0")[:9].ljust(9, "0"))
+
+
+def _since_epoch(*parts: int, fraction: str | None, ahead_s: int = 0) -> int | None:
+    hour, minute, second = parts[3:]
+    day = _day(*parts[:3]) if hour < 24 and minute < 60 else None
+    if day is None:
+        return None
+    whole = (day * 24 + hour) * 3600 + minute * 60 + min(second, 59) - ahead_s
+    return whole * 1_000_000_000 + (int(fraction[:9].ljust(9, "0")) if fraction else 0)

@@ -1,5 +1,6 @@
 """Lines of each declared format, as the program prints them, and the rows that they become."""
 
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +62,24 @@ DCGM = (
     'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu="1",UUID="GPU-2"} 4 1712345678000\n'
     f'DCGM_FI_DEV_XID_ERRORS{{gpu="0",{LABELS}}} 79\nDCGM_FI_DEV_XID_ERRORS{{gpu="1",UUID="GPU-2"}} 0\n'
 )
+XID = "DCGM_FI_DEV_XID_ERRORS"
+XIDS = "".join(
+    f'{XID}{{gpu="{gpu}",Hostname="n7"}} {xid} {1712345678 + 15 * at}000\n'
+    for at, xids in enumerate([(31, 0), (31, 0), (79, 13), (79, 13), (0, 13), (79, 13)])
+    for gpu, xid in enumerate(xids)
+)
+SERIES = {"__name__": XID, "gpu": "0", "Hostname": "n7"}
+PROMETHEUS = {
+    "status": "success",
+    "data": {
+        "resultType": "matrix",
+        "result": [
+            {"metric": {**SERIES, "__name__": "DCGM_FI_DEV_SM_CLOCK"}, "values": [[1712345678, "1980"]]},
+            {"metric": SERIES, "values": [[1712345678, "0"], [1712345693.25, "79"], [1712345708, "79"]]},
+            {"metric": {}, "values": [[1712345678, "79"]]},
+        ],
+    },
+}
 NVLINK = (
     "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-abcdefab)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
     "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-abcdefac)\n\t Link 0: Replay Errors: 0\n\t Link 0: CRC Errors: 891\n"
@@ -268,6 +287,51 @@ KILLED = (
     "srun: error: n5: task 0: Out Of Memory\nsrun: error: n6: tasks 0-2,5: Exited with exit code 134\n"
     "srun: error: Node failure on n9\nsrun: launch/slurm: _step_signal: Terminating StepId=9.0\n"
 )
+SACCT = (
+    "JobID|JobName|State|ExitCode|NodeList|Start|End\n"
+    "7|train|NODE_FAIL|0:0|n[1-4]|2025-02-23T15:24:18|2025-02-23T16:24:18\n"
+    "7.0|train|OUT_OF_MEMORY|0:125|n3|2025-02-23T15:24:18|2025-02-23T16:24:18\n"
+    "8|train|COMPLETED|0:0|n[1-4]|2025-02-23T17:24:18|2025-02-23T18:24:18\n9|train|RUNNING|0:0|n1|2025-02-24T15:24:18|Unknown\n"
+)
+NODES = (
+    "NodeName=n1 Arch=x86_64 CPUTot=128\n   State=IDLE ThreadsPerCore=1\n   Reason=old [root@2025-02-01T10:00:00]\n\n"
+    "NodeName=n2 Arch=x86_64 CPUTot=128\n   State=DOWN*+DRAIN ThreadsPerCore=1\n"
+    "   Reason=Kill task failed [root@2025-02-23T16:24:18]\n\nNodeName=n3 CPUTot=128\n   State=MIXED+DRAIN Weight=1\n"
+    "NodeName=n4 CPUTot=128 State=IDLE Reason=old [root@2025-02-01T10:00:00]\n"
+    "NodeName=n5 CPUTot=128 State=DOWN Weight=1 Reason=Not responding [slurm@2025-02-23T16:24:18]\n"
+)
+EVENTS = """\
+LAST SEEN   TYPE      REASON                    OBJECT         MESSAGE
+5m          Warning   Evicted                   pod/train-3    The node was low on resource: memory.
+2m12s       Warning   SystemOOM                 node/gpu-7     System OOM encountered, victim process: python, pid: 571
+2m          Normal    NodeHasSufficientMemory   node/gpu-7     Node gpu-7 status is now: NodeHasSufficientMemory
+jobs   3m   Warning   NodeNotReady              node/gpu-8     Node is not ready
+"""
+DESCRIBED = """\
+Name:             train-3
+Node:             gpu-7/10.0.0.7
+    Last State:     Terminated
+      Reason:       Completed
+      Finished:     Sun, 23 Feb 2025 10:00:00 +0100
+    Last State:     Terminated
+      Reason:       OOMKilled
+      Started:      Sun, 23 Feb 2025 16:00:00 +0100
+      Finished:     Sun, 23 Feb 2025 17:24:18 +0100
+Name:               gpu-7
+Conditions:
+  Type             Status  LastHeartbeatTime                 LastTransitionTime                Reason
+  MemoryPressure   True    Sun, 23 Feb 2025 16:25:00 +0000   Sun, 23 Feb 2025 16:24:18 +0000   KubeletHasInsufficient
+  DiskPressure     False   Sun, 23 Feb 2025 16:25:00 +0000   Sun, 23 Feb 2025 09:00:00 +0000   KubeletHasNoDiskPressure
+  Ready            False   Sun, 23 Feb 2025 16:25:00 +0000   Sun, 23 Feb 2025 16:24:18 +0000   KubeletNotReady
+"""
+VMSTAT = """\
+procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu----- -----timestamp-----
+ r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa st                 UTC
+ 2  0      0 123456  12345 123456    0    0     1     2    3    4  1  0 99  0  0 2025-02-23 16:24:17
+ 9  0      0 123456  12345 123456 4000 8000     1     2    3    4 10 10 80  0  0 2025-02-23 16:24:18
+ 9  0      0 123456  12345 123456    0    0     1     2    3    4 90 10  0  0  0 2025-02-23 16:24:18
+ 9  0      0 123456  12345 123456    0    0     1     2    3    4 40 10 40  0 10 2025-02-23 16:24:18
+"""
 FAILED = (
     "[rank62]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 19.14 GiB. GPU 6 has a total capacity\n"
     "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA error: quoted\n"
@@ -398,6 +462,12 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [("0000:29:00", "uncorrected errors since the driver began", 2)],
     ),
     (
+        "nvidia-smi-table",
+        "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.  Reboot the system\n"
+        "Unable to determine the device handle for GPU 0000:2B:00.0: Not Found\n",
+        "gpu_errors", ("bus_id", "code"), [("0000:1b:00", 79)],
+    ),
+    (
         "kernel-log", HOST, "incidents", ("time_ns", "host", "bus_id", "kind", "detail", "seconds"),
         [
             (1740327858 * 10**9, None, "0000:a1:00", "pcie", "corrected", None),
@@ -414,6 +484,42 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             ("srun", "n6", "0-2,5", 134, None, "Exited with exit code 134"),
             ("slurmctld", "n9", None, None, None, "node failure"),
             ("system", "n7", None, None, "python", "lack of memory"),
+        ],
+    ),
+    (
+        "sacct", SACCT, "exits", ("time_ns", "host", "manner", "process"),
+        [
+            (1740327858 * 10**9, "n[1-4]", "NODE_FAIL", "job 7"),
+            (1740327858 * 10**9, "n3", "lack of memory", None),
+        ],
+    ),
+    (
+        "scontrol-node", NODES, "incidents", ("time_ns", "host", "kind", "detail"),
+        [
+            (1740327858 * 10**9, "n2", "state", "out of service in Slurm (Kill task failed)"),
+            (None, "n3", "state", None),
+            (1740327858 * 10**9, "n5", "state", "out of service in Slurm (Not responding)"),
+        ],
+    ),
+    ("kubectl-events", EVENTS, "exits", ("host", "process", "manner"), [("gpu-7", "python", "lack of memory")]),
+    (
+        "kubectl-events", EVENTS, "incidents", ("host", "detail"),
+        [("train-3", "Evicted in Kubernetes"), ("gpu-8", "NodeNotReady in Kubernetes")],
+    ),
+    (
+        "kubectl-describe", DESCRIBED, "exits", ("time_ns", "host", "manner"),
+        [(1740327858 * 10**9, "train-3", "lack of memory")],
+    ),
+    (
+        "kubectl-describe", DESCRIBED, "incidents", ("time_ns", "host", "detail"),
+        [(1740327858 * 10**9, "gpu-7", f"{what} in Kubernetes") for what in ("MemoryPressure", "NotReady")],
+    ),
+    (
+        "vmstat", VMSTAT, "incidents", ("time_ns", "kind", "detail"),
+        [
+            (1740327858 * 10**9, "load", "memory was swapped"),
+            (1740327858 * 10**9, "load", "all processors were busy"),
+            (1740327858 * 10**9, "load", "other virtual machines had its processors"),
         ],
     ),
     (
@@ -457,6 +563,22 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [(None, "gpu-7", 0, "0000:3b:00", 1410.0, None), (1712345678 * 10**9, None, 1, None, None, ["sw_power_cap"])],
     ),
     ("dcgm-exporter", DCGM, "gpu_errors", ("host", "bus_id", "code"), [("gpu-7", "0000:3b:00", 79)]),
+    (
+        "dcgm-exporter", XIDS, "gpu_errors", ("device", "code", "time_ns"),  # the first is from before
+        [(0, 31, None), (0, 79, 1712345708 * 10**9), (1, 13, 1712345708 * 10**9), (0, 79, 1712345753 * 10**9)],
+    ),
+    (
+        "dcgm-exporter", json.dumps(PROMETHEUS), "gpu_errors", ("host", "device", "code", "time_ns"),
+        [("n7", 0, 79, 1712345693_250_000_000)],
+    ),
+    (
+        "dcgmi-dmon", "#Entity   XIDER\nID\nGPU 0     0\nGPU 1     N/A\nGPU 0     79\nGPU 0     79\nGPU 1     31\n",
+        "gpu_errors", ("device", "code"), [(0, 79), (1, 31)],
+    ),
+    (
+        "nvidia-smi", 'hostname, index, power.draw [W]\nn7, 3, "690,12 W"\n', "gpu_clocks",
+        ("host", "device", "power_w"), [("n7", 3, 690.12)],
+    ),
     (
         "nvlink", NVLINK, "links", ("device", "link", "state", "gb_per_s", "counter", "count"),
         [
@@ -569,6 +691,8 @@ def test_lines_become_rows(
     log = parsed(text)
     assert sniff(text.encode()) == format_
     assert rows(log, relation, *columns) == expected
+    if text.startswith("{"):
+        return
     # after other lines, and behind the prefix of a launcher, the same is read
     prefixed = "".join(f"[1,0]<stdout>:{line}\n" for line in ("loss 1.0", *text.splitlines()))
     assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
@@ -644,6 +768,7 @@ def test_power_caps_and_bus_ids() -> None:
     [
         ("Feb 23 16:24:18 n7 kernel: ", 67710258),  # of no year
         ("Feb 29 00:00:00 n7 kernel: [77.5] ", 68169600),
+        ("Feb 23 2025 16:24:18.000000 n7 kernel: ", 1740327858),
         ("Mär  3 16:24:18 n7 kernel: ", None),
         ("Mon 2025-02-23 16:24:18 UTC n7 kernel: ", 1740327858),
         ("1740327858.000000 n7 kernel: ", 1740327858),

@@ -42,6 +42,9 @@ def test_journal_in_json_states_host_and_time():
     line = json.dumps(entry | {"MESSAGE": "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, GPU has fallen off the bus."})
     (row,) = rows(line.encode(), "gpu_errors")
     assert (row["host"], row["time_ns"], row["code"]) == ("node7", 1_724_779_239_123_456_000, 79)
+    fields = "".join(f"{name}={value}\n" for name, value in entry.items())
+    exported = f"__CURSOR=s=1\n{fields}MESSAGE={json.loads(line)['MESSAGE']}\nPRIORITY=3\n\n"
+    assert rows(exported.encode() * 2, "gpu_errors") == [row, row]
     assert sniff(json.dumps({"MESSAGE": [1, 2], "x": "Xid ("}).encode()) is None
 
 

@@ -775,3 +775,24 @@ def test_what_logs_state_of_the_gpu_and_the_host_of_the_rank_to_blame(
     assert [fact["words"] for fact in document["facts"]] == [
         "on n0: python was blocked in the kernel for more than 120 s"
     ]
+
+
+def test_errors_of_another_day_are_no_evidence_of_a_hang(dumps, capsys):
+    """The dumps tell when the operation began: on 27 August 2024."""
+    for rank in range(8):
+        dump(dumps, rank, up_to(18 if rank == 3 else 20))
+    lines = [
+        *(
+            f"n{rank}:42:43 [0] NCCL INFO comm 0x7f rank {rank} nranks 8 cudaDev 0 busId 1{rank}000 - Init COMPLETE"
+            for rank in range(8)
+        ),
+        "2024-07-01T17:00:00Z n3 kernel: NVRM: Xid (PCI:0000:13:00): 119, pid=1, Timeout",
+        "2024-08-27T17:21:00Z n3 kernel: NVRM: Xid (PCI:0000:13:00): 79, pid=1, GPU has fallen off the bus.",
+        "2024-07-01T17:00:00Z n3 kernel: Out of memory: Killed process 571 (python) total-vm:1kB",
+    ]
+    (dumps / "job.log").write_text("\n".join(lines) + "\n")
+    hang = report(dumps, capsys)["hang"]
+    assert hang["culprit_ranks"] == [3]
+    assert [line for line in hang["evidence"] if "Xid" in line or "memory" in line] == [
+        "Xid 79 of GPU 0 (rank 3) on n3"
+    ]

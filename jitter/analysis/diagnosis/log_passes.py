@@ -45,13 +45,14 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_count
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
-from jitter.lake.rank_places import short_host
+from jitter.lake.rank_places import is_same_host
 from jitter.lake.records import step_times_utc
 from jitter.logs import VERSION
 
 _LIMITS: Final = THRESHOLDS.evidence
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error", "host")
 """Facts of samples and events: those of a finding's steps count for it."""
+_OF_EVENTS: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network", "exit")
 _OF_HANG: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network")
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
@@ -112,15 +113,12 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
 
 def select_facts_of_hang(facts: Iterable[Fact], culprits: Sequence[int], logs: JobLogs) -> list[Fact]:
     """Return how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame."""
-    hosts = {short_host(logs.places[rank].host) for rank in culprits if rank in logs.places} - {None}
+    hosts = [logs.places[rank].host for rank in culprits if rank in logs.places]
     return [
         fact
         for fact in facts
         if fact.kind == "exit"
-        or (
-            fact.kind in _OF_HANG
-            and (set(fact.ranks) & set(culprits) if fact.ranks else short_host(fact.host) in hosts)
-        )
+        or (fact.kind in _OF_HANG and (set(fact.ranks) & set(culprits) if fact.ranks else _is_among(fact.host, hosts)))
     ]
 
 
@@ -142,8 +140,13 @@ def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:
     """Return whether a fact is about all ranks, some of the culprit's ranks, or their host."""
     if fact.ranks:
         return bool(set(fact.ranks) & set(culprit.ranks))
-    hosts = {short_host(logs.places[rank].host) for rank in culprit.ranks if rank in logs.places}
-    return fact.host is None or short_host(fact.host) in hosts
+    return fact.host is None or _is_among(
+        fact.host, [logs.places[rank].host for rank in culprit.ranks if rank in logs.places]
+    )
+
+
+def _is_among(host: str | None, hosts: Iterable[str | None]) -> bool:
+    return any(is_same_host(host, one) for one in hosts)
 
 
 def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
@@ -175,14 +178,15 @@ def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
     """Yield errors of GPUs, hosts and links at other times than the steps: evidence of nothing, and worth a look."""
     near = logs.during(list(logs.step_times_ns), _LIMITS.time_zones_ns)
     for of_time, nearer, unless in ((near, run, ", unless the log is in another time zone"), (logs, near, "")):
-        told = {id(row) for row in (*nearer.gpu_errors, *nearer.incidents, *nearer.links)}
+        told = {id(row) for row in (*nearer.gpu_errors, *nearer.incidents, *nearer.links, *nearer.exits)}
         others = JobLogs(
             gpu_errors=[row for row in of_time.gpu_errors if id(row) not in told],
             incidents=[row for row in of_time.incidents if id(row) not in told],
             links=[row for row in of_time.links if id(row) not in told],
+            exits=[row for row in of_time.exits if id(row) not in told],
             places=logs.places,
         )
-        for fact in find_facts(others):
+        for fact in filter(lambda fact: fact.is_item, find_facts(others, _OF_EVENTS)):
             words = f"{fact.words}, at another time than the steps{unless}"
             yield replace(fact, words=words, causes=(), certainty="unknown")
 
@@ -264,7 +268,14 @@ def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagno
     if diagnosis.steps:
         at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
         hang = hang.with_evidence(describe_last_kernels(lake, at, hang.operation.since_ns))
-    facts = select_facts_of_hang(diagnosis.facts, hang.culprits, logs)
+    of_time, since_ns = diagnosis.facts, hang.operation.since_ns
+    if not diagnosis.steps and since_ns is not None:
+        key = StepKey(None, 0)
+        near = replace(logs.reconciled(), step_times_ns={key: (since_ns, since_ns)}).during(
+            [key], _LIMITS.time_zones_ns
+        )
+        of_time = tuple(fact for fact in find_facts(near) if fact.is_item)
+    facts = select_facts_of_hang(of_time, hang.culprits, logs)
     hang = hang.with_evidence([fact.words for fact in facts])
     return replace(diagnosis, hang=hang, facts=tuple(fact for fact in diagnosis.facts if fact not in facts))
 

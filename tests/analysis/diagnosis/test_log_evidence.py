@@ -8,6 +8,7 @@ import pytest
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.measurements import failures
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.log_passes import add_log_evidence
 from jitter.analysis.diagnosis.model import Loss, WhatIf
@@ -294,6 +295,29 @@ def test_rows_that_state_no_reasons_are_no_samples_of_them():
     ]
 
 
+def test_ends_and_states_of_another_time_are_told_as_such():
+    """Slurm's accounts and the states of its nodes go back to other jobs; a busy host is no item."""
+    day = 86_400
+    killed = {"rank": None, "process": "python", "manner": "lack of memory", "stated_by": "system"}
+    lost = {"rank": None, "process": "job 7", "manner": "NODE_FAIL", "stated_by": "sacct", "host": "n[0-3]"}
+    incident = {"rank": None, "bus_id": None, "count": 1, "seconds": None}
+    state = {**incident, "host": "node0", "kind": "state", "detail": "out of service in Slurm (GPU)"}
+    load = {**incident, "host": "node0", "kind": "load", "detail": "all processors were busy"}
+    logs = JobLogs(
+        exits=[at({**killed, "host": "node0"}, 2_600), at({**killed, "host": "node1"}, 40 * day), at(lost, 20 * day)],
+        incidents=[at(state, 2_000), at(state | {"host": "node1"}, 20 * day), at(load, 2_000), at(load, 20 * day)],
+        places=NODE0,
+        step_times_ns=STEP_TIMES,
+    )
+    assert [fact.words for fact in add_log_evidence(NO_CULPRIT, logs).facts] == [
+        "the system killed python on node0 for lack of memory",
+        "on node0: out of service in Slurm (GPU)",
+        "the system killed python on node1 for lack of memory, at another time than the steps",
+        "Slurm ended job 7 on n[0-3]: NODE_FAIL, at another time than the steps",
+        "on node1: out of service in Slurm (GPU), at another time than the steps",
+    ]
+
+
 def test_a_power_cap_alone_is_no_item():
     clocks = [clock(device, 1400.0, *(["sw_power_cap"] if device == 1 else [])) for device in range(4)]
     assert words(JobLogs(gpu_clocks=clocks, places=NODE0), "gpu_clock", items=True) == []
@@ -313,6 +337,17 @@ def test_xid_of_the_ranks_gpu_only():
     assert found == {(1,): "Xid 79 (2 times) of GPU 1 (rank 1) on node0", (0,): "Xid 79 of GPU 0 (rank 0) on node0"}
 
 
+def test_scrapes_and_copies_repeat_an_error():
+    """Files of one host that state an error of one time, or of none, state one error; files of unknown hosts two."""
+    times = [("1", None), ("2", None), ("1", 5), ("1", 5), ("2", 5), ("2", 6)]
+    for host, told in (("node0", "Xid 79 (4 times) of GPU 1 on node0"), (None, "Xid 79 (6 times) of GPU 1 in 1, 2")):
+        errors = [
+            {"host": host, "device": 1, "bus_id": None, "code": 79, "source": file, "time_ns": time_ns}
+            for file, time_ns in times
+        ]
+        assert words(JobLogs(gpu_errors=errors), "gpu_error") == [told]
+
+
 def test_errors_of_gpus_of_no_known_rank_are_items():
     errors = [{"host": "node0", "bus_id": "0000:01:00", "code": code} for code in (48, 63, 63)]
     errors += [{"host": None, "bus_id": None, "code": 12_028}, {"host": None, "bus_id": "0000:86:00", "code": 12_028}]
@@ -330,6 +365,7 @@ def test_errors_of_gpus_of_no_known_rank_are_items():
     [
         ({0: RankPlace("a", 0), 1: RankPlace("b", 0)}, {"host": "a", "device": 0}, (0,)),
         ({0: RankPlace("a.x", 0), 1: RankPlace("b.x", 0)}, {"host": "b", "device": 0}, (1,)),
+        ({0: RankPlace("a.x", 0), 1: RankPlace("b.x", 0)}, {"host": "b.y", "device": 0}, ()),  # of another domain
         ({0: RankPlace("a", 0), 1: RankPlace("b", 0)}, {"host": None, "device": 0}, ()),  # of which host?
         ({0: RankPlace("a", 0), 1: RankPlace("a", 0)}, {"host": "a", "device": 0}, ()),  # each sees one GPU
         ({0: RankPlace(None, 0), 1: RankPlace(None, 1)}, {"host": "a", "device": 1}, (1,)),  # one node, not named
@@ -522,6 +558,21 @@ def test_logs_of_two_runs_contradict_each_other_and_neither_is_believed():
     (fact,) = find_facts(logs, ("contradiction",))
     assert fact.words.startswith("the files new.log, old.log state different hosts or networks of ranks 0-3")
     assert words(JobLogs(communicators=old).reconciled()) == ["NCCL communicates by TCP over eth0"]
+    appended = JobLogs(communicators=[row | {"source": "/x/job.log"} for row in (*old, *new)]).reconciled()
+    (fact,) = find_facts(appended)
+    assert fact.words.startswith("the file job.log states different hosts or networks of ranks 0-3")
+    smaller = [row | {"ranks": 2} for row in old[:2]]  # a run on one of the hosts
+    logs = JobLogs(communicators=[*smaller, *new], places={at: RankPlace("node0", at) for at in range(2)}).reconciled()
+    (fact,) = find_facts(logs)
+    assert fact.words.startswith("the files new.log, old.log state different hosts or networks of ranks 0-1")
+
+
+def test_what_differs_between_recordings_and_logs_is_told_once():
+    error = at({"host": "node0", "bus_id": "0000:01:00", "code": 63}, 900)
+    places = {1: RankPlace(None, 1, conflicts=("host node0 by recording, host node1 by NCCL",))}
+    logs = JobLogs(gpu_errors=[error], places=places, step_times_ns=STEP_TIMES)
+    facts = add_log_evidence(NO_CULPRIT, logs).facts
+    assert [fact.kind for fact in facts] == ["contradiction", "gpu_error"]
 
 
 def test_adapters_of_two_protocols():
@@ -638,6 +689,17 @@ def test_how_processes_ended_is_told_and_blames_nobody():
         ("Slurm lost nodes: n9", ()),
         ("the first that srun saw end: task 0-7 on n7, Killed", ()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("killed_ns", "failed"),
+    [(None, {8: "killed for lack of memory"}), (200 * SECOND, {8: "killed for lack of memory"}), (10**7 * SECOND, {})],
+)
+def test_a_rank_is_killed_for_the_lack_of_memory_of_its_day(killed_ns: int | None, failed: dict[int, str]):
+    names = "rank", "host", "exit_code", "manner", "stated_by", "is_first", "time_ns"
+    first = {"rank": 8, "host": "n1.x", "exit_code": -9, "is_first": True, "time_ns": 300 * SECOND}
+    killed = {"host": "n1", "stated_by": "system", "time_ns": killed_ns}
+    assert failures([dict.fromkeys(names) | row for row in (first, killed)]) == failed
 
 
 def test_hosts_whose_gpus_do_not_reach_each_other():

@@ -12,7 +12,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
-from jitter.lake.rank_places import RankPlace, assign_nodes, short_host
+from jitter.lake.rank_places import RankPlace, assign_nodes, is_same_host, short_host
 from jitter.logs.times import in_year_of
 
 _LIMITS: Final = THRESHOLDS.evidence
@@ -92,10 +92,16 @@ class JobLogs:
 
     def node_of(self, host: str | None) -> object | None:
         """Return the node that a row is about; a row without a host is of the job's only node."""
-        nodes = set(self.nodes.values())
-        if host is None or not any(isinstance(node, str) for node in nodes):
-            return next(iter(nodes)) if len(nodes) == 1 else None
-        return short_host(host) if short_host(host) in nodes else None
+        if host is None or not any(isinstance(node, str) for node in self._hosts):
+            return next(iter(self._hosts)) if len(self._hosts) == 1 else None
+        node = short_host(host)
+        return node if any(is_same_host(host, name) for name in self._hosts.get(node, ())) else None
+
+    @cached_property
+    def _hosts(self) -> dict[object, set[str | None]]:
+        """By node the names of its host."""
+        names = by_key((node, self.places[rank].host) for rank, node in self.nodes.items())
+        return {node: set(of_node) for node, of_node in names.items()}
 
     def ranks_of_gpu(self, host: str | None, device: int | None, bus_id: str | None) -> tuple[int, ...]:
         """Return the ranks that use a GPU, by its PCI address, else by its number; empty if that is not known.
@@ -148,20 +154,25 @@ class JobLogs:
         return bool(place.conflicts) if place.host is None else short_host(place.host) != short_host(row["host"])
 
     def reconciled(self) -> "JobLogs":
-        """Return the logs without the files that contradict each other, as those of two runs: neither is believed."""
+        """Return the logs without the files that contradict each other, or themselves, as those of two runs do.
+
+        None of them is believed. The network of a rank is that of all its communicators.
+        """
         world = max((row["ranks"] for row in self.communicators if row.get("ranks")), default=None)
         stated = by_key(
-            ((row["rank"], what), (row["source"], value))
+            ((rank, what), (row["source"], value))
             for row in self.communicators
-            if row["rank"] is not None and row.get("ranks") == world and row.get("source") is not None
-            for what, value in (("host", short_host(row["host"])), ("network", row["network"]))
+            if row["rank"] is not None and row.get("source") is not None
+            for is_of_all in (row.get("ranks") == world,)
+            for rank in ((row["rank"],) if is_of_all else self.ranks_of_gpu(row["host"], row["device"], row["bus_id"]))
+            for what, value in (("host", short_host(row["host"]) if is_of_all else None), ("network", row["network"]))
             if value is not None
         )
         of_files = [(rank, by_key(values)) for (rank, _), values in stated.items()]
         ranks_of_files = by_key(
             (tuple(sorted(values)), rank)
             for rank, values in of_files
-            if len({frozenset(of_file) for of_file in values.values()}) > 1
+            if len({value for of_file in values.values() for value in of_file}) > 1
         )
         lost = {file for files in ranks_of_files for file in files}
         return replace(
@@ -174,7 +185,8 @@ class JobLogs:
     def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":
         """Return the logs with clocks, errors and incidents of these steps' times only, and of `margin_ns` around them.
 
-        Those of links are incidents, too. Rows without a time stay, and all if the time of none of the steps is known.
+        Those of links are incidents, too; ends of processes are those of half a day around. Rows without a time stay,
+        and all if the time of none of the steps is known.
         """
         times = [self.step_times_ns[key] for key in steps if key in self.step_times_ns]
         if not times:
@@ -184,6 +196,8 @@ class JobLogs:
             gpu_clocks=_within(self.gpu_clocks, times, margin_ns),
             gpu_errors=_within(self.gpu_errors, times, margin_ns),
             incidents=_within(self.incidents, times, margin_ns),
+            # a job ends some time after the steps that were recorded, and launchers print local times
+            exits=_within(self.exits, times, max(margin_ns, _LIMITS.time_zones_ns)),
             links=[
                 *(row for row in self.links if not row.get("is_event")),
                 *_within([row for row in self.links if row.get("is_event")], times, margin_ns),
@@ -194,8 +208,8 @@ class JobLogs:
 def _within(rows: Rows, times: Sequence[tuple[int, int]], margin_ns: int) -> Rows:
     starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
     last_end = np.maximum.accumulate(ends)
-    stated = [None if (at := row.get("time_ns")) is None else in_year_of(at, times[0][0]) for row in rows]
-    at = np.array([0 if time_ns is None else time_ns for time_ns in stated], np.int64)
+    stated = [row.get("time_ns") for row in rows]
+    at = in_year_of(np.array([0 if time_ns is None else time_ns for time_ns in stated], np.int64), times[0][0])
     begun = np.searchsorted(starts, at + margin_ns, side="right")
     is_within = (begun > 0) & (last_end[np.maximum(begun - 1, 0)] >= at - margin_ns)
     return [

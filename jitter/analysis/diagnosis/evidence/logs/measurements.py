@@ -9,6 +9,8 @@ from statistics import median, median_low
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bandwidth as compute_bandwidth
 from jitter.core.formatting import (
@@ -25,6 +27,7 @@ from jitter.core.formatting import (
 from jitter.core.grouping import by_key
 from jitter.lake.log_records import Row, Rows
 from jitter.lake.rank_places import short_host
+from jitter.logs.times import in_year_of
 
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LIMITS: Final = THRESHOLDS.evidence
@@ -41,7 +44,14 @@ _SPEEDS: Final = {
 }
 
 
-_SOURCES: Final = {"torchrun": None, "program": "manner", "system": "process", "slurmctld": None, "srun": None}
+_SOURCES: Final = {
+    "torchrun": None,
+    "program": "manner",
+    "system": "process",
+    "slurmctld": None,
+    "sacct": "manner",
+    "srun": None,
+}
 """How processes end, the most telling first, each with the column whose value one sentence states for all of them."""
 _ENDED_BY_OTHERS: Final = (-SIGABRT, -SIGINT, -SIGKILL, -SIGTERM)
 """Signals with which watchdogs, users, launchers and schedulers end processes that did not fail of themselves."""
@@ -266,6 +276,9 @@ def describe_exits(rows: Rows) -> Iterator[str]:
             sentences.append(f"the system killed {what or 'a process'}{_on(ended)} for lack of memory")
         elif source == "slurmctld":
             sentences.append(f"Slurm lost nodes:{_on(ended).removeprefix(' on')}")
+        elif source == "sacct":
+            jobs = format_some(sorted({row["process"] or "a job" for row in ended}), _MOST)
+            sentences.append(f"Slurm ended {jobs}{_on(ended)}: {what}")
         elif source == "srun":
             end = ended[0]
             sentences.append(f"the first that srun saw end: task {end['tasks']}{_on([end])}, {end['manner']}")
@@ -279,11 +292,23 @@ def failures(rows: Rows) -> dict[int, str]:
     if first is not None and first["exit_code"] not in _ENDED_BY_OTHERS:
         ended[first["rank"]] = _how(first["exit_code"])
     elif first is not None and first["exit_code"] == -SIGKILL and first["host"] is not None:
-        hosts = {short_host(row["host"]) for row in rows if row["stated_by"] == "system"}
+        hosts = {
+            short_host(row["host"])
+            for row in rows
+            if row["stated_by"] == "system" and _may_be_of_one_day(row.get("time_ns"), first.get("time_ns"))
+        }
         if short_host(first["host"]) in hosts:
             ended[first["rank"]] = "killed for lack of memory"
     of_program = (row for row in rows if row["stated_by"] == "program" and row["rank"] is not None and row["manner"])
     return ended | {row["rank"]: row["manner"] for row in of_program}
+
+
+def _may_be_of_one_day(one_ns: int | None, other_ns: int | None) -> bool:
+    """Return whether two events may belong together, whose times are unknown, or of unknown zones."""
+    if one_ns is None or other_ns is None:
+        return True
+    near_ns = int(in_year_of(np.array([one_ns]), other_ns)[0])
+    return abs(near_ns - other_ns) <= THRESHOLDS.evidence.time_zones_ns
 
 
 def _first_exit(rows: Rows) -> Row | None:

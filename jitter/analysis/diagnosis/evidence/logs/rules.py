@@ -599,7 +599,7 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         (_Gpu(row["host"], row.get("device"), row["bus_id"]), row) for row in logs.gpu_errors if row["code"] is not None
     )
     for gpu_of_rows, rows in sorted(by_gpu.items(), key=lambda gpu_rows: (-len(gpu_rows[1]), str(gpu_rows[0]))):
-        (host, number, bus_id), codes = gpu_of_rows, Counter(row["code"] for row in rows)
+        (host, number, bus_id), codes = gpu_of_rows, _count_codes(rows, is_of_one_host=gpu_of_rows.host is not None)
         files = {PurePath(row["source"]).name if row.get("source") else "a kernel log" for row in rows}
         ranks = logs.ranks_of_gpu(host, number, bus_id)
         device = logs.places[ranks[0]].device if ranks else number
@@ -624,6 +624,19 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         certainty: CauseCertainty | None = "unknown" if undated or not ranks else None
         words = f"{_listed(listed)}{gpu} {where}{undated}"
         yield codes, Statement(words, ranks, host, device, causes=causes, certainty=certainty)
+
+
+def _count_codes(rows: Rows, *, is_of_one_host: bool) -> Counter[int]:
+    """Return how often each error of a GPU occurs; files of one host repeat what they state of one time, or of none."""
+    stated = Counter((row["code"], row.get("time_ns"), row.get("source")) for row in rows)
+    events: dict[tuple[Any, ...], int] = {}
+    for (code, time_ns, source), count in stated.items():
+        event = code, time_ns, None if is_of_one_host else source
+        events[event] = max(count, events.get(event, 0))
+    codes: Counter[int] = Counter()
+    for (code, *_), count in events.items():
+        codes[code] += count
+    return codes
 
 
 def _memory(logs: JobLogs) -> Iterator[Statement]:
@@ -659,11 +672,11 @@ def _is_of_switch(code: int) -> bool:
 # ---- hosts
 
 
-def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]]:
+def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobLogs], Iterator[Statement]]:
     """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
 
     def find(logs: JobLogs) -> Iterator[Statement]:
-        has_detail = kind in ("pcie", "file_system")
+        has_detail = kind in ("pcie", "file_system", "state", "load")
         alike = by_key(
             ((row["rank"], row["host"], row["bus_id"], row["detail"] if has_detail else None), row)
             for row in logs.incidents
@@ -683,7 +696,7 @@ def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]
             said = words.format(
                 n=format_count(count, "time"),
                 errors=format_count(count, f"{detail} PCIe error"),
-                detail=rows[0]["detail"],
+                detail=rows[0]["detail"] or "out of service",
                 seconds=max(row["seconds"] or 0 for row in rows),
                 times=f" ({count} times)" if count > 1 else "",
             )
@@ -694,7 +707,7 @@ def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]
                 host,
                 causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank
                 certainty="unknown" if undated else None,
-                is_item=detail != "corrected" or count >= _LIMITS.min_corrected,
+                is_item=is_told and (detail != "corrected" or count >= _LIMITS.min_corrected),
             )
 
     return find
@@ -761,7 +774,9 @@ def _conflicts(logs: JobLogs) -> Iterator[Statement]:
 
 def _contested(logs: JobLogs) -> Iterator[Statement]:
     for ranks, files in logs.contested:
-        words = f"the files {_listed([PurePath(file).name for file in files])} state different hosts or networks of "
+        named = _listed([PurePath(file).name for file in files])
+        state = f"the files {named} state" if len(files) > 1 else f"the file {named} states"
+        words = f"{state} different hosts or networks of "
         said = f"{words}{format_ranks(ranks)}, as of two runs: what NCCL says there is not used"
         yield Statement(said, ranks)
 
@@ -848,6 +863,11 @@ RULES: Final[tuple[Rule, ...]] = (
          "check the host's cooling"),
     Rule("host", _HOST_CAUSES, "likely", _incidents("file_system", "{detail} did not answer{times}"),
          "check the file system and the host's network to it"),
+    # healthy hosts are busy, too
+    Rule("host", _HOST_CAUSES, "likely", _incidents("load", "{detail}{times}", is_told=False),
+         "look for what else runs on the host"),
+    Rule("host", (*_HOST_CAUSES, *_GPU_CAUSES, *_NETWORK), "unknown", _incidents("state", "{detail}"),
+         "ask who runs the cluster why"),
     Rule("host", _OF_PCIE, "unknown", _incidents("pcie", "{errors}"), "check the slot, the riser and the link's speed"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads, _BIND_APART, is_item=False),
     Rule("placement", _HOST_CAUSES, "likely", _far_threads, _BIND, is_item=False),

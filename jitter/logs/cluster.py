@@ -1,0 +1,181 @@
+"""How processes ended, and what held up hosts, by launchers, schedulers and the system."""
+
+import re
+from functools import partial
+from typing import Final
+
+from jitter.logs.declared import KILLED, Columns, Patterns, Values, rule
+from jitter.logs.line_parser import Context
+from jitter.logs.values import number
+
+_OUT: Final = r"[\w+*]*(?:DOWN|DRAIN|FAIL|NOT_RESPONDING)"
+_REASON: Final = r"Reason=(?P<why>.{1,200}?) \[[^\s@\]]{0,64}@(?P<time_ns>[^\s\]]{1,40})\]"
+_ENDS: Final = ("NODE_FAIL", "OUT_OF_MEMORY")
+_SWAPPED_KIB: Final = 1_000
+"""In a second: with less, the system puts aside what nobody uses."""
+_STOLEN_PERCENT: Final = 5
+_IDLE_PERCENT: Final = 2
+
+
+def _sacct(row: Values, context: Context) -> Values | None:
+    state, nodes = row["State"], row.get("NodeList", "")
+    if state not in _ENDS:
+        return None
+    host = nodes if re.fullmatch(r"[\w.-]+", nodes) else None
+    if state == "OUT_OF_MEMORY" and host is not None:
+        return {**KILLED, "host": host}
+    job = f"job {row['JobID'].partition('.')[0]}"
+    return {"manner": state, "stated_by": "sacct", "host": nodes or None, "process": job}
+
+
+def _reason(match: re.Match[str], before: str) -> Values:
+    return {**match.groupdict(), "detail": f"out of service in Slurm ({match['why']})"}
+
+
+def _condition(match: re.Match[str], before: str) -> Values | None:
+    """Return a condition that is not as it should be."""
+    if (match["what"] == "Ready") == (match["is"] == "True") or (match["what"] != "Ready" and match["is"] != "True"):
+        return None
+    what = "NotReady" if match["what"] == "Ready" else match["what"]
+    return {"detail": f"{what} in Kubernetes", "time_ns": match["time_ns"]}
+
+
+def _load(row: Values, context: Context) -> Values | None:
+    def of(*columns: str) -> float:
+        return sum(number(row.get(column, "")) or 0 for column in columns)
+
+    if of("si", "so") >= _SWAPPED_KIB:
+        detail = "memory was swapped"
+    elif of("st") >= _STOLEN_PERCENT:
+        detail = "other virtual machines had its processors"
+    elif of("id", "wa") <= _IDLE_PERCENT:
+        detail = "all processors were busy"
+    else:
+        return None
+    return {"kind": "load", "detail": detail, "count": 1}
+
+
+_state: Final = partial(rule, "incidents", kind="state", count=1)
+
+FORMATS: Final = (
+    Patterns(
+        "torchrun-failures",
+        (
+            # torch/distributed/elastic/multiprocessing/errors/__init__.py
+            rule("exits", r"^\s*\[\d{1,6}\]:\s*$", begins=True, is_first=True, stated_by="torchrun"),
+            rule(
+                None,
+                r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$",
+                values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"},
+            ),
+            rule(None, r"^\s*host\s+: <host>\s*$"),
+            rule(None, r"^\s*rank\s+: <rank> \(local_rank: \d{1,6}\)\s*$"),
+            rule(None, r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)"),
+        ),
+        (b"Root Cause (first observed failure):",),
+        opens=r"^\s*Root Cause \(first observed failure\):",
+        closes=r"^\s*={10,}\s*$",
+    ),
+    Patterns(
+        "slurm",
+        (
+            # a task is a rank where srun starts each rank, and a node where it starts torchrun
+            rule(
+                "exits",
+                r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
+                r"(?P<manner>Exited with exit code <exit_code>|[A-Z][a-zA-Z ]{2,40})",
+                b"srun: error: ",
+                stated_by="srun",
+            ),
+            rule(
+                "exits",
+                r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})",
+                b"srun: error: ",
+                manner="node failure",
+                stated_by="slurmctld",
+            ),
+            rule(
+                "exits",
+                r"(?:\bslurmstepd-<host>: )?\berror: Detected \d{1,9} oom[_-]kill event",
+                *(b"oom_kill event", b"oom-kill event"),
+                **KILLED,
+            ),
+        ),
+    ),
+    # `sacct -P`: of jobs that ended for a node or for memory; with several nodes it does not state which of them
+    Columns(
+        "sacct",
+        (b"|State",),
+        "exits",
+        {"time_ns": "End", "host": "NodeList"},
+        r"^(?=[\w|]*\bState\b)(?=[\w|]*\bJobID\b)\w+(?:\|\w*)+$",
+        gaps=r"\|",
+        row=r"[^|]*\|",
+        values=_sacct,
+        closes=r"^[^|]*$",
+    ),
+    # `scontrol show node`, with `-o` a line a node: those that are out of service, why and since when
+    Patterns(
+        "scontrol-node",
+        (
+            _state(rf"^NodeName=<host> .{{1,2000}}?\bState={_OUT}.{{0,4000}}?\b{_REASON}", values=_reason),
+            rule(None, r"^NodeName=<host>\b"),
+            _state(rf"^\s+State={_OUT}", begins=True),
+            rule(None, rf"^\s+{_REASON}", values=_reason),
+        ),
+        (b"NodeName=",),
+        opens="^NodeName=",
+    ),
+    # `kubectl get events`, whose times are ages
+    Patterns(
+        "kubectl-events",
+        (
+            rule(
+                "exits",
+                r"^(?:\S{1,64}\s+)?\w{1,12}\s+Warning\s+(?:SystemOOM|OOMKilling)\s+(?:node|pod)/<host>\s"
+                r"(?:.{0,200}?(?:victim process: |Killed process \d{1,10} \()(?P<process>[\w.:-]{1,32}))?",
+                **KILLED,
+            ),
+            _state(
+                r"^(?:\S{1,64}\s+)?\w{1,12}\s+(?:Warning|Normal)\s+(?P<what>Evicted|Preempted|Rebooted|NodeNotReady|"
+                r"NodeHas(?:InsufficientMemory|DiskPressure|InsufficientPID))\s+(?:node|pod)/<host>\s",
+                detail="{what} in Kubernetes",
+            ),
+        ),
+        (b" node/", b" pod/"),
+    ),
+    # `kubectl describe`: what ended a pod's containers before; conditions of a node, each with the time of its change
+    Patterns(
+        "kubectl-describe",
+        (
+            rule(None, r"^Name:\s+<host>\s*$"),
+            rule(
+                "exits",
+                r"^\s+Reason:\s+OOMKilled\s*$",
+                begins=True,
+                values=lambda match, before: {"time_ns": None},  # not that of the container before
+                **KILLED,
+            ),
+            rule(None, r"^\s+Finished:\s+(?P<time_ns>\S.*)$"),
+            _state(r"^Reason:\s+(?P<what>Evicted|NodeLost|Preempting)\s*$", detail="{what} in Kubernetes"),
+            _state(
+                r"^\s+(?P<what>\w{1,64}Pressure|NetworkUnavailable|Ready)\s+(?P<is>True|False|Unknown)\s+"
+                r"\w{3}, .{22,28}?\s+(?P<time_ns>\w{3}, \d\d \w{3} \d{4} [\d:]{8} \S{3,5})\s",
+                values=_condition,
+            ),
+        ),
+        (b"Name:  ",),
+        opens=r"^Name:\s+\S",
+    ),
+    # `vmstat -t`, whose last column has the name of the time zone; the first row is a mean since boot
+    Columns(
+        "vmstat",
+        (b" swpd ",),
+        "incidents",
+        {"time_ns": r"[A-Z]{2,5}|[+-]\d\d"},
+        r"^\s*r\s+b\s+swpd\s",
+        gaps=r"\s+(?!\d\d:)",
+        row=r"\s*\d+\s+\d+\s",
+        values=_load,
+    ),
+)

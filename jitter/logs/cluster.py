@@ -34,7 +34,7 @@ def _reason(match: re.Match[str], before: str) -> Values:
 
 def _condition(match: re.Match[str], before: str) -> Values | None:
     """Return a condition that is not as it should be."""
-    if (match["what"] == "Ready") == (match["is"] == "True") or (match["what"] != "Ready" and match["is"] != "True"):
+    if (match["is"] == "True") == (match["what"] == "Ready"):
         return None
     what = "NotReady" if match["what"] == "Ready" else match["what"]
     return {"detail": f"{what} in Kubernetes", "time_ns": match["time_ns"]}

@@ -23,7 +23,7 @@ Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
     r"(?:<\d+>)?(?:1 )?(?:\S{2,5} +\d+ (?:\d{4} )?[\d:]{8}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\S{1,64}(?: [A-Z]{3,5})?|"
     r"1\d{9}\.\d{6}|\[ *\d+\.\d+\]) "
-    r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:(?:\[\d+\])?: | - )"
+    r"(?P<host>[A-Za-z0-9][\w.-]*) (?:kernel(?:(?:\[\d+\])?: | - )|[\w./@-]{1,64}\[\d+\]: )"
 )
 _NCCL: Final = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?(?:\(\w{1,80}\) )?NCCL WARN $"
@@ -174,8 +174,9 @@ class _DeclaredParser(LineParser):
         self, relation: str, values: Values, before: str = "", rank: int | None = None, gauge: str | None = None
     ) -> None:
         """Add a row with the values as the columns hold them; one of a `gauge` where it has changed."""
-        yearless = relation in DATED
-        row = {"label": self.context.label, "rank": rank, "time_ns": self.context.times.read(before, yearless=yearless)}
+        row = {"label": self.context.label, "rank": rank}
+        if values.get("time_ns") is None:  # else that before it is of another clock, maybe of another zone
+            row["time_ns"] = self.context.times.read(before, yearless=relation in DATED)
         if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]):
             row["host"] = host["host"]
         of_columns = _FROM_TEXT[relation]
@@ -303,7 +304,7 @@ class ColumnsParser(_DeclaredParser):
 
     def line(self, line: bytes, number: int) -> None:
         declared = self._declared
-        _, text, rank = split_prefix(line)
+        prefix, text, rank = split_prefix(line)
         if _compiled(declared.header).search(text):
             names = list(self._cells(text.strip()))
             at = dict(_columns_of(names, declared.columns))
@@ -312,9 +313,11 @@ class ColumnsParser(_DeclaredParser):
         elif declared.closes and _compiled(declared.closes).search(text):
             self.is_open = False
         elif self._names and text.strip():
-            self._read_row(list(self._cells(text.strip())), bool(_compiled(declared.row).match(text)), rank)
+            self._read_row(
+                list(self._cells(text.strip())), bool(_compiled(declared.row).match(text)), f"{prefix} ", rank
+            )
 
-    def _read_row(self, cells: list[str], is_like_row: bool, rank: int | None) -> None:
+    def _read_row(self, cells: list[str], is_like_row: bool, before: str, rank: int | None) -> None:
         if len(cells) != len(self._names):
             if is_like_row and 2 * len(cells) >= len(self._names):
                 raise ValueError("not the columns of the header")
@@ -331,7 +334,7 @@ class ColumnsParser(_DeclaredParser):
         known = (number(value) if isinstance(value := values[name], str) else value for name in measured)
         if measured and not values.get("reasons") and all(value is None for value in known):
             raise ValueError("no measurement")
-        self.add_row(self._declared.relation, values, "", rank, self._declared.gauge)
+        self.add_row(self._declared.relation, values, before, rank, self._declared.gauge)
 
     def _cells(self, text: str) -> Iterator[str]:
         if self._declared.words:

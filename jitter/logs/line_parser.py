@@ -2,7 +2,7 @@
 
 Launchers put prefixes before each line of a log, some with the rank: Open MPI `[1,0]<stdout>:` (5.x
 `[prterun-host-1@1,0]<stdout>:`), `srun -l` `0: `, torchrun `[default0]:`, MPICH `[0] `, PyTorch `[rank0]:`, Ray
-`(Worker pid=1, ip=…)`, Kubernetes times and CRI's `stdout F`.
+`(Worker pid=1, ip=…)`, Kubernetes times and CRI's `stdout F`, syslog's and journald's time, host and program.
 """
 
 import csv
@@ -75,6 +75,8 @@ _PREFIX: Final = re.compile(
       | \[\d+\]:?\ (?=[^\[\s]|\s)
       | \([\w.<>-]+(?:\([\w.]+\))?\ pid=\d+(?:,\ ip=[\d.:a-f]+)?\)\ ?
       | \(pid=\d+(?:,\ ip=[\d.:a-f]+)?\)\ ?
+      | (?:[A-Z][a-z]{2}\ [\ \d]\d\ [\d:]{8}(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,32})\ [\w.-]{1,255}
+        \ (?!kernel\b)[\w./@-]{1,64}\[\d+\]:\ ?
       | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\ (?:std(?:out|err)\ [FP]\ )?
       | \[pod/[^\]\s]+\]\ ?
     )""",

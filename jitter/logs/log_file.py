@@ -309,6 +309,7 @@ def _unwrapped_line(line: bytes) -> bytes:
 def _as_syslog(entry: Mapping[str, Any], text: str) -> str:
     moment = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, UTC).isoformat()
     program = entry.get("SYSLOG_IDENTIFIER", "kernel" if entry.get("_TRANSPORT") == "kernel" else "-")
+    program = program if program == "kernel" else f"{program}[{entry.get('_PID', 0)}]"
     return f"{moment} {entry.get('_HOSTNAME', '-')} {program}: {text}".replace("\n", " ")
 
 

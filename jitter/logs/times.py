@@ -79,21 +79,26 @@ class LogTimes:
 
 def _moment(text: str, *, yearless: bool) -> tuple[int | None, str | None]:
     """Return a date and time as ns since 1970, and its zone, where it states them."""
-    if match := _ISO.search(text) or _RFC.search(text):
+    if match := _ISO.search(text):
         *parts, fraction, zone = match.groups()
-        if match.re is _RFC:
-            parts[:3] = parts[2], _MONTHS.get(parts[1], 0), parts[0]
-        ahead_s = 0
-        if zone is not None and (stated := zone.strip())[0] in "+-":
-            ahead_s = (-1 if stated[0] == "-" else 1) * (int(stated[1:3]) * 3600 + int(stated[-2:]) * 60)
-        return _since_epoch(*map(int, parts), fraction=fraction, ahead_s=ahead_s), zone
+        return _in_zone(*parts, fraction=fraction, zone=zone)
     for match in _CTIME.finditer(text):
         year = match["before"] or match["after"] or (YEARLESS if yearless else None)
         if year is None or match["month"] not in _MONTHS:
             continue
         date = int(year), _MONTHS[match["month"]], int(match["day"])
         return _since_epoch(*date, *map(int, match.group("h", "m", "s")), fraction=match["fraction"]), None
+    if match := _RFC.search(text):
+        day, month, year, *clock, fraction, zone = match.groups()
+        return _in_zone(year, str(_MONTHS.get(month, 0)), day, *clock, fraction=fraction, zone=zone)
     return None, None
+
+
+def _in_zone(*parts: str, fraction: str | None, zone: str | None) -> tuple[int | None, str | None]:
+    ahead_s = 0
+    if zone is not None and (stated := zone.strip())[0] in "+-":
+        ahead_s = (-1 if stated[0] == "-" else 1) * (int(stated[1:3]) * 3600 + int(stated[-2:]) * 60)
+    return _since_epoch(*map(int, parts), fraction=fraction, ahead_s=ahead_s), zone
 
 
 def in_year_of(times_ns: npt.NDArray[np.int64], near_ns: int) -> npt.NDArray[np.int64]:

@@ -693,9 +693,10 @@ def test_lines_become_rows(
     assert rows(log, relation, *columns) == expected
     if text.startswith("{"):
         return
-    # after other lines, and behind the prefix of a launcher, the same is read
-    prefixed = "".join(f"[1,0]<stdout>:{line}\n" for line in ("loss 1.0", *text.splitlines()))
-    assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
+    # after other lines, and behind the prefix of a launcher or of journald, the same is read
+    for prefix in ("[1,0]<stdout>:", "Nov 27 10:00:00 n7 podman[12]: "):
+        prefixed = "".join(f"{prefix}{line}\n" for line in ("loss 1.0", *text.splitlines()))
+        assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
 
 
 @pytest.mark.parametrize(
@@ -715,6 +716,20 @@ def test_amd_json(text: str, expected: list[Any]) -> None:
     log = parsed(text)
     assert rows(log, "gpu_clocks", "device", "sm_mhz", "power_w", "temp_c", "reasons") == expected
     assert sniff(text.encode()) == "amd-smi"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "host", "time_ns"),
+    [
+        ("2025-02-23T17:24:18+01:00 n7 podman[12]: ", "n7", 1740327858 * 10**9),
+        ("2025-02-23T16:24:18.5Z stdout F ", None, 1740327858_500_000_000),
+    ],
+)
+def test_rows_without_time_and_host_have_those_before_them(prefix: str, host: str | None, time_ns: int) -> None:
+    text = "".join(f"{prefix}{line}\n" for line in DMON_CSV.splitlines())
+    assert rows(parsed(text), "gpu_clocks", "host", "time_ns", "device") == [(host, time_ns, 0)]
+    (failed,) = rows(parsed(prefix + FAILED.splitlines()[1]), "exits", "host", "time_ns", "rank")
+    assert failed == (host, time_ns, 3)
 
 
 def test_lines_of_two_ranks_are_not_mixed() -> None:

@@ -14,6 +14,11 @@ FIRST = datetime(2026, 12, 31, 22, 0, 3, tzinfo=UTC)
 NVIDIA_SMI = ("timestamp, index, clocks.current.sm [MHz]\n", "{:%Y/%m/%d %H:%M:%S}.000, 0, 1980 MHz\n", 5)
 SYSLOG = ("", "{:%b %e %H:%M:%S} node7 kernel: NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.\n", 40)
 CTIME = ("", "[{:%a %b %e %H:%M:%S %Y}] NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.\n", 5)
+BEHIND_UTC = (
+    "2026-12-31T12:00:00Z timestamp, index, clocks.current.sm [MHz]\n",
+    "2026-12-31T12:00:00Z {:%Y/%m/%d %H:%M:%S}.000, 0, 1980 MHz\n",
+    5,
+)
 WITH_ZONE = ("", "{:%Y-%m-%dT%H:%M:%S}+02:00 node7 kernel: NVRM: Xid (PCI:0000:9b:00): 79, GPU fell off.\n", 5)
 
 
@@ -28,7 +33,7 @@ def first_time(folder: Path, form: tuple[str, str, int], rows: int, written: dat
 
 
 @pytest.mark.parametrize("ahead_h", [-9.5, -8, 0, 1, 5.75, 14])
-@pytest.mark.parametrize("form", [NVIDIA_SMI, SYSLOG, CTIME])
+@pytest.mark.parametrize("form", [NVIDIA_SMI, SYSLOG, CTIME, BEHIND_UTC])
 def test_a_log_whose_last_line_was_just_written_tells_its_zone(
     tmp_path: Path, form: tuple[str, str, int], ahead_h: float
 ) -> None:

@@ -32,10 +32,15 @@ class MatchedPair(NamedTuple):
     """(steps,) what the first rank's clock is ahead."""
     spread_ns: float
     """Tolerance within which the ends agree."""
-    wait_ns: float = math.nan
-    """How long the later rank stays in a message, on average: it waits for none, so that is the transfer alone. NaN for
-    messages that are not matched stream by stream.
-    """
+    waits_ns: Floats
+    """(messages,) how long the later rank stays in each: it waits for none, so that is the transfer alone."""
+    are_streams: bool
+    """Whether all exchanges on streams are matched, the first with the first."""
+
+    @property
+    def wait_ns(self) -> float:
+        """How long the later rank stays in a message, on average."""
+        return float(self.waits_ns.mean())
 
     @property
     def exchanges(self) -> frozenset[tuple[int, int]]:
@@ -54,14 +59,33 @@ class MatchedPair(NamedTuple):
 
     def waits_more(self, least_ns: float) -> bool:
         """Return whether even the later rank waits longer than this: then these are messages with other ranks."""
-        return self.wait_ns - least_ns > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least_ns)
+        return _waits_more(self.wait_ns, least_ns)
+
+    def is_refuted_by(self, other: "MatchedPair") -> bool:
+        """Return whether exchanges of these end together as well with those of another rank, and then wait less."""
+        ours, theirs = self._wait_of, other._wait_of
+        shared = ours.keys() & theirs.keys()
+        if not shared:
+            return False
+        wait_ns, other_ns = (float(np.mean([waits[at] for at in shared])) for waits in (ours, theirs))
+        return _waits_more(wait_ns, other_ns)
+
+    @property
+    def _wait_of(self) -> dict[tuple[int, int], float]:
+        """By (rank, position) of each exchange how long the later rank stays in it."""
+        waits = zip(self.messages, self.waits_ns.tolist(), strict=True)
+        return {(rank, at[side]): wait for at, wait in waits for side, rank in enumerate(self.ranks)}
 
     @property
     def preference(self) -> tuple[float, float, tuple[int, int]]:
         """Sort key of pairs that contradict each other, the likeliest first."""
-        if math.isnan(self.wait_ns):
+        if not self.are_streams:
             return self.spread_ns, -len(self.messages), self.ranks
         return -len(self.messages), self.spread_ns + self.wait_ns, self.ranks
+
+
+def _waits_more(wait_ns: float, least_ns: float) -> bool:
+    return wait_ns - least_ns > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least_ns)
 
 
 class Exchanges(NamedTuple):
@@ -104,6 +128,8 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             for rank, rank_exchanges in exchanges.items()
         }
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
+        if matched is _match_streams:
+            candidates = _without_refuted(candidates, exchanges, likely)
         of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
         least_ns = {rank: min(pair.wait_ns for pair in pairs) for rank, pairs in of_rank.items()}
         for pair in sorted(
@@ -118,10 +144,29 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             free = tuple(m for m in pair.messages if (first_rank, m[0]) not in used and (second_rank, m[1]) not in used)
             is_enough = free == pair.messages or matched is not _match_streams
             if is_enough and len(free) >= _least_messages(end[first_rank], end[second_rank]):
-                kept.append(pair._replace(messages=free))
+                waits_ns = pair.waits_ns[[pair.messages.index(message) for message in free]]
+                kept.append(pair._replace(messages=free, waits_ns=waits_ns))
                 used.update((first_rank, at) for at, _ in free)
                 used.update((second_rank, at) for _, at in free)
     return kept
+
+
+def _without_refuted(
+    streams: Sequence[MatchedPair], exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]
+) -> list[MatchedPair]:
+    """Leave out streams that seem to end together because ranks keep pace, as those of a pipeline's replicas do."""
+    shortest_ns = {rank: float(np.nanmin(one.took, initial=np.inf)) for rank, one in exchanges.items()}
+    doubtful = [pair for pair in streams if pair.waits_more(max(shortest_ns[rank] for rank in pair.ranks))]
+    ranks = {rank for pair in doubtful for rank in pair.ranks}
+    others = [other for pair in likely if not ranks.isdisjoint(pair) for other in _match_pair(exchanges, pair)]
+    of_rank = by_key((rank, other) for other in others for rank in other.ranks)
+
+    def is_refuted(pair: MatchedPair) -> bool:
+        rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
+        return any(pair.is_refuted_by(other) for other in rivals if other.spread_ns <= pair.spread_ns)
+
+    refuted = {pair.ranks for pair in doubtful if is_refuted(pair)}
+    return [pair for pair in streams if pair.ranks not in refuted]
 
 
 def _states_members(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> bool:
@@ -143,9 +188,9 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
             middle = np.median(apart, axis=1)  # NaN where a rank lacks the step, or a part of it
             spread_ns = float(np.fmax.reduce(np.abs(apart - middle[:, None]), axis=None, initial=-np.inf))
             if 0 <= spread_ns <= THRESHOLDS.group_inference.max_spread_ns:
-                wait_ns = float(np.nanmean(np.fmin(first.took[:, first_places], second.took[:, second_places])))
                 messages = tuple(zip(first_places.tolist(), second_places.tolist(), strict=True))
-                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, wait_ns))
+                waits_ns = _waits_of(first, second, messages)
+                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, waits_ns, are_streams=True))
     pairs.sort(key=lambda pair: pair.preference)
     together = [_join([pair, *pairs]) for pair in pairs]
     if together:
@@ -154,19 +199,25 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
 
 def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:
     """Join the first match of two ranks with those of the others that agree with its clocks."""
-    first, messages, joined = pairs[0], list[tuple[int, int]](), list[MatchedPair]()
+    first, messages, joined = pairs[0], dict[tuple[int, int], float](), list[MatchedPair]()
     for pair in pairs:
         apart = np.abs(pair.offset_ns - first.offset_ns)
         is_free = not any(
             earlier[side] == new[side] for earlier in messages for new in pair.messages for side in (0, 1)
         )
         if is_free and not (apart > THRESHOLDS.group_inference.max_spread_ns).any():
-            messages += pair.messages
+            messages.update(zip(pair.messages, pair.waits_ns.tolist(), strict=True))
             joined.append(pair)
-    wait_ns = float(np.mean([pair.wait_ns for pair in joined]))
-    return MatchedPair(
-        first.ranks, tuple(sorted(messages)), first.offset_ns, max(pair.spread_ns for pair in joined), wait_ns
-    )
+    ordered = tuple(sorted(messages))
+    waits_ns = np.array([messages[message] for message in ordered])
+    return first._replace(messages=ordered, spread_ns=max(pair.spread_ns for pair in joined), waits_ns=waits_ns)
+
+
+def _waits_of(first: Exchanges, second: Exchanges, messages: Sequence[tuple[int, int]]) -> Floats:
+    """Return, (messages,), how long the later rank stays in each, on average over the steps."""
+    took = (rank.took[:, list(at)] for rank, at in zip((first, second), zip(*messages, strict=True), strict=True))
+    waits_ns: Floats = np.nanmean(np.fmin(*took), axis=0)
+    return waits_ns
 
 
 def _likely_pairs(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> Iterator[tuple[int, int]]:
@@ -227,7 +278,8 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> I
         if len(messages) >= least:
             offset = np.full(len(first_end), np.nan)
             offset[steps] = middle
-            yield MatchedPair(ranks, messages, offset, spread_ns)
+            waits_ns = _waits_of(exchanges[ranks[0]], exchanges[ranks[1]], messages)
+            yield MatchedPair(ranks, messages, offset, spread_ns, waits_ns, are_streams=False)
             return
 
 

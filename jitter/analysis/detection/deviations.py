@@ -19,7 +19,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median, qn_sigma
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
 """For compiled loops, which know no classes."""
@@ -281,7 +281,7 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     """Measure steps in which one half of the ranks is late, as one of two hosts is, from the other half.
 
     There each rank's other ranks have their median in the other half: as much as one half is late, the other seems
-    early. With fewer ranks than clusters need, halves lie apart by chance.
+    early. Few ranks' halves lie apart by chance, unless by far more than ranks usually vary from step to step.
 
     Returns:
         the totals (steps, ranks), and (steps,) whether the step's ranks lie in two halves.
@@ -290,11 +290,14 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     steps, ranks = total.shape
     is_split = np.zeros(steps, np.bool_)
     known_steps = np.flatnonzero(~np.isnan(total).any(axis=1))
-    if ranks % 2 or ranks < THRESHOLDS.min_robust_ranks or not len(known_steps):
+    usual_sigma = float(np.median(qn_sigma(total)))
+    is_few = ranks < THRESHOLDS.min_robust_ranks
+    if ranks % 2 or ranks < THRESHOLDS.min_samples or (is_few and not usual_sigma) or not len(known_steps):
         return total, is_split
     levels = compare_with_one_rank(total[known_steps])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
-    is_split[known_steps] = separate_clusters(low, high) >= THRESHOLDS.outlier_sigmas
+    least_sigmas = THRESHOLDS.outlier_sigmas * (THRESHOLDS.much_more if is_few else 1)
+    is_split[known_steps] = separate_clusters(low, high, usual_sigma) >= least_sigmas
     settled = total.copy()
     settled[known_steps] = np.where(
         is_split[known_steps, None], levels - low.mean(axis=1, keepdims=True), total[known_steps]

@@ -92,6 +92,11 @@ class MeasuredRun:
         """Ranks whose recordings of any step lack many events."""
         return frozenset(rank for step in self.of_steps for rank in step.quality.lossy_ranks)
 
+    @cached_property
+    def unplaced_ranks(self) -> frozenset[int]:
+        """Those of them of which is not known what waited for them."""
+        return frozenset(rank for step in self.of_steps for rank in step.quality.unplaced_ranks)
+
     def total(self, gained: Floats) -> Floats:
         """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
 

@@ -35,7 +35,7 @@ from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import MEMORY
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.parallel.prefetch import map_ahead
 
 
@@ -73,6 +73,8 @@ class StepQuality:
     """How many kernels the kernel index has, by cohort."""
     lossy_ranks: tuple[int, ...] = ()
     """Whose recordings lack many of the kernels that were launched, or of their launches."""
+    unplaced_ranks: tuple[int, ...] = ()
+    """Those of them whose recordings lack launches or collectives, which tell what waited for what."""
 
 
 def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
@@ -172,8 +174,18 @@ def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
         sum(len(index.left_out) for index in indices),
         negative_latencies,
         tuple(len(index.names) for index in indices),
-        tuple(steps.run.rank_numbers[steps.lost_shares(step) > 1 - THRESHOLDS.whole_share].tolist()),
+        *(tuple(steps.run.rank_numbers[ranks].tolist()) for ranks in _find_lossy(steps, step)),
     )
+
+
+def _find_lossy(steps: RunSteps, step: RecordedStep) -> tuple[Bools, Bools]:
+    """Return, (ranks of the run,), the `lossy_ranks` and `unplaced_ranks` of `StepQuality`."""
+    most, collectives = 1 - THRESHOLDS.whole_share, step.collectives
+    is_lossy = steps.lost_shares(step) > most
+    lacks = np.isnan(step.in_collectives) & step.transfers.partial[collectives.group]
+    attended, lacked = (np.bincount(collectives.rank, weights, len(is_lossy)) for weights in (None, lacks))
+    lost_launches = steps.lost_launches(step) > most
+    return is_lossy, is_lossy & (lost_launches | (lacked > most * attended))
 
 
 def _arrivals(run: RunModel, step: RecordedStep) -> Arrivals:

@@ -330,16 +330,16 @@ class Pricing:
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
             return 0.0
-        lossy = self._analysis.measured.lossy_ranks
-        is_lossy = bool(lossy) and lossy.isdisjoint(candidate.ranks)
-        return candidate.excess_ns if run.matching.unpaired or run.following_hosts or is_lossy else 0.0
+        unplaced = self._analysis.measured.unplaced_ranks
+        is_unplaced = bool(unplaced) and unplaced.isdisjoint(candidate.ranks)
+        return candidate.excess_ns if run.matching.unpaired or run.following_hosts or is_unplaced else 0.0
 
     @property
     def unpriced_because(self) -> str:
         """Why replay cannot tell the effect of a rank on others, as a clause."""
-        if self._analysis.run.following_hosts or not self._analysis.measured.lossy_ranks:
+        if self._analysis.run.following_hosts or not self._analysis.measured.unplaced_ranks:
             return HOSTS if self._analysis.run.following_hosts else PARTNERS
-        return LOST.format(format_ranks(sorted(self._analysis.measured.lossy_ranks)))
+        return LOST.format(format_ranks(sorted(self._analysis.measured.unplaced_ranks)))
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""

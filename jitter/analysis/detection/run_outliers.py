@@ -57,14 +57,16 @@ class RunOutliers:
     @cached_property
     def standouts(self) -> dict[tuple[int, TimePart], Standouts]:
         """When ranks stand out, by team and part of their time."""
-        measured = self._measured
-        return {
-            (team.team, part): find_standouts(
-                team, part, measured.assumed_step_ns, self._steps.alike.by_program, self._tests(team.team)
+        step_ns, kinds = self._measured.assumed_step_ns, self._steps.alike.by_program
+        standouts = dict[tuple[int, TimePart], Standouts]()
+        for team in self._measured.deviations:
+            start, launch, gpu = (
+                find_standouts(team, part, step_ns, kinds, self._tests(team.team)) for part in OWN_PARTS
             )
-            for team in measured.deviations
-            for part in OWN_PARTS
-        }
+            standouts[team.team, TimePart.START] = start.with_rest_of_host(launch, step_ns)
+            standouts[team.team, TimePart.CPU] = launch.with_rest_of_host(start, step_ns)
+            standouts[team.team, TimePart.GPU] = gpu
+        return standouts
 
     @cached_property
     def launched_work(self) -> WorkOfTeams:

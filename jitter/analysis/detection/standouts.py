@@ -111,6 +111,22 @@ class Standouts:
         is_far = (self.sigmas >= THRESHOLDS.outlier_sigmas) & (self.total_ns >= least_ns)
         return replace(self, is_late=self.is_late | is_far)
 
+    def with_rest_of_host(self, other: "Standouts", step_ns: Floats) -> "Standouts":
+        """Return these with ranks whose `other` part of the host's time usually stands out, if this is as often late.
+
+        A slow host is slow in all that it does. Of few steps and ranks the noise of one part is hardly known.
+        `step_ns` is as in `outliers`.
+        """
+        is_known = ~np.isnan(self.total_ns)
+        is_late = ~is_known | (self.total_ns >= THRESHOLDS.min_excess_share * known_median(step_ns))
+        is_same = other.is_persistent & ~self.is_late.any(axis=0) & is_known.any(axis=0) & is_late.all(axis=0)
+        return replace(
+            self,
+            is_late=self.is_late | is_same & (is_known | ~is_known.any(axis=1, keepdims=True)),
+            is_persistent=self.is_persistent | is_same,
+            chance=np.where(is_same, other.chance, self.chance),
+        )
+
     def outliers(self, step_ns: Floats) -> list[Outlier]:
         """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""
         rank_outliers = []

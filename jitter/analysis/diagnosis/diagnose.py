@@ -151,7 +151,7 @@ def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequ
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
     run = evidence.analysis.run
-    if run.misses_partners or run.following_hosts or evidence.analysis.measured.lossy_ranks:
+    if run.misses_partners or run.following_hosts or evidence.analysis.measured.unplaced_ranks:
         # the loss lacks what hosts, exchanges without partners, and what was not recorded, hand on
         delays = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
     waits = [evidence.coverage.waits_ns(group.steps) if group.parts else 0.0 for group in groups]

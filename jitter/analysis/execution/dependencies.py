@@ -17,10 +17,10 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.alignment.program import MAIN, Program
+from jitter.analysis.alignment.program import Program
 from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
+from jitter.core.names.kernels import REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -246,24 +246,31 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
 
 
 def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> None:
-    """Let all reductions of a channel wait for the main stream as of their launch, where one of them was seen to.
+    """Let all operations of a channel wait as those of them that were seen to.
 
-    A channel is one operation on one stream. On a stream that is never idle no such wait holds a collective back; with
-    faster transfers it would begin before its data are there. None waits if any begins before that in the sample. What
-    is gathered or sent may be there long before. `awaited` (operations, streams) is that of `WaitSearch`.
+    A channel is what comes first on one stream after operations of one kind on another: reductions after the main
+    stream's kernels, or these after what is received. On a stream that is never idle, or behind a late host, no such
+    wait holds an operation back; were they faster, it would begin before its data are there. One reduction shows it, of
+    others half: what is gathered or sent may be there long before. None waits if any begins before that in the sample.
+    `awaited` (operations, streams) is that of `WaitSearch`.
     """
-    places = np.arange(len(awaited))
-    launched = np.append(_NONE, np.maximum.accumulate(np.where(program.streams == MAIN, places, _NONE))[:-1])
-    channels: dict[tuple[str, int], list[int]] = {}
-    for place in np.flatnonzero((program.kinds == COLLECTIVE) & (program.streams != MAIN) & (launched >= 0)).tolist():
-        operation = program.operations[place].collective
-        if operation in REDUCTIONS:
-            channels.setdefault((operation, int(program.streams[place])), []).append(place)
+    latest: dict[int, int] = {}
+    channels: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    for place, operation in enumerate(program.operations):
+        stream = operation.stream
+        for other, on in latest.items() if stream >= 0 else ():
+            if other != stream and on > latest.get(stream, -1):
+                of_kinds = [(one.stream, one.kind, one.collective) for one in (operation, program.operations[on])]
+                channels.setdefault(tuple(of_kinds), []).append((place, on))
+        if stream >= 0:
+            latest[stream] = place
     for channel in channels.values():
-        on = launched[channel]
-        begins_before = sample.start[:, channel] + _ROUNDING_NS < sample.end[:, on]
-        if (awaited[channel, MAIN] == on).any() and not begins_before.any():
-            awaited[channel, MAIN] = np.where(awaited[channel, MAIN] == _NONE, on, awaited[channel, MAIN])
+        waiting, on = np.array(channel).T
+        operation, stream = program.operations[waiting[0]].collective, program.operations[on[0]].stream
+        least = 1 if operation in REDUCTIONS else THRESHOLDS.main_share * len(channel)
+        begins_before = sample.start[:, waiting] + _ROUNDING_NS < sample.end[:, on]
+        if (awaited[waiting, stream] == on).sum() >= least and not begins_before.any():
+            awaited[waiting, stream] = np.where(awaited[waiting, stream] == _NONE, on, awaited[waiting, stream])
 
 
 @compiled

@@ -407,16 +407,27 @@ class RunSteps:
 
     def lost_shares(self, step: RecordedStep) -> Floats:
         """(ranks of the run,) the share of a step's kernels that were launched, or of their launches, that was lost."""
+        shares: Floats = self._lost_of(step).max(axis=0)
+        return shares
+
+    def lost_launches(self, step: RecordedStep) -> Floats:
+        """(ranks of the run,) the share of the launches of a step's kernels that was lost."""
+        shares: Floats = self._lost_of(step)[1]
+        return shares
+
+    def _lost_of(self, step: RecordedStep) -> Floats:
+        """(2, ranks of the run) the shares of a step's kernels, and of their launches, that were lost."""
         if step.number not in self._lost:
             counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), [step.key])
-            lost = np.nan_to_num(counts.lost[0] / np.maximum(counts.lost[0] + counts.recorded[0], 1.0))
+            lost = np.zeros((2, len(counts.lost[0])))
+            lost[0] = np.nan_to_num(counts.lost[0] / np.maximum(counts.lost[0] + counts.recorded[0], 1.0))
             has_launches = self.run.job.has_launches[step.times.team]
             for group in self.lake.rank_groups(step.key):
                 called = group.times[:, 2][:, group.kind[group.row >= 0] < MEMORY]
                 here = np.array([self.run.number_of.get(rank, -1) for rank in group.ranks.tolist()], np.int64)
                 unlaunched = (called == unknown_value(called.dtype)).sum(axis=1)[here >= 0] / max(called.shape[1], 1)
                 here = here[here >= 0]  # some may have no complete step
-                lost[here] = np.maximum(lost[here], unlaunched * has_launches[here])
+                lost[1, here] = unlaunched * has_launches[here]
             self._lost[step.number] = lost
         return self._lost[step.number]
 

@@ -297,6 +297,42 @@ def test_one_step_and_two_ranks():
     assert find_outliers(team(total), np.array([np.nan]))[0].rank == 10
 
 
+@pytest.mark.parametrize("late_steps", [(3,), (2, 5)])
+def test_two_of_four_ranks_that_are_late_at_once(late_steps: tuple[int, ...]):
+    total = subtract_median_of_others(paused_at(late_steps, chance(steps=8, ranks=4)))
+    assert found(total) == [(10, TimePart.GPU, late_steps), (20, TimePart.GPU, late_steps)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_of_much_noise_make_none_of_four_ranks_suspect(seed: int):
+    """Their halves lie apart by chance."""
+    total = chance(seed, steps=8, ranks=4)
+    total[:, 2::3] *= 3
+    assert found(subtract_median_of_others(total)) == []
+
+
+def paused_at(steps: tuple[int, ...], own: np.ndarray) -> np.ndarray:
+    own[TimePart.GPU, np.array(steps)[:, None], [1, 2]] += 100 * NOISE
+    return own
+
+
+@pytest.mark.parametrize(("second_start", "steps"), [(30 * NOISE, (0, 1, 2)), (0.1 * NOISE, ())])
+def test_a_slow_host_is_slow_in_all_that_it_does(second_start: float, steps: tuple[int, ...]):
+    """Of two ranks and two known starts, which of them varies is unknown; one host's launches are usually slow."""
+    excess = np.zeros((3, 3))
+    excess[TimePart.START] = np.nan, 30 * NOISE, second_start
+    excess[TimePart.CPU] = 50 * NOISE + np.array([0.0, NOISE, -NOISE])
+    uncertain = TeamDeviations(
+        0, np.arange(2), excess[:, :, None] * [-1, 1], np.full((3, 3, 1), 25 * NOISE), np.full((3, 3, 1), 1e5)
+    )
+    step_ns = np.full(3, 1e6)
+    start, launches = (find_standouts(uncertain, part, step_ns) for part in (TimePart.START, TimePart.CPU))
+    assert start.outliers(step_ns) == []
+    found = start.with_rest_of_host(launches, step_ns).outliers(step_ns)
+    assert [(one.rank, one.steps) for one in found] == ([(1, steps)] if steps else [])
+    assert launches.with_rest_of_host(start, step_ns).outliers(step_ns) == launches.outliers(step_ns)
+
+
 @fuzz
 @pytest.mark.parametrize(("ranks", "steps"), [(4, 5), (8, 8), (16, 12)])
 @pytest.mark.parametrize("tails", ["normal", "heavy", "wandering"])

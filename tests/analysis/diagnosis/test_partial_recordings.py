@@ -1,5 +1,7 @@
 """Ranks of which a part of the recording is lost: the answers hold for what is left."""
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,3 +197,21 @@ def test_events_that_one_rank_lost_cost_nothing_and_are_told(tmp_path: Path, tab
     else:
         assert culprit.confidence == "low"
         assert culprit.unpriced_because == "launches or kernels are missing in the recordings of rank 7"
+
+
+def test_lost_kernels_that_no_rank_waits_for_make_no_price_a_range(tmp_path: Path):
+    """Each third one that computes: when the rank came to its collectives is known."""
+    run = simulate(small("pipeline", ranks=8, steps=6), [SLOW])
+
+    def lose(traces: list[Path]) -> None:
+        document = json.loads(gzip.decompress(traces[7].read_bytes()))
+        computing = [one for one in document["traceEvents"] if one.get("cat") == "kernel" and "nccl" not in one["name"]]
+        gone = set(map(id, computing[::3]))
+        document["traceEvents"] = [one for one in document["traceEvents"] if id(one) not in gone]
+        traces[7].write_bytes(gzip.compress(json.dumps(document).encode()))
+
+    found = lake_of(run, tmp_path, lambda *_: True, lose).diagnose()
+    (culprit,) = found.culprits
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, SLOW), rel=0.05)
+    assert culprit.gain_range_ns is None
+    assert any(doubt.startswith("Rank 7: more than 5% of the kernels or launches") for doubt in found.conclusion.doubts)

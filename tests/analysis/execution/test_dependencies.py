@@ -114,6 +114,19 @@ def test_a_collective_on_a_busy_stream_waits_as_another_of_its_channel(kernel_ta
     assert inferred("kaka", start, end, call=[0, 10, 20, 30]).waits == waits
 
 
+@pytest.mark.parametrize(
+    ("received_by", "waits"), [(150, (Wait(1, 0, "event"), Wait(3, 2, "event"))), (350, (Wait(3, 2, "event"),))]
+)
+def test_a_kernel_behind_a_late_host_waits_for_what_is_received_as_others_do(received_by: float, waits):
+    """The first kernel starts when its host launches it: after what is received, unless that comes later to one."""
+    received = np.full(RANKS, 150.0)
+    received[3] = received_by
+    second_end = spread(1, 700, 900)
+    start = [100, 307, 600, second_end + 3]
+    end = [received, 500, second_end, second_end + 100]
+    assert inferred("akak", start, end, call=[0, 300, 310, 320], back=[5, 305, 315, 325]).waits == waits
+
+
 def test_the_order_of_a_stream_is_no_wait():
     first = spread(3, 200, 300)
     rules = inferred("kk", [100, first + 1], [first, first + 50], call=[0, 10])

@@ -83,6 +83,45 @@ def test_kernels_that_exchange_with_both_neighbours_at_once_are_no_pairs():
     assert not pairs_of(line)
 
 
+def interleaved(stages: int, steps: int = 5, passes: int = 8) -> dict[int, Exchanges]:
+    """Two replicas of a pipeline whose last stage hands on to the first one; each rank has one stream for all messages.
+
+    Rank 2 s + d is stage s of replica d. Of passes, every other one begins at the first stage without a message.
+    """
+    rng = np.random.default_rng(3)
+    ranks = 2 * stages
+    arrived: dict[int, list[list[float]]] = {rank: [[] for _ in range(steps)] for rank in range(ranks)}
+    left: dict[int, list[list[float]]] = {rank: [[] for _ in range(steps)] for rank in range(ranks)}
+    for step, replica in np.ndindex(steps, 2):
+        free, ready = np.zeros(ranks), np.zeros(ranks)
+        for at, stage in np.ndindex(passes, stages):
+            rank, before = 2 * stage + replica, 2 * ((stage - 1) % stages) + replica
+            if stage or at % 2:
+                own, sent = max(ready[rank], free[rank]), max(ready[before], free[before])
+                end = max(own, sent) + 8e3
+                for member, begin in ((rank, own), (before, sent)):
+                    arrived[member][step].append(begin)
+                    left[member][step].append(end)
+                    free[member] = end
+                ready[rank] = end
+            ready[rank] += 1e6 * (1 + 0.002 * rng.normal())
+    clocks = rng.uniform(-9e9, 9e9, ranks)
+    ends = {rank: np.array(times) for rank, times in left.items()}
+    return {
+        rank: Exchanges(
+            end + clocks[rank], end - np.array(arrived[rank]), np.zeros(end.shape[1]), [None] * end.shape[1]
+        )
+        for rank, end in ends.items()
+    }
+
+
+def test_replicas_that_keep_pace_do_not_exchange():
+    """All messages of theirs end within microseconds; but then even the later rank waits, which waits for none."""
+    found = match_exchanges(interleaved(4), dict.fromkeys(range(8), 0))
+    assert sorted(pair.ranks for pair in found) == [(0, 2), (0, 6), (1, 3), (1, 7), (2, 4), (3, 5), (4, 6), (5, 7)]
+    assert max(pair.wait_ns for pair in found) < 10e3
+
+
 def test_many_ranks_are_matched_by_their_distance():
     found = pairs_of(chain(40, 3))
     assert sorted(found) == list(pairwise(range(40)))

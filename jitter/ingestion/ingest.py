@@ -1,6 +1,7 @@
 """Ingest: read trace files with worker processes, and logs found beside them or alone, into a lake."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -410,18 +411,23 @@ class _Run:
     ) -> list[tuple[Task, Outcome]]:
         """Convert again the windows of a process that their names give several ranks, or none, as one rank's.
 
-        It is 0 if the lake will hold nothing but them, and they do not state it; those that it holds are read again.
+        It is 0 if the lake will hold nothing but them, and they do not state it; those that it holds are read again. A
+        damaged file that is named like them is one of them.
         """
         pairs = {outcome.source.path.resolve(): (task, outcome) for task, outcome in converted}
         new = {file: window for file, (_, outcome) in pairs.items() if (window := outcome.find_window()) is not None}
         in_lake = self._publisher.windows() if new else {}
         sources = {source.path.resolve(): source for source in held}
-        everything = {*pairs, *sources, *(Path(record.file) for record in self._publisher.records)}
+        damaged = {path.resolve() for path, _ in self._report.found.unreadable}
+        damaged |= {file for file, (_, outcome) in pairs.items() if outcome.error is not None and file not in new}
+        others = {*pairs, *sources, *(Path(record.file) for record in self._publisher.records)} - damaged
         again: dict[Path, Task] = {}
         for files in find_windows(in_lake | new):
             given = [file for file in files if file in pairs]
             named = [file for file in files if file not in pairs and in_lake[file].rank is not None]
-            is_only = everything == {*files} and not self._report.found.unreadable and {*named} <= {*sources}
+            is_only = (
+                others == {*files} and {*named} <= {*sources} and {*map(_series, damaged)} <= {*map(_series, files)}
+            )
             if given and (is_only or any(rank_in_path(file, is_window=True) != new[file].rank for file in given)):
                 task = pairs[given[0]][0]
                 is_only = is_only and not task.options.gives_ranks
@@ -525,6 +531,11 @@ class _Run:
         self._report.rejected.append(_rejected(outcome, error))
         if not isinstance(error, OtherJobError):  # it says nothing of the lake's job
             self._publisher.refuse(outcome, error)
+
+
+def _series(path: Path) -> Path:
+    """Return the path with numbers for those in the file's name."""
+    return path.with_name(re.sub(r"\d+", "#", path.stem))
 
 
 def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRecord]) -> list[str]:

@@ -88,6 +88,17 @@ def test_windows_of_the_only_process_are_of_rank_0(alone: list[Path], tmp_path: 
     assert main(["verify", str(lake)]) == 0
 
 
+@pytest.mark.parametrize(("name", "is_window"), [("report.3.sqlite", True), ("rank1.sqlite", False)])
+def test_a_damaged_file_that_is_named_like_windows_is_one(
+    alone: list[Path], tmp_path: Path, name: str, is_window: bool
+):
+    _copy({"report.1.sqlite": alone[0], "report.2.sqlite": alone[1]}, tmp_path / "traces")
+    (tmp_path / "traces" / name).write_bytes(alone[2].read_bytes()[:50_000])
+    report = jitter.ingest(tmp_path / "traces", tmp_path / "lake")
+    assert {record.rank for record in report.added} == ({0} if is_window else set())
+    assert len(report.refused) == (1 if is_window else 3)
+
+
 def test_a_window_that_is_given_alone_joins_those_in_the_lake(alone: list[Path], tmp_path: Path):
     traces, lake = tmp_path / "traces", tmp_path / "lake"
     _copy({f"report.{window + 1}.sqlite": path for window, path in enumerate(alone)}, traces)

@@ -46,7 +46,7 @@ def _waits(lake: "jitter.Lake", folder: Path) -> Counter[str]:
 def test_a_trace_without_groups_measures_the_same(
     shape: str, options: dict[str, int], groups: set[int], tmp_path: Path
 ):
-    job = small(shape, steps=4, kernels=120, **options)
+    job = small(shape, steps=3, kernels=120, **options)
     run = simulate(job, [Fault.parse("slow_gpu:rank=5,factor=1.1")])
     stated, unstated = (ingest_run(run, tmp_path / form, form) for form in ("kineto", "nsys"))
     of_stated, of_unstated = (lake.collectives() for lake in (stated, unstated))

@@ -51,7 +51,7 @@ FAULTS = ("host", "never", "skip", "extra", "size", "operation", "gpu")
 @fuzz
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_innocent_rank_is_named_and_the_guilty_one_not_cleared(fault):
-    right, jobs = 0, of_all(24, 4)
+    right, jobs = 0, of_all(24, 8)
     for seed in range(jobs):
         rng = random.Random(seed)
         job = HangingJob(GROUPS, programs())

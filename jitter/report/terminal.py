@@ -15,6 +15,7 @@ from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
+    describe_loss,
     describe_seen,
     name_culprit,
     write_advice,
@@ -149,11 +150,10 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
 
 
 def _describe_other(finding: Culprit) -> str:
-    share = "" if finding.fraction is None else f" = {format_percent(finding.fraction)}"
     lead = ", low confidence" if finding.confidence == "low" else ""
     details = finding.evidence[1:2] if finding.is_of_program else (describe_seen(finding),)
     said = ", ".join((describe_symptom(finding), *details))
-    return f"{name_culprit(finding)}: {format_time(finding.loss_ns)}{share}{lead}; {said}"
+    return f"{name_culprit(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
 
 
 def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:

@@ -313,6 +313,11 @@ class Culprit:
         return self.scope == "job" and self.rung in ("sync", "launch", "overlap", "balance")
 
     @property
+    def is_of_unknown_cost(self) -> bool:
+        """Whether nothing is charged to it because the replay does not tell what it costs."""
+        return self.loss_ns <= 0 and bool(self.unpriced_because)
+
+    @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because others are about as late."""
         most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]

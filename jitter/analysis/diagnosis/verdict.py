@@ -281,9 +281,11 @@ def describe_program(culprit: Culprit) -> str:
     return f"{name_culprit(culprit)} {describe_advice(culprit)}; {describe_gain(culprit)}."
 
 
-def describe_loss(culprit: Culprit) -> str:
+def describe_loss(culprit: Culprit, of_run: str = " of the run") -> str:
     """Return the culprit's share of its rung's loss: `1.16 ms = 11.1% of the run`."""
-    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
+    if culprit.is_of_unknown_cost:
+        return "an unknown time"
+    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)}{of_run}"
     return f"{format_time(culprit.loss_ns)}{part}"
 
 

@@ -56,7 +56,8 @@ class FixItem(NamedTuple):
     """Rank, host, link or `All ranks`."""
     words: str
     """What costs the time, where and when."""
-    loss_ns: int
+    loss_ns: int | None
+    """None where what it costs is unknown."""
     fraction: float | None
     """Of the run's time."""
     is_jitter: bool
@@ -200,8 +201,8 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
     return FixItem(
         name=name_culprit(culprit),
         words=_describe_loss(culprit),
-        loss_ns=culprit.loss_ns,
-        fraction=culprit.fraction,
+        loss_ns=None if culprit.is_of_unknown_cost else culprit.loss_ns,
+        fraction=None if culprit.is_of_unknown_cost else culprit.fraction,
         is_jitter=culprit in diagnosis.culprits,
         certainty=f"{culprit.confidence} confidence; cause {culprit.cause_certainty}",
         remedy="" if culprit.is_of_program else describe_remedy(culprit, diagnosis),

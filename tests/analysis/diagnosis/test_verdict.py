@@ -21,7 +21,7 @@ from jitter.analysis.diagnosis.model import (
     StepAnswer,
     WhatIf,
 )
-from jitter.analysis.diagnosis.verdict import advise_recurrence, write_advice
+from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_price, write_advice
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
@@ -380,6 +380,11 @@ def test_the_only_rank_of_a_job_is_named_as_one():
     assert write_advice(waiting).startswith(
         "Rank 0 communicates without computing: record or ingest the ranks that are missing"
     )
+
+
+def test_a_cost_that_is_unknown_is_no_zero():
+    unpriced = culprit(rank=2, loss_ns=0, gain_ns=0, unpriced_because="some exchanges name no partners")
+    assert describe_price(unpriced).startswith("an unknown time; what fixing it would save is unknown")
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():

@@ -98,7 +98,9 @@ class Exchanges(NamedTuple):
     stream: Ints
     """(exchanges,)."""
     among: Sequence[AbstractSet[int] | None]
-    """(exchanges,) the ranks that the trace states, of which one is the peer; None: any."""
+    """(exchanges,) the ranks of which one is the peer, as the trace states; None: any."""
+    named: Bools
+    """(exchanges,) whether the trace states that they are: of other ones only whole streams are matched."""
 
     def with_rank(self, rank: int) -> Bools:
         """Return, (exchanges,), which of them may be with a rank."""
@@ -124,7 +126,12 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
     kept, used = list[MatchedPair](), set[tuple[int, int]]()
     for matched in (_match_streams, _match_pair):
         remaining = {
-            rank: rank_exchanges.without([at for taker, at in used if taker == rank])
+            rank: rank_exchanges.without(
+                [
+                    *(at for taker, at in used if taker == rank),
+                    *(np.flatnonzero(~rank_exchanges.named).tolist() if matched is _match_pair else ()),
+                ]
+            )
             for rank, rank_exchanges in exchanges.items()
         }
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]

@@ -22,7 +22,7 @@ from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_lower_median
 from jitter.core.numeric.stats import lower_median
@@ -75,9 +75,8 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
 def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[int, Ints]]:
     """Yield (collective, groups) of the collectives of one channel, as far as they are known."""
     ends, durations = end[:, channel], took[:, channel]
-    spreads = [
-        spread for spread in (_spread_between_ranks(ends), _usual_spread_between_ranks(ends)) if spread is not None
-    ]
+    usual_spread = _usual_spread_between_ranks(ends)
+    spreads = [spread for spread in (_spread_between_ranks(ends), usual_spread) if spread is not None]
     if not spreads:
         return
     divided = [labels for labels in (divide_ranks(spread, durations) for spread in spreads) if labels is not None]
@@ -92,6 +91,11 @@ def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[
             error
         ):
             labels, error = other_labels, other_error
+    is_uneven = (labels == 0).all() and _usual(error) > _LIMITS.resolution_ns
+    mixed = _divide_mixed(ends, durations, usual_spread) if is_uneven else {}
+    if mixed:
+        yield from ((int(channel[at]), of_turn) for at, of_turn in mixed.items())
+        return
     fits = error <= _error_limit(_usual(error))
     if not fits.any():  # no division into groups explains any of them
         yield from ((at, np.full(end.shape[2], ALONE, np.int64)) for at in channel.tolist())
@@ -108,6 +112,33 @@ def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[
             yield int(channel[at]), np.full(end.shape[2], ALONE, np.int64) if better is None else better
         else:
             yield int(channel[at]), labels
+
+
+def _divide_mixed(end: Floats, took: Floats, spread: Floats | None) -> dict[int, Ints]:
+    """Return the groups of collectives of a channel on which communicators take turns; of none where they do not.
+
+    All ranks seem to leave together then, but for lags that the turns hand on. Each pair of ranks leaves most of what
+    it shares together, which tells its clocks, and on one clock a collective shows its groups. They count if several
+    collectives show the same ones, and show them together as well. `spread` (ranks, ranks) is the usual one.
+    """
+    if spread is None or np.isnan(spread).any():
+        return {}
+    clocks = _JointClocks(end.shape[2], len(end))
+    for _, rank, peer in _spanning_tree(spread):
+        ahead_ns = lower_median(end[:, :, peer] - end[:, :, rank])[:, 0]
+        clocks.connect(np.array([rank, peer]), np.stack([np.zeros(len(end)), ahead_ns], axis=1))
+    labels_of = {
+        at: _divide_on_one_clock(end[:, [at]], took[:, [at]], clocks.offset_ns)
+        for at in spread_positions(end.shape[1], _LIMITS.robust_places)
+    }
+    every = np.zeros(end.shape[2], np.int64)
+    settled: dict[int, Ints] = {}
+    for labels, places in _by_groups(labels_of):
+        if len(places) >= THRESHOLDS.min_repeats and (labels != ALONE).all() and not np.array_equal(labels, every):
+            together = _divide_on_one_clock(end[:, places], took[:, places], clocks.offset_ns)
+            if np.array_equal(together, labels) and not waits_more(took[:, places], labels, every):
+                settled |= dict.fromkeys(places, labels)
+    return settled
 
 
 def _error_limit(usual: float) -> float:
@@ -385,14 +416,31 @@ def _divide_on_one_clock(end: Floats, took: Floats, offset: Floats) -> Ints:
     """Return the groups of ranks that leave together, by (steps, collectives, ranks) ends and clock offsets."""
     ranks = end.shape[2]
     spread = np.full((ranks, ranks), np.nan)
-    corrected = end - offset[:, None]
-    for rank in range(ranks):
-        apart = corrected - corrected[:, :, rank : rank + 1]
-        is_known = ~np.isnan(apart)
-        mean = (np.where(is_known, apart, 0.0) ** 2).sum(axis=1) / np.maximum(is_known.sum(axis=1), 1)
-        spread[rank] = np.where(is_known.any(axis=(0, 1)), np.sqrt(mean.max(axis=0)), np.nan)
+    find_spread(np.ascontiguousarray((end - offset[:, None]).transpose(2, 0, 1)), spread)
     labels = None if np.isnan(spread).all() else divide_ranks(spread, took)
     return np.full(ranks, ALONE, np.int64) if labels is None else labels
+
+
+@compiled
+def find_spread(end: Floats, spread: Floats) -> None:
+    """Fill in by how much ranks, (ranks, ranks), leave apart: the root mean square of a step, where it is largest.
+
+    `end` (ranks, steps, collectives) is on one clock; `spread` stays as it is for ranks with nothing in common.
+    """
+    for rank in range(len(end)):
+        for peer in range(rank + 1):
+            widest = -1.0
+            for step in range(end.shape[1]):
+                square, count = 0.0, 0
+                for at in range(end.shape[2]):
+                    apart = end[rank, step, at] - end[peer, step, at]
+                    if not isnan(apart):
+                        square += apart * apart
+                        count += 1
+                if count > 0:
+                    widest = max(widest, square / count)
+            if widest >= 0:
+                spread[rank, peer] = spread[peer, rank] = math.sqrt(widest)
 
 
 def _without_contradictions(
@@ -542,16 +590,24 @@ class _Common(NamedTuple):
     """Whether their ends tell that they have it together."""
 
 
+class AttendedGroups(NamedTuple):
+    """The groups of collectives, with those that are inferred."""
+
+    attended: Attended
+    """Each rank's (place, group). Groups stay None where their ends do not tell them."""
+    alone: frozenset[tuple[int, int]]
+    """The (rank, place) that no other rank shares."""
+    exchanges: frozenset[tuple[int, int]]
+    """The (team, place) of operations without a name that are messages between two ranks."""
+
+
 def infer_attended(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
     attended: Attended,
     steps: Iterable[Mapping[int, TeamEnds]],
-) -> tuple[Attended, frozenset[tuple[int, int]]]:
-    """Return each rank's (place, group) with inferred groups, and the (rank, place) that no other rank shares.
-
-    `steps` are some steps, by team. Groups stay None where their ends do not tell them.
-    """
+) -> AttendedGroups:
+    """Infer the groups of each rank's collectives; `steps` are some steps, by team."""
     peerless = find_unnamed_peers(programs, team_of, attended)
     attended = {
         rank: [(place, None if (rank, place) in peerless else group) for place, group in attendances]
@@ -563,6 +619,12 @@ def infer_attended(
     alone: set[tuple[int, int]] = set()
     column = {rank: at for at, rank in enumerate(sorted(team_of))}
     clocks = _JointClocks(len(column), len(units[0].end) if units else 0)
+    unnamed = _unnamed_operations(programs, team_of, unknown, units)
+    for pair, messages in _exchanges(programs, team_of, unknown, units, peerless, unnamed):
+        columns = np.array([column[rank] for rank in pair.ranks])
+        clocks.connect(columns, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1))
+        group_at.update(messages)
+    exchanges = frozenset((team_of[rank], place) for rank, place in unnamed.keys() & group_at.keys())
     common: list[_Common] = []
     absent = frozenset(range(max(team_of, default=-1) + 1)) - team_of.keys()
     for number, unit in enumerate(units):
@@ -570,7 +632,11 @@ def infer_attended(
         is_apart = len(units) > 1 or bool(peerless)
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
-        chosen = [at for at, place in enumerate(places) if not (is_apart and operations[place].is_exchange)]
+        chosen = [
+            at
+            for at, place in enumerate(places)
+            if not (is_apart and (operations[place].is_exchange or (unit.teams[0], place) in exchanges))
+        ]
         labels_of: dict[int, Ints] = {}
         if len(ranks) == 1:
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
@@ -609,16 +675,33 @@ def infer_attended(
                 if at not in labels_of
             ]
     if len(units) > 1 or peerless:
-        for pair, messages in _exchanges(programs, team_of, unknown, units, peerless):
-            columns = np.array([column[rank] for rank in pair.ranks])
-            clocks.connect(columns, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1))
-            group_at.update(messages)
         group_at.update(_shared_by_units(units, unknown, common, clocks, column))
     resolved = {
         rank: [(place, group_at.get((rank, place), group)) for place, group in attendances]
         for rank, attendances in attended.items()
     }
-    return resolved, frozenset(alone | (peerless.keys() - group_at.keys()))
+    return AttendedGroups(resolved, frozenset(alone | (peerless.keys() - group_at.keys())), exchanges)
+
+
+def _unnamed_operations(
+    programs: Mapping[int, Program],
+    team_of: Mapping[int, int],
+    unknown: Mapping[int, Sequence[int]],
+    units: Sequence[_Unit],
+) -> dict[tuple[int, int], frozenset[int]]:
+    """Return, by (rank, place), the ranks of other units, with which collectives of unnamed operation may be messages.
+
+    Not where all ranks have the same collectives: stages of a pipeline have not.
+    """
+    ranks = frozenset(team_of)
+    return {
+        (rank, place): others
+        for unit in units
+        for others in [ranks.difference(rank for _, rank in unit.members)]
+        for team, rank in unit.members
+        for place in unknown[team]
+        if others and programs[team].operations[place].collective is None
+    }
 
 
 def find_unnamed_peers(
@@ -679,20 +762,31 @@ def _exchanges(
     unknown: Mapping[int, Sequence[int]],
     units: Sequence[_Unit],
     peerless: Mapping[tuple[int, int], frozenset[int]],
+    unnamed: Mapping[tuple[int, int], frozenset[int]],
 ) -> Iterator[tuple[MatchedPair, dict[tuple[int, int], Group | None]]]:
-    """Yield pairs of ranks with the group, by (rank, place), of each message between them."""
+    """Yield pairs of ranks with the group, by (rank, place), of each message between them.
+
+    Ranks of one unit that state no group exchange in rings, if at all.
+    """
+    if len(units) == 1 and not peerless:
+        return
     exchanges: dict[int, Exchanges] = {}
     places: dict[int, list[int]] = {}
     for unit in units:
         for column, (team, rank) in enumerate(unit.members):
             operations = programs[team].operations
-            chosen = [at for at, place in enumerate(unknown[team]) if operations[place].is_exchange]
+            chosen = [
+                at
+                for at, place in enumerate(unknown[team])
+                if operations[place].is_exchange or (rank, place) in unnamed
+            ]
             if chosen:
                 places[rank] = [unknown[team][at] for at in chosen]
                 stream = np.array([operations[place].stream for place in places[rank]], np.int64)
-                among = [peerless.get((rank, place)) for place in places[rank]]
+                named = np.array([operations[place].is_exchange for place in places[rank]], np.bool_)
+                among = [peerless.get((rank, place), unnamed.get((rank, place))) for place in places[rank]]
                 end = unit.end[:, chosen, column]
-                exchanges[rank] = Exchanges(end, end - unit.start[:, chosen, column], stream, among)
+                exchanges[rank] = Exchanges(end, end - unit.start[:, chosen, column], stream, among, named)
     for pair in match_exchanges(exchanges, team_of):
         first_rank, second_rank = pair.ranks
         messages: dict[tuple[int, int], Group | None] = {}

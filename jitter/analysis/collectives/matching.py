@@ -194,6 +194,9 @@ class CollectiveMatching:
     inferred: bool = False
     """Some collective's group was not recorded, and inferred from which ranks leave it together."""
 
+    exchanges: frozenset[tuple[int, int]] = frozenset()
+    """The (team, place) of operations without a name that were inferred to be messages between two ranks."""
+
     @property
     def lacks_groups(self) -> bool:
         """Whether some collective's group was not recorded: ranks without a recording may belong to it."""

@@ -166,7 +166,7 @@ def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     exchanging: set[int] = set()
     for places in map(run.matching.places, range(len(run.matching.members))):
         teams = {team for team, _ in places}
-        if len(teams) > 1 and any(run.programs[team].operations[at].is_exchange for team, at in places):
+        if len(teams) > 1 and any(run.is_exchange(*place) for place in places):
             exchanging |= teams
     return frozenset(exchanging)
 

@@ -212,7 +212,7 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
 def _has_exchanges(run: RunModel, collectives: Finding) -> bool:
     """Return whether any of these collectives is a send or a receive."""
     places = [place for number, _ in collectives.meetings for place in run.matching.places(number)]
-    return any(run.programs[team].operations[place].is_exchange for team, place in places)
+    return any(run.is_exchange(*place) for place in places)
 
 
 class GainRange(NamedTuple):

@@ -352,6 +352,10 @@ class RunModel:
         """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
         return self.unexplained_fraction > THRESHOLDS.tolerance_share
 
+    def is_exchange(self, team: int, place: int) -> bool:
+        """Return whether an operation of a team's program is a send or a receive, as named or as its ends show."""
+        return self.programs[team].operations[place].is_exchange or (team, place) in self.matching.exchanges
+
     @property
     def misses_partners(self) -> bool:
         """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
@@ -403,10 +407,10 @@ def match_collectives(run: RunModel) -> CollectiveMatching:
         group is not None for attendances in attended.values() for _, group in attendances
     ) and not find_unnamed_peers(run.programs, run.team_of, attended):
         return match(run.programs, run.team_of, attended)
-    inferred, alone = infer_attended(run.programs, run.team_of, attended, _compared_steps(run))
-    inferred = tell_unstated_rings(run.programs, attended, inferred, run.team_of, _compared_steps(run))
-    matched = match(run.programs, run.team_of, inferred, alone)
-    return replace(matched, inferred=inferred != attended)
+    groups = infer_attended(run.programs, run.team_of, attended, _compared_steps(run))
+    inferred = tell_unstated_rings(run.programs, attended, groups.attended, run.team_of, _compared_steps(run))
+    matched = match(run.programs, run.team_of, inferred, groups.alone)
+    return replace(matched, inferred=inferred != attended, exchanges=groups.exchanges)
 
 
 def list_attended(run: RunModel) -> Attended:

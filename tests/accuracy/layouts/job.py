@@ -7,9 +7,9 @@ import numpy as np
 
 from tests.accuracy.irregular.engine import Comm, Engine, Op, RankTrace
 
-Naming = Literal["ranks", "column", "peers", "local_peers", "none"]
+Naming = Literal["ranks", "column", "peers", "local_peers", "none", "nothing"]
 """What the trace states of a collective: members (of sends the pair); of sends all stages of the column, without
-the peer, or with it (by rank, or by place in the group); nothing.
+the peer, or with it (by rank, or by place in the group); the operation alone, or not even that.
 """
 _COLUMN_STREAM: Final = 20
 _ROW_STREAM: Final = 24

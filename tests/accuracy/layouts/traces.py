@@ -16,8 +16,8 @@ def ingest_job(job: LayoutJob, folder: Path) -> "jitter.Lake":
     at.mkdir(parents=True)
     clocks = np.random.default_rng((job.seed, 4)).uniform(0, 5e8, job.ranks)
     for rank, trace in enumerate(run_job(job)):
-        named = job.naming != "none"
-        write_trace(at, rank, job.ranks, trace, 1e9 + float(clocks[rank]), rank % 8, with_groups=named)
+        stated = {"with_groups": job.naming not in ("none", "nothing"), "with_operations": job.naming != "nothing"}
+        write_trace(at, rank, job.ranks, trace, 1e9 + float(clocks[rank]), rank % 8, **stated)
     return ingest_traces(folder)
 
 

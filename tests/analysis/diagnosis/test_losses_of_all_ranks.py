@@ -19,6 +19,8 @@ from jitter.report.text.fix_list import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate, write
 from jitter.simulate.job_logs import write_logs
+from tests.accuracy.layouts.job import LayoutJob
+from tests.accuracy.layouts.traces import ingest_job
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.simulated import ingest_run, ingest_traces, step_ns, true_gain_ns
@@ -198,9 +200,9 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
 
 
 def test_transfers_without_partners_may_hold_waits_for_them(tmp_path: Path):
-    """Kernels of unnamed operations, as AMD's first profiler records a pipeline's: all their waits seemed transfers."""
-    job = Job(ranks=8, steps=4, kernels=120, shape="pipeline", stages=4, microbatches=4)
-    found = losses(job, tmp_path, "rocprof-v1")["exposed_communication"]
+    """Messages in both directions on one stream, and their kernels do not name them: all waits seem transfers."""
+    job = LayoutJob(12, ranks=4, row=2, shape="crossed", naming="nothing")
+    (found,) = (one for one in ingest_job(job, tmp_path).diagnose().of_all_ranks if one.rung == "overlap")
     assert found.confidence == "low"
     assert name_cause(found).endswith("or waits for their partners")
     assert "record which ranks exchange" in describe_advice(found)

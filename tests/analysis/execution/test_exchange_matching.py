@@ -20,10 +20,12 @@ def chain(ranks: int, messages: int, steps: int = 4, error_ns: float = 0.0) -> d
         own = [end for pair, end in ends.items() if rank in pair]
         stream = np.repeat([pair[0] for pair in ends if rank in pair], messages)
         end = np.concatenate(own, axis=1) + clocks[rank]
-        found[rank] = Exchanges(
-            end + rng.normal(0, error_ns, end.shape), np.full(end.shape, 2e4), stream, [None] * len(stream)
-        )
+        found[rank] = exchanges_of(end + rng.normal(0, error_ns, end.shape), np.full(end.shape, 2e4), stream)
     return found
+
+
+def exchanges_of(end, took, stream, among=None) -> Exchanges:
+    return Exchanges(end, took, stream, among or [None] * len(stream), np.ones(len(stream), np.bool_))
 
 
 def pairs_of(exchanges: dict[int, Exchanges]) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
@@ -43,7 +45,7 @@ def test_neighbours_are_matched_message_by_message(messages: int, error_ns: floa
 def test_ranks_that_exchange_nothing_are_not_matched():
     ends = np.random.default_rng(2).uniform(0, 2e7, (2, 4, 12))
     assert not pairs_of(
-        {rank: Exchanges(ends[rank], np.full((2, 12), 2e4), np.zeros(12, np.int64), [None] * 12) for rank in (0, 1)}
+        {rank: exchanges_of(ends[rank], np.full((2, 12), 2e4), np.zeros(12, np.int64)) for rank in (0, 1)}
     )
 
 
@@ -79,7 +81,7 @@ def test_kernels_that_exchange_with_both_neighbours_at_once_are_no_pairs():
         around = np.concatenate([[-np.inf], arrived, [-np.inf]])
         begin = end[:, step, at] = np.lib.stride_tricks.sliding_window_view(around, 3).max(axis=1) + 2.5e4
     column = [frozenset(range(4))] * 6
-    line = {rank: Exchanges(end[rank], end[rank] - start[rank], np.zeros(6, np.int64), column) for rank in range(4)}
+    line = {rank: exchanges_of(end[rank], end[rank] - start[rank], np.zeros(6, np.int64), column) for rank in range(4)}
     assert not pairs_of(line)
 
 
@@ -108,9 +110,7 @@ def interleaved(stages: int, steps: int = 5, passes: int = 8) -> dict[int, Excha
     clocks = rng.uniform(-9e9, 9e9, ranks)
     ends = {rank: np.array(times) for rank, times in left.items()}
     return {
-        rank: Exchanges(
-            end + clocks[rank], end - np.array(arrived[rank]), np.zeros(end.shape[1]), [None] * end.shape[1]
-        )
+        rank: exchanges_of(end + clocks[rank], end - np.array(arrived[rank]), np.zeros(end.shape[1]))
         for rank, end in ends.items()
     }
 
@@ -122,6 +122,16 @@ def test_replicas_that_keep_pace_do_not_exchange():
     assert max(pair.wait_ns for pair in found) < 10e3
 
 
+def test_of_operations_without_a_name_whole_streams_are_matched():
+    exchanges = chain(3, 6)
+    unnamed = {rank: own._replace(named=np.zeros(len(own.stream), np.bool_)) for rank, own in exchanges.items()}
+    assert pairs_of(unnamed) == pairs_of(exchanges)
+    unnamed[2].end[:, 0] += 1e6  # one message less is no stream
+    assert set(pairs_of(unnamed)) == {(0, 1)}
+    exchanges[2].end[:, 0] += 1e6
+    assert set(pairs_of(exchanges)) == {(0, 1), (1, 2)}
+
+
 def test_many_ranks_are_matched_by_their_distance():
     found = pairs_of(chain(40, 3))
     assert sorted(found) == list(pairwise(range(40)))
@@ -131,6 +141,7 @@ JOBS = {
     "four stages of two ranks": LayoutJob(3, shape="pipeline", slow=(5, 1.2)),
     "two stages of three ranks": LayoutJob(22, shape="pipeline", row=2, ranks=6, slow=(5, 1.2)),
     "stages of the column, without the peer": LayoutJob(6, shape="pipeline", slow=(5, 1.2), naming="column"),
+    "operations without a name": LayoutJob(3, shape="pipeline", slow=(5, 1.2), naming="nothing"),
     "peers by rank": LayoutJob(4, shape="pipeline", slow=(5, 1.2), naming="peers"),
     "peers by place in the group": LayoutJob(5, shape="pipeline", slow=(5, 1.2), naming="local_peers"),
 }

@@ -1,5 +1,7 @@
 """Groups of collectives that the trace does not name, inferred from which ranks leave them together."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,15 @@ def test_collectives_of_one_stream_may_have_different_groups():
     layout = [ROWS, ROWS, ROWS, COLUMNS, ROWS, COLUMNS, ROWS, ROWS, ALL]
     found = infer_groups(on_streams(*[1] * len(layout)), *times(works(5, len(layout), 4), layout)).labels
     assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+@pytest.mark.parametrize(("seed", "spread_ns"), [(8, 0.0), (10, 0.0), (10, 1_500.0)])
+def test_communicators_that_take_turns_on_one_stream_are_told_apart(tmp_path: Path, seed: int, spread_ns: float):
+    """What is late in a row is handed on by the columns: all ranks seem to leave within tens of µs."""
+    job = LayoutJob(seed, one_stream=True, slow=(2, 1.2), end_spread_ns=spread_ns)
+    (found,) = ingest_job(job, tmp_path).diagnose().culprits
+    assert (found.ranks, found.cause, found.confidence) == ((2,), "gpu_compute", "high")
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
 
 
 def test_a_group_that_always_follows_another_one_at_a_distance_is_another_group():
@@ -167,7 +178,7 @@ def test_messages_of_two_ranks_in_both_directions_are_matched_by_their_streams()
     clock_ns = 7e6
     ends = {0: np.array([1e6, 2.1e6, 3.3e6, 4.2e6]), 1: clock_ns + np.array([1e6, 3.3e6, 2.1e6, 4.2e6])}
     step = {rank: (np.array([rank]), (end - 1e5)[:, None], end[:, None]) for rank, end in ends.items()}
-    inferred, alone = infer_attended(programs, {0: 0, 1: 1}, attended, [step, step])
+    inferred, alone, _ = infer_attended(programs, {0: 0, 1: 1}, attended, [step, step])
     assert not alone
     found = match(programs, {0: 0, 1: 1}, inferred, alone)
     assert {frozenset(found.places(number)) for number in range(len(found.members))} == {
@@ -203,7 +214,7 @@ def test_collectives_of_two_stages_that_end_near_each_other_are_apart(apart_ns: 
         steps.append(step)
     team_of = {0: 0, 1: 0, 2: 1, 3: 1}
     attended = {rank: [(place, None) for place in range(6)] for rank in team_of}
-    inferred, _ = infer_attended(programs, team_of, attended, steps)
+    inferred = infer_attended(programs, team_of, attended, steps).attended
     of_rank = {rank: {place: group and group.ranks for place, group in places} for rank, places in inferred.items()}
     assert [of_rank[rank][4] for rank in team_of] == [(0, 1), (0, 1), (2, 3), (2, 3)]
     assert [of_rank[rank][5] for rank in team_of] == [(0, 1, 2, 3)] * 4
@@ -230,5 +241,6 @@ def test_the_only_collective_of_a_stage_is_its_own_if_the_other_stage_leaves_at_
             step[stage] = ranks, start + CLOCKS[ranks], end + CLOCKS[ranks]
         steps.append(step)
     team_of = {0: 0, 1: 0, 2: 1, 3: 1}
-    inferred, _ = infer_attended(programs, team_of, {rank: [(at, None) for at in range(5)] for rank in team_of}, steps)
+    attended = {rank: [(at, None) for at in range(5)] for rank in team_of}
+    inferred = infer_attended(programs, team_of, attended, steps).attended
     assert dict(inferred[0])[4].ranks == group

@@ -107,7 +107,7 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
     others: set[tuple[int, ...]] = set()
     for number, (first, last) in enumerate(pairwise(run.collective_arrays.first_group.tolist())):
         places = run.matching.places(number)
-        is_exchange = any(run.programs[team].operations[place].is_exchange for team, place in places)
+        is_exchange = any(run.is_exchange(*place) for place in places)
         if is_exchange and len(set(places)) == 1:
             continue
         of_groups = (tuple(ranks_of_group(run, number, group)) for group in range(last - first))

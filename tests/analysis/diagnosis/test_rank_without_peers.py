@@ -58,7 +58,8 @@ def test_who_has_peers_is_cleared(tmp_path: Path, shape: str):
     assert not [note for note in found.notes if "of their own" in note]
 
 
-@pytest.mark.parametrize(("queue", "unseen"), [(16, None), (40, 1)], ids=["whole", "a stage lacks the step"])
+@pytest.mark.parametrize("queue", [16, 40])
+@pytest.mark.parametrize("unseen", [None, 1], ids=["whole", "a stage lacks the step"])
 def test_who_is_held_up_by_the_launch_queue_is_not_to_blame(tmp_path: Path, queue: int, unseen: int | None):
     """Forward and backward passes take turns, each on its thread: where one waits for a place the other does, too."""
     run = simulate(small("pipeline", steps=12, launch_queue=queue), [Fault.parse("slow_gpu:rank=3,step=4-5,factor=3")])

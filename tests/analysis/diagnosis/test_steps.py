@@ -149,13 +149,13 @@ def test_the_first_step_of_few_ranks_diverges(tmp_path: Path, ranks: int):
     assert [answer.divergence and answer.divergence.kernel_index for answer in answers] == [17, 17]
 
 
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
 @pytest.mark.parametrize(
-    ("fault", "cause", "part", "form"),
+    ("fault", "cause", "part"),
     [
-        ("late_end:rank=2,ms=4", "cpu_after", "after", "kineto"),
-        ("late_end:rank=2,ms=4", "cpu_after", "after", "nsys"),
-        ("late_start:rank=2,ms=4,loading=no", "late_start", "start", "nsys"),
-        ("late_start:rank=2,ms=4", "late_start", "start", "kineto"),
+        ("late_end:rank=2,ms=4", "cpu_after", "after"),
+        ("late_start:rank=2,ms=4,loading=no", "late_start", "start"),
+        ("late_start:rank=2,ms=4", "late_start", "start"),
     ],
 )
 def test_a_pause_before_the_end_of_a_step_is_no_late_start(

@@ -81,12 +81,9 @@ def test_steps_of_a_gpu_that_runs_behind_its_host(tmp_path: Path, has_kernels_be
     assert (culprit.ranks, culprit.cause, culprit.recurs) == ((2,), "gpu_compute", "yes")
 
 
+@pytest.mark.parametrize("marker", ["profiler", "none"])
 @pytest.mark.parametrize(
-    ("shape", "fault", "marker"),
-    [
-        ("sharded", "slow_gpu:rank=2,factor=1.4", "profiler"),
-        ("tensor_data", "slow_gpu:rank=5,factor=1.4", "none"),
-    ],
+    ("shape", "fault"), [("sharded", "slow_gpu:rank=2,factor=1.4"), ("tensor_data", "slow_gpu:rank=5,factor=1.4")]
 )
 def test_the_order_between_streams_varies(tmp_path: Path, shape: str, fault: str, marker: str):
     """Without launches only the order on each stream is known: it is the same in all steps, and no kernel is moved."""

@@ -9,7 +9,7 @@ from jitter.logs.line_parser import Context
 from jitter.logs.values import number
 
 _OUT: Final = r"[\w+*]*(?:DOWN|DRAIN|FAIL|NOT_RESPONDING)"
-_REASON: Final = r"Reason=(?P<why>.{1,200}?) \[[^\s@\]]{0,64}@(?P<time_ns>[^\s\]]{1,40})\]"
+_REASON: Final = r"(?P<why>.{1,200}?) \[[^\s@\]]{0,64}@(?P<time_ns>[^\s\]]{1,40})\]"
 _ENDS: Final = ("NODE_FAIL", "OUT_OF_MEMORY")
 _SWAPPED_KIB: Final = 1_000
 """In a second: with less, the system puts aside what nobody uses."""
@@ -118,10 +118,12 @@ FORMATS: Final = (
     Patterns(
         "scontrol-node",
         (
-            _state(rf"^NodeName=<host> .{{1,2000}}?\bState={_OUT}.{{0,4000}}?\b{_REASON}", values=_reason),
+            _state(
+                rf"^NodeName=<host> (?>.{{1,2000}}?\bState=){_OUT}(?>.{{0,4000}}?\bReason=){_REASON}", values=_reason
+            ),
             rule(None, r"^NodeName=<host>\b"),
             _state(rf"^\s+State={_OUT}", begins=True),
-            rule(None, rf"^\s+{_REASON}", values=_reason),
+            rule(None, rf"^\s+Reason={_REASON}", values=_reason),
         ),
         (b"NodeName=",),
         opens="^NodeName=",

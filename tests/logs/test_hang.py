@@ -13,7 +13,9 @@ from jitter.cli import main
 from jitter.lake.integrity.checksums import seal_json
 from jitter.lake.log_records import intact_log_records
 from jitter.logs import parse
+from jitter.simulate import simulate, write
 from tests.support.real_recordings import EVIDENCE, needs_evidence
+from tests.support.simulated import small
 
 BASE_NS = 1_724_779_239_000_000_000
 WORLD = {"0": ("default_pg", range(8))}
@@ -795,4 +797,39 @@ def test_errors_of_another_day_are_no_evidence_of_a_hang(dumps, capsys):
     assert hang["culprit_ranks"] == [3]
     assert [line for line in hang["evidence"] if "Xid" in line or "memory" in line] == [
         "Xid 79 of GPU 0 (rank 3) on n3"
+    ]
+
+
+@pytest.mark.parametrize(("day", "culprits"), [("2024-07-01", []), ("2024-08-27", [5])])
+def test_a_rank_that_failed_on_another_day_is_not_to_blame(dumps, capsys, day: str, culprits: list[int]):
+    for rank in {*range(8)} - {3, 5}:
+        dump(dumps, rank, up_to(20))
+    failed = f"{day}T17:20:00Z n5 podman[12]: [rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
+    (dumps / "job.log").write_text(f"{failed} 19.14 GiB. GPU 6 has a total capacity\n")
+    assert report(dumps, capsys)["hang"]["culprit_ranks"] == culprits
+
+
+def test_what_logs_state_of_the_time_of_a_hang_is_evidence_long_after_the_recorded_steps(dumps, capsys):
+    write(simulate(small(steps=2), []), dumps, "kineto")
+    for rank in range(3):
+        dump(dumps, rank, up_to(20), {"0": ("default_pg", range(4))})
+    lines = [
+        f"n{rank}:42:43 [0] NCCL INFO comm 0x7f rank {rank} nranks 4 cudaDev 0 busId 1{rank}000 - Init COMPLETE"
+        for rank in range(4)
+    ]
+    lines += [
+        "2024-08-27T17:21:00Z n3 kernel: NVRM: Xid (PCI:0000:13:00): 79, pid=1, GPU has fallen off the bus.",
+        "2024-08-27T17:21:00Z n3 podman[12]: [rank3]: RuntimeError: CUDA error: device-side assert triggered",
+        "2024-07-01T17:00:00Z n2 kernel: Out of memory: Killed process 571 (python) total-vm:1kB",
+    ]
+    (dumps / "job.log").write_text("\n".join(lines) + "\n")
+    document = report(dumps, capsys)
+    assert document["steps"]
+    assert document["hang"]["culprit_ranks"] == [3]
+    assert [line.partition(" of ")[0] for line in document["hang"]["evidence"][-2:]] == [
+        "Xid 79",
+        "rank 3 failed: CUDA error: device-side assert triggered",
+    ]
+    assert [fact["words"] for fact in document["facts"]] == [
+        "the system killed python on n2 for lack of memory, at another time than the steps"
     ]

@@ -21,7 +21,7 @@ from jitter.analysis.diagnosis.evidence.logs.measurements import (
 )
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
-from jitter.analysis.diagnosis.hang.model import describe_stuck_watchdogs
+from jitter.analysis.diagnosis.hang.model import Hang, describe_stuck_watchdogs
 from jitter.analysis.diagnosis.hang.nccl import (
     describe_calls,
     describe_ras,
@@ -43,6 +43,7 @@ from jitter.analysis.diagnosis.model import (
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, below_in_every_step
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_count
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import is_same_host
@@ -254,7 +255,11 @@ def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagno
         return diagnosis
     read = lake.log_table
     groups, timeouts = read("process_groups"), read("collective_timeouts")
-    hang, health = find_hang(read("recorded"), groups, timeouts, failures(logs.exits)), read("ras").to_pylist()
+    recorded, health = read("recorded"), read("ras").to_pylist()
+    hang = find_hang(recorded, groups, timeouts, failures(logs.exits))
+    of_time = _around(logs, hang)
+    if len(of_time.exits) < len(logs.exits):  # a rank that failed on another day is not the one to blame
+        hang = find_hang(recorded, groups, timeouts, failures(of_time.exits))
     calls, is_confirmed = read("nccl_calls").to_pylist(), timeouts.num_rows > 0
     hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
     sentences = (*describe_ras(health), *describe_calls(calls))
@@ -268,16 +273,28 @@ def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagno
     if diagnosis.steps:
         at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
         hang = hang.with_evidence(describe_last_kernels(lake, at, hang.operation.since_ns))
-    of_time, since_ns = diagnosis.facts, hang.operation.since_ns
-    if not diagnosis.steps and since_ns is not None:
-        key = StepKey(None, 0)
-        near = replace(logs.reconciled(), step_times_ns={key: (since_ns, since_ns)}).during(
-            [key], _LIMITS.time_zones_ns
-        )
-        of_time = tuple(fact for fact in find_facts(near) if fact.is_item)
-    facts = select_facts_of_hang(of_time, hang.culprits, logs)
+    facts = select_facts_of_hang(_facts_around(diagnosis, logs, hang), hang.culprits, logs)
     hang = hang.with_evidence([fact.words for fact in facts])
-    return replace(diagnosis, hang=hang, facts=tuple(fact for fact in diagnosis.facts if fact not in facts))
+    # what another fact adds to the words is that its time is not that of the steps
+    said = by_key((fact.subject, fact.words) for fact in facts)
+    others = (fact for fact in diagnosis.facts if not fact.words.startswith(tuple(said.get(fact.subject, ()))))
+    return replace(diagnosis, hang=hang, facts=tuple(others))
+
+
+def _around(logs: JobLogs, hang: Hang | None) -> JobLogs:
+    """Return the logs of half a day around the hang; all if its time is not known."""
+    if hang is None or hang.operation.since_ns is None:
+        return logs
+    key, since_ns = StepKey(None, 0), hang.operation.since_ns
+    return replace(logs, step_times_ns={key: (since_ns, since_ns)}).during([key], _LIMITS.time_zones_ns)
+
+
+def _facts_around(diagnosis: Diagnosis, logs: JobLogs, hang: Hang) -> Sequence[Fact]:
+    """Return what logs state of half a day around the hang, besides what is evidence of findings."""
+    if hang.operation.since_ns is None:
+        return diagnosis.facts
+    told = {fact for culprit in (*diagnosis.culprits, *diagnosis.of_all_ranks) for fact in culprit.facts}
+    return [fact for fact in find_facts(_around(logs.reconciled(), hang)) if fact.is_item and fact not in told]
 
 
 def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int) -> Diagnosis:

@@ -16,12 +16,13 @@ SEND = "ncclDevKernel_SendRecv"
 
 
 def program(words: str, thread: int = 0) -> Program:
-    """`k` is a kernel, `K` one on stream 2, `s` a call that waits; on 1 `a` and `g` are of all, `p` is of two."""
+    """`k` is a kernel, `K` one on stream 2, `s` a call that waits; on 1 `a`, `g` and `u` are of all, `p` is of two."""
     kinds = {
         "k": Operation("kernel", COMPUTE, 0, thread),
         "K": Operation("beside", COMPUTE, 2, thread),
         "a": Operation(NCCL.format("AllReduce"), COLLECTIVE, 1, thread),
         "g": Operation(NCCL.format("AllGather"), COLLECTIVE, 1, thread),
+        "u": Operation("ncclDevKernel_Generic_1", COLLECTIVE, 1, thread),
         "p": Operation(SEND, COLLECTIVE, 1, thread),
         "s": Operation("cudaStreamSynchronize", SYNC, -1, thread),
     }

@@ -20,7 +20,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import REDUCTIONS, SYNC
+from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -250,8 +250,9 @@ def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> No
 
     A channel is what comes first on one stream after operations of one kind on another: reductions after the main
     stream's kernels, or these after what is received. On a stream that is never idle, or behind a late host, no such
-    wait holds an operation back; were they faster, it would begin before its data are there. One reduction shows it, of
-    others half: what is gathered or sent may be there long before. None waits if any begins before that in the sample.
+    wait holds an operation back; were they faster, it would begin before its data are there. One reduction shows it, or
+    one collective without a name, of others half: what is gathered or sent may be there long before. None waits if any
+    begins before that in the sample.
     `awaited` (operations, streams) is that of `WaitSearch`.
     """
     latest: dict[int, int] = {}
@@ -266,8 +267,9 @@ def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> No
             latest[stream] = place
     for channel in channels.values():
         waiting, on = np.array(channel).T
-        operation, stream = program.operations[waiting[0]].collective, program.operations[on[0]].stream
-        least = 1 if operation in REDUCTIONS else THRESHOLDS.main_share * len(channel)
+        operation, stream = program.operations[waiting[0]], program.operations[on[0]].stream
+        may_reduce = operation.kind == COLLECTIVE and operation.collective in (*REDUCTIONS, None)
+        least = 1 if may_reduce else THRESHOLDS.main_share * len(channel)
         begins_before = sample.start[:, waiting] + _ROUNDING_NS < sample.end[:, on]
         if (awaited[waiting, stream] == on).sum() >= least and not begins_before.any():
             awaited[waiting, stream] = np.where(awaited[waiting, stream] == _NONE, on, awaited[waiting, stream])

@@ -114,6 +114,19 @@ def test_a_collective_on_a_busy_stream_waits_as_another_of_its_channel(kernel_ta
     assert inferred("kaka", start, end, call=[0, 10, 20, 30]).waits == waits
 
 
+@pytest.mark.parametrize(("word", "is_told"), [("a", True), ("u", True), ("g", False)])
+def test_one_reduction_or_collective_without_a_name_shows_what_its_channel_waits_for(word: str, is_told: bool):
+    """The first of three waits for its kernel; the others begin when the one before ends. A gather may be early."""
+    kernel_end = spread(1, 200, 400)
+    start, end = [100, kernel_end + 3], [kernel_end, kernel_end + 1503]
+    for _ in range(2):
+        start += [end[-2], end[-1] + 4]
+        end += [end[-2] + 50, end[-1] + 1504]
+    waits = (Wait(1, 0, "event"), Wait(3, 2, "event"), Wait(5, 4, "event"))
+    found = inferred(f"k{word}" * 3, start, end, call=[0, 10, 20, 30, 40, 50]).waits
+    assert found == (waits if is_told else waits[:1])
+
+
 @pytest.mark.parametrize(
     ("received_by", "waits"), [(150, (Wait(1, 0, "event"), Wait(3, 2, "event"))), (350, (Wait(3, 2, "event"),))]
 )

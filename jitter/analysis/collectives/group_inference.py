@@ -462,7 +462,8 @@ def _without_contradictions(
             if not clocks.are_comparable:
                 continue
             divided = _refine(labels, _divide_on_one_clock(end[:, places], took[:, places], clocks.offset_ns))
-            if np.array_equal(divided, labels) or waits_more(took[:, places], divided, labels):
+            parts_from_all = ((divided == ALONE) & (labels != ALONE)).any()
+            if np.array_equal(divided, labels) or parts_from_all or waits_more(took[:, places], divided, labels):
                 continue
             extra_wait_ns = _wait_ns(took[:, places], divided) - _wait_ns(took[:, places], labels)
             if best is None or extra_wait_ns < best[0]:

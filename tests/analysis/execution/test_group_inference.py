@@ -1,5 +1,6 @@
 """Groups of collectives that the trace does not name, inferred from which ranks leave them together."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,15 @@ def test_communicators_that_take_turns_on_one_stream_are_told_apart(tmp_path: Pa
     (found,) = ingest_job(job, tmp_path).diagnose().culprits
     assert (found.ranks, found.cause, found.confidence) == ((2,), "gpu_compute", "high")
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+
+
+def test_the_clocks_of_other_collectives_leave_no_rank_alone(tmp_path: Path):
+    """Columns that keep pace give clocks some µs off: by these the two ranks of a late row would each be alone."""
+    job = LayoutJob(347, ranks=16, row=2, steps=8, operation="alltoall", with_world=False, naming="nothing")
+    job = replace(job, slow=(9, 1.2), end_spread_ns=1_500.0)
+    (found,) = ingest_job(job, tmp_path).diagnose().culprits
+    assert (found.ranks, found.confidence) == ((9,), "high")
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.2)
 
 
 def test_a_group_that_always_follows_another_one_at_a_distance_is_another_group():

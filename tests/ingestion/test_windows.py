@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -209,3 +210,11 @@ def test_windows_are_of_one_process_and_follow_each_other(
     first = window(times and (0, 3 * S), 0, None if rank is None else 1, 1)
     found = find_windows({Path("a"): first, Path("b"): window(times, step, rank, pid)})
     assert found == ([[Path("a"), Path("b")]] if is_window else [])
+
+
+def test_thousands_of_windows_are_not_compared_each_with_each():
+    process, steps = (Path(), "host", 1, 0, None), frozenset([StepKey(None, 0)])
+    windows = {Path(str(n)): Window(process, (5 * n * S, (5 * n + 3) * S), steps, n) for n in range(3000)}
+    start = time.process_time()
+    assert find_windows(windows) == [list(windows)]
+    assert time.process_time() - start < 1

@@ -10,7 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import combinations, product
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, compress, product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,7 +24,8 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 _LIMITS: Final = THRESHOLDS.exchange_matching
 
 
-class MatchedPair(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class MatchedPair:
     """The messages between two ranks."""
 
     ranks: tuple[int, int]
@@ -37,12 +40,12 @@ class MatchedPair(NamedTuple):
     are_streams: bool
     """Whether all exchanges on streams are matched, the first with the first."""
 
-    @property
+    @cached_property
     def wait_ns(self) -> float:
         """How long the later rank stays in a message, on average."""
         return float(self.waits_ns.mean())
 
-    @property
+    @cached_property
     def exchanges(self) -> frozenset[tuple[int, int]]:
         """The (rank, position) of each exchange."""
         return frozenset((rank, at[side]) for at in self.messages for side, rank in enumerate(self.ranks))
@@ -70,7 +73,7 @@ class MatchedPair(NamedTuple):
         wait_ns, other_ns = (float(np.mean([waits[at] for at in shared])) for waits in (ours, theirs))
         return _waits_more(wait_ns, other_ns)
 
-    @property
+    @cached_property
     def _wait_of(self) -> dict[tuple[int, int], float]:
         """By (rank, position) of each exchange how long the later rank stays in it."""
         waits = zip(self.messages, self.waits_ns.tolist(), strict=True)
@@ -122,17 +125,13 @@ class Exchanges(NamedTuple):
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
     """Match the exchanges of all ranks; each is matched once, with those that agree best first."""
     end = {rank: rank_exchanges.end for rank, rank_exchanges in exchanges.items()}
-    likely = list(_likely_pairs(exchanges, team_of))
+    named = {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
+    likely = list(_likely_pairs(exchanges, named, team_of))
     kept, used = list[MatchedPair](), set[tuple[int, int]]()
-    for matched in (_match_streams, _match_pair):
+    for matched, given in ((_match_streams, exchanges), (_match_pair, named)):
         remaining = {
-            rank: rank_exchanges.without(
-                [
-                    *(at for taker, at in used if taker == rank),
-                    *(np.flatnonzero(~rank_exchanges.named).tolist() if matched is _match_pair else ()),
-                ]
-            )
-            for rank, rank_exchanges in exchanges.items()
+            rank: rank_exchanges.without([at for taker, at in used if taker == rank])
+            for rank, rank_exchanges in given.items()
         }
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
         if matched is _match_streams:
@@ -144,15 +143,15 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
         ):
             first_rank, second_rank = pair.ranks
             rivals = [rival for rank in pair.ranks for rival in of_rank[rank] if pair.is_rivalled_by(rival)]
-            unclear = [rival.exchanges for rival in rivals if not rival.exchanges & used]
-            if unclear and not pair.exchanges & used and _states_members(exchanges, pair):
+            unclear = [rival.exchanges for rival in rivals if used.isdisjoint(rival.exchanges)]
+            if unclear and used.isdisjoint(pair.exchanges) and _states_members(exchanges, pair):
                 # several ranks may be in one kernel: which they are is unknown
                 used.update(pair.exchanges, *unclear)
-            free = tuple(m for m in pair.messages if (first_rank, m[0]) not in used and (second_rank, m[1]) not in used)
+            is_free = [(first_rank, at) not in used and (second_rank, to) not in used for at, to in pair.messages]
+            free = tuple(compress(pair.messages, is_free))
             is_enough = free == pair.messages or matched is not _match_streams
             if is_enough and len(free) >= _least_messages(end[first_rank], end[second_rank]):
-                waits_ns = pair.waits_ns[[pair.messages.index(message) for message in free]]
-                kept.append(pair._replace(messages=free, waits_ns=waits_ns))
+                kept.append(replace(pair, messages=free, waits_ns=pair.waits_ns[is_free]))
                 used.update((first_rank, at) for at, _ in free)
                 used.update((second_rank, at) for _, at in free)
     return kept
@@ -207,17 +206,18 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
 def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:
     """Join the first match of two ranks with those of the others that agree with its clocks."""
     first, messages, joined = pairs[0], dict[tuple[int, int], float](), list[MatchedPair]()
+    taken = set[int](), set[int]()
     for pair in pairs:
         apart = np.abs(pair.offset_ns - first.offset_ns)
-        is_free = not any(
-            earlier[side] == new[side] for earlier in messages for new in pair.messages for side in (0, 1)
-        )
+        is_free = all(taken[side].isdisjoint(new[side] for new in pair.messages) for side in (0, 1))
         if is_free and not (apart > THRESHOLDS.group_inference.max_spread_ns).any():
             messages.update(zip(pair.messages, pair.waits_ns.tolist(), strict=True))
+            for side in (0, 1):
+                taken[side].update(new[side] for new in pair.messages)
             joined.append(pair)
     ordered = tuple(sorted(messages))
     waits_ns = np.array([messages[message] for message in ordered])
-    return first._replace(messages=ordered, spread_ns=max(pair.spread_ns for pair in joined), waits_ns=waits_ns)
+    return replace(first, messages=ordered, spread_ns=max(pair.spread_ns for pair in joined), waits_ns=waits_ns)
 
 
 def _waits_of(first: Exchanges, second: Exchanges, messages: Sequence[tuple[int, int]]) -> Floats:
@@ -227,8 +227,13 @@ def _waits_of(first: Exchanges, second: Exchanges, messages: Sequence[tuple[int,
     return waits_ns
 
 
-def _likely_pairs(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks to compare: all of few ranks; of many, those at distances of some first rank's peers."""
+def _likely_pairs(
+    exchanges: Mapping[int, Exchanges], named: Mapping[int, Exchanges], team_of: Mapping[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of ranks to compare: all of few ranks; of many, those at distances of some first rank's peers.
+
+    Only `named` exchanges are compared each with each.
+    """
     ranks = sorted(exchanges)
     if len(ranks) <= _LIMITS.max_ranks_for_all_pairs:
         yield from combinations(ranks, 2)
@@ -240,7 +245,9 @@ def _likely_pairs(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]
     for first in first_of.values():
         for peer in ranks:
             pair = (min(first, peer), max(first, peer))
-            if first != peer and abs(peer - first) not in distances and any(_match_pair(exchanges, pair)):
+            if first == peer or abs(peer - first) in distances:
+                continue
+            if any(_match_streams(exchanges, pair)) or any(_match_pair(named, pair)):
                 distances.add(abs(peer - first))
     for distance in sorted(distances):
         yield from ((rank, rank + distance) for rank in ranks if rank + distance in exchanges)

@@ -4,8 +4,9 @@
 cycles.
 """
 
-from collections.abc import Mapping
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +51,22 @@ def find_windows(recordings: Mapping[Path, Window]) -> list[list[Path]]:
         for paths in groups
         if len(paths) > 1
         and (len({recordings[path].rank for path in paths}) > 1 or recordings[paths[0]].rank is None)
-        and all(_are_apart(recordings[path], recordings[other]) for path, other in combinations(paths, 2))
+        and _are_of_one_process([recordings[path] for path in paths])
     ]
+
+
+def _are_of_one_process(windows: Sequence[Window]) -> bool:
+    """Return whether a process can have recorded all; what begins long after a window is not compared with it."""
+    ordered = sorted(windows, key=lambda window: window.utc_range or (0, 0))
+
+    def is_near(window: Window, later: Window) -> bool:
+        return time_between(window.utc_range, later.utc_range) < RESTART_NS
+
+    return all(
+        _are_apart(window, later)
+        for place, window in enumerate(ordered)
+        for later in takewhile(partial(is_near, window), islice(ordered, place + 1, None))
+    )
 
 
 def _are_apart(first: Window, second: Window) -> bool:

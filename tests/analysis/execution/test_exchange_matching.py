@@ -1,5 +1,6 @@
 """Sends and receives that name no peer, matched by which pairs of ranks leave them together."""
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -135,6 +136,15 @@ def test_of_operations_without_a_name_whole_streams_are_matched():
 def test_many_ranks_are_matched_by_their_distance():
     found = pairs_of(chain(40, 3))
     assert sorted(found) == list(pairwise(range(40)))
+
+
+def test_many_operations_without_a_name_are_not_compared_each_with_each():
+    """That took as much memory and time as operations squared: 30 times as long."""
+    exchanges = chain(26, 400)
+    unnamed = {rank: own._replace(named=np.zeros(len(own.stream), np.bool_)) for rank, own in exchanges.items()}
+    start = time.process_time()
+    assert sorted(pairs_of(unnamed)) == list(pairwise(range(26)))
+    assert time.process_time() - start < 1.5
 
 
 JOBS = {

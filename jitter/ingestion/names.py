@@ -45,15 +45,18 @@ _FOLDER_OF_RANK: Final = re.compile(
 )
 """`rank3`, also of what was in `rank3.tar.gz`."""
 _SGLANG: Final = re.compile(r"(?i)-TP-(?P<rank>\d{1,5})(?P<rest>(?:-[A-Z]+-\d+)*)(?:-[A-Z]+)?(?=\.)")
+_RECORDING: Final = (
+    r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})"
+    # nsys adds the number of a capture range
+    r"(?=$|(?:\.\d{1,4}(?=\.(?:sqlite|nsys-rep|qdrep)$))?\.[a-z])"
+)
 _WEAK: Final = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?i)(?<![a-z])worker[_\-.]?(?P<rank>\d{1,9})(?!\d)",
         r"(?i)kineto[_\-.](?P<rank>\d{1,9})(?!\d)",
         r"(?i)(?<![a-z])(?:gpu|trainer)[_\-.]?(?P<rank>\d{1,4})(?!\d)(?![_\-.]?of)",
-        r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})"
-        # nsys adds the number of a capture range
-        r"(?=$|(?:\.\d{1,4}(?=\.(?:sqlite|nsys-rep|qdrep)$))?\.[a-z])",
+        _RECORDING,
         r"(?i)^(?P<rank>\d{1,4})(?=\.pt\.trace\.json)",
         r"(?i)(?<![a-z])procid[_\-.=]?(?P<rank>\d{1,9})(?!\d)",
         # NVIDIA's recipes: Slurm's job, node and process; not a date and a time
@@ -81,7 +84,8 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
     """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has.
 
     A folder of a rank (`rank3`) counts before a number in the file's name. A number is no rank if the folder above has
-    another one: within a node, or of what, is then unknown. In a window's name (`is_window`) it is that of the window.
+    another one: within a node, or of what, is then unknown. That of a folder of recordings (`profile_1`) is of a run.
+    In a window's name (`is_window`) the number is that of the window.
     """
     names = [path.name, *(parent.name for parent in path.parents), ""]
     ranks = {place: rank for place, name in enumerate(names) if (rank := _rank_in_part(name)) is not None}
@@ -90,9 +94,16 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
     place = next(iter(places if 0 in ranks and ranks[0].is_strong else [*folders, *places]), None)
     if place is None or ranks[place].is_strong:
         return None if place is None else ranks[place].rank
-    is_of_other = ranks.get(place + 1, ranks[place]).rank != ranks[place].rank
+    above = None if re.search(_RECORDING, names[place + 1]) else ranks.get(place + 1)
+    is_of_other = above is not None and above.rank != ranks[place].rank
     is_of_node = (place == 1 and _PROCESS.match(path.name)) or _NODE.search(f"{names[place + 1]}/{names[place]}")
     return None if is_of_other or is_of_node else ranks[place].rank
+
+
+def has_unlike_numbers(path: Path) -> bool:
+    """Return whether the names of a file and of its folder have two numbers, of which either may be a rank."""
+    of_file, of_folder = map(_rank_in_part, (path.name, path.parent.name))
+    return of_file is not None and of_folder is not None and of_file.rank != of_folder.rank
 
 
 def stated_rank(path: Path) -> int | None:

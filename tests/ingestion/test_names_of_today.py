@@ -27,6 +27,7 @@ FILES = {
         rank3/node1/4711_results.db worker3/host1/4711_results.db
         rank3.tar.gz/trace_10.json global_rank_3/trace_10.json lora_rank16/trace_3.json
         report_3.1.sqlite profile_3.12.nsys-rep gpu3/out.sqlite gpu3/report.3.sqlite
+        profile_1/trace_3.json trace_7/gpu3/x.json report.2/report.3.sqlite nsys_1/worker3.sqlite
     """,
     5: "tp0_pp1_dp2_rank5.json tp_rank_0-rank_5.json rank5_tp_rank_0.json",
     9: "local_rank_1_global_rank_9.json rank_9_tp_rank_1.json tp_rank_1_rank_9.json",
@@ -40,7 +41,7 @@ FILES = {
         1726000000-TP-3-EP-3.trace.json.gz report3.sqlite report1.sqlite coworker3.json constrainer_3.json
         node-1-gpu-3.trace.json node1/gpu3.json node1/gpu3/trace.json worker-1/gpu3/trace.json gpu3/report.1.sqlite
         worker-3/4711_kernel_trace.csv gpu-3/4711_results.db
-        worker_1/gpu_3.json job_rank3/trace_10.json lora_rank_3/out.json trace_3.1.json
+        worker_1/gpu_3.json gpu8/trace_3.json job_rank3/trace_10.json lora_rank_3/out.json trace_3.1.json
         host2/trace_3.json gpu-7_4242.1700000000000000000.pt.trace.json.gz
         job-worker-3_4242.1700000000000.pt.trace.json 3.json nid001234_51234.1700000000000000000.pt.trace.json
         host1_4711.1700000000000.pt.trace.json.gz node01_4711.sqlite node01.4711.sqlite node3.sqlite

@@ -12,6 +12,7 @@ from jitter.ingestion.names import (
     compile_collective_pattern,
     compile_rank_pattern,
     compile_step_pattern,
+    has_unlike_numbers,
     rank_in_path,
     stated_rank,
 )
@@ -285,6 +286,7 @@ def unknown_rank_error(
     """Return the error for a recording whose rank nothing states; `hint` advises how to record it."""
     ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
     number = " (its number is that of a window of its process)" if is_window else ""
+    number = number or (" (its number is not that of its folder)" if has_unlike_numbers(path) else "")
     return UnknownRankError(
         f"{path}: rank unknown: neither the trace nor the file name{number} states it{reason}", ways
     )

@@ -105,6 +105,11 @@ class Exchanges(NamedTuple):
     named: Bools
     """(exchanges,) whether the trace states that they are: of other ones only whole streams are matched."""
 
+    def first(self, count: int) -> "Exchanges":
+        """Return the first exchanges of each step."""
+        end, took = self.end[:, :count], self.took[:, :count]
+        return Exchanges(end, took, self.stream[:count], self.among[:count], self.named[:count])
+
     def with_rank(self, rank: int) -> Bools:
         """Return, (exchanges,), which of them may be with a rank."""
         return np.array([ranks is None or rank in ranks for ranks in self.among], np.bool_)
@@ -164,7 +169,8 @@ def _without_refuted(
     shortest_ns = {rank: float(np.nanmin(one.took, initial=np.inf)) for rank, one in exchanges.items()}
     doubtful = [pair for pair in streams if pair.waits_more(max(shortest_ns[rank] for rank in pair.ranks))]
     ranks = {rank for pair in doubtful for rank in pair.ranks}
-    others = [other for pair in likely if not ranks.isdisjoint(pair) for other in _match_pair(exchanges, pair)]
+    first = {rank: one.first(_LIMITS.refuting_exchanges) for rank, one in exchanges.items()}
+    others = [other for pair in likely if not ranks.isdisjoint(pair) for other in _match_pair(first, pair)]
     of_rank = by_key((rank, other) for other in others for rank in other.ranks)
 
     def is_refuted(pair: MatchedPair) -> bool:

@@ -80,11 +80,20 @@ class MatchedPair:
         return {(rank, at[side]): wait for at, wait in waits for side, rank in enumerate(self.ranks)}
 
     @property
-    def preference(self) -> tuple[float, float, tuple[int, int]]:
-        """Sort key of pairs that contradict each other, the likeliest first."""
+    def apart(self) -> int:
+        """Number of the second rank from the first."""
+        return self.ranks[1] - self.ranks[0]
+
+    def preference(self, alike: int) -> tuple[float, ...]:
+        """Return the sort key of pairs that contradict each other, the likeliest first.
+
+        So many pairs are `alike` as far apart: ranks of replicas that keep pace end together about as closely, and a
+        job's neighbours are mostly at one distance.
+        """
         if not self.are_streams:
-            return self.spread_ns, -len(self.messages), self.ranks
-        return -len(self.messages), self.spread_ns + self.wait_ns, self.ranks
+            return self.spread_ns, -len(self.messages), *self.ranks
+        closeness = math.floor(math.log(max(self.spread_ns, 1.0), THRESHOLDS.group_inference.clear_gap))
+        return -len(self.messages), closeness, -alike, self.spread_ns + self.wait_ns, *self.ranks
 
 
 def _waits_more(wait_ns: float, least_ns: float) -> bool:
@@ -143,8 +152,10 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             candidates = _without_refuted(candidates, exchanges, likely)
         of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
         least_ns = {rank: min(pair.wait_ns for pair in pairs) for rank, pairs in of_rank.items()}
-        for pair in sorted(
-            candidates, key=lambda pair: (pair.waits_more(min(least_ns[rank] for rank in pair.ranks)), pair.preference)
+        waiting = [pair.waits_more(min(least_ns[rank] for rank in pair.ranks)) for pair in candidates]
+        apart = Counter(pair.apart for pair, is_waiting in zip(candidates, waiting, strict=True) if not is_waiting)
+        for _, pair in sorted(
+            zip(waiting, candidates, strict=True), key=lambda one: (one[0], *one[1].preference(apart[one[1].apart]))
         ):
             first_rank, second_rank = pair.ranks
             rivals = [rival for rank in pair.ranks for rival in of_rank[rank] if pair.is_rivalled_by(rival)]
@@ -183,7 +194,7 @@ def _without_refuted(
 
 def _states_members(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> bool:
     """Return whether the trace states of which ranks the peers are."""
-    return all(exchanges[rank].among[at] is not None for rank, at in pair.exchanges)
+    return all(exchanges[rank].among[at] is not None and exchanges[rank].named[at] for rank, at in pair.exchanges)
 
 
 def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
@@ -203,10 +214,10 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
                 messages = tuple(zip(first_places.tolist(), second_places.tolist(), strict=True))
                 waits_ns = _waits_of(first, second, messages)
                 pairs.append(MatchedPair(ranks, messages, middle, spread_ns, waits_ns, are_streams=True))
-    pairs.sort(key=lambda pair: pair.preference)
+    pairs.sort(key=lambda pair: pair.preference(0))
     together = [_join([pair, *pairs]) for pair in pairs]
     if together:
-        yield min(together, key=lambda pair: pair.preference)
+        yield min(together, key=lambda pair: pair.preference(0))
 
 
 def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:

@@ -22,6 +22,7 @@ from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
+from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_lower_median
@@ -736,12 +737,9 @@ def _units(
     steps: Iterable[Mapping[int, TeamEnds]],
 ) -> list[_Unit]:
     """Return the teams in units, with their times in these steps."""
-    names = {
-        team: tuple(programs[team].operations[place].name for place in team_places)
-        for team, team_places in unknown.items()
-    }
-    having = sorted(team for team, team_names in names.items() if team_names)
-    divided = [having] if having and len(set(names.values())) == 1 else [[team] for team in having]
+    words = {team: _words([programs[team].operations[place] for place in places]) for team, places in unknown.items()}
+    having = sorted(team for team, team_words in words.items() if team_words)
+    divided = [having] if having and len(set(words.values())) == 1 else [[team] for team in having]
     ranks = {team: sorted(rank for rank, rank_team in team_of.items() if rank_team == team) for team in unknown}
     times: list[list[Floats]] = [[] for _ in divided]
     for step in steps:
@@ -755,6 +753,18 @@ def _units(
         for teams, unit_times in zip(divided, times, strict=True)
         if unit_times
     ]
+
+
+def _words(collectives: Sequence[Operation]) -> tuple[tuple[str, int | None], ...]:
+    """Return what must be equal for ranks to have the same collectives in the same order.
+
+    Two stages of a pipeline have as many messages as each other, but take turns between the directions' streams.
+    """
+    number_of: dict[int, int] = {}
+    return tuple(
+        (one.name, number_of.setdefault(one.stream, len(number_of)) if one.collective in (None, SEND_RECV) else None)
+        for one in collectives
+    )
 
 
 def _exchanges(

@@ -1,6 +1,7 @@
 """Sends and receives that name no peer, matched by which pairs of ranks leave them together."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -167,6 +168,18 @@ def test_a_slow_gpu_in_a_pipeline_is_found_and_priced(tmp_path, name: str):
     (found,) = lake.diagnose().culprits
     assert (found.ranks, found.cause) == ((job.slow[0],), "gpu_compute")
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+
+
+@pytest.mark.parametrize("naming", ["none", "nothing"])
+@pytest.mark.parametrize(("seed", "late"), [(403, 7), (442, 6)])
+def test_two_stages_that_have_as_many_messages_are_a_pipeline(tmp_path, naming: Naming, seed: int, late: int):
+    """Their replicas keep pace, so their messages end together as closely; most neighbours are at one distance."""
+    steps = {403: 3, 442: 5}[seed]
+    job = LayoutJob(seed, steps=steps, shape="pipeline", row=2, noise=0.003, end_spread_ns=5e3, naming=naming)
+    job = replace(job, late=(late, 6e5))
+    (found,) = (one for one in ingest_job(job, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (found.ranks, found.cause, found.confidence) == ((late,), "late_start", "high")
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.05)
 
 
 def test_a_healthy_pipeline_has_no_finding(tmp_path):

@@ -36,6 +36,9 @@ class GroupInferenceThresholds(NamedTuple):
     """Factor between the spread within groups and between them."""
     robust_places: int = 48
     """Collectives of each of these steps."""
+    turns_cells: int = 12_288
+    """Ranks × collectives of a channel that are looked at by themselves, where communicators may take turns on it, at
+    most `robust_places` collectives: bounds the work."""
     max_error_ratio: float = 6.0
     """Factor on the usual error of a channel's collectives. One with a larger error has other groups."""
     min_wait_share: float = 0.15

@@ -128,9 +128,10 @@ def _divide_mixed(end: Floats, took: Floats, spread: Floats | None) -> dict[int,
     for _, rank, peer in _spanning_tree(spread):
         ahead_ns = lower_median(end[:, :, peer] - end[:, :, rank])[:, 0]
         clocks.connect(np.array([rank, peer]), np.stack([np.zeros(len(end)), ahead_ns], axis=1))
+    most = min(_LIMITS.robust_places, max(THRESHOLDS.min_repeats, _LIMITS.turns_cells // end.shape[2]))
     labels_of = {
         at: _divide_on_one_clock(end[:, [at]], took[:, [at]], clocks.offset_ns)
-        for at in spread_positions(end.shape[1], _LIMITS.robust_places)
+        for at in spread_positions(end.shape[1], most)
     }
     every = np.zeros(end.shape[2], np.int64)
     settled: dict[int, Ints] = {}

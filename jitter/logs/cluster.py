@@ -179,5 +179,6 @@ FORMATS: Final = (
         gaps=r"\s+(?!\d\d:)",
         row=r"\s*\d+\s+\d+\s",
         values=_load,
+        begins_with_mean=True,
     ),
 )

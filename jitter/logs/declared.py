@@ -155,6 +155,8 @@ class Columns:
     values: Callable[[Values, Context], Values | None] = lambda row, context: {}
     """Returns more values of a row, which is by name in the header; None: it states none."""
     closes: str | None = None
+    begins_with_mean: bool = False
+    """Whether the first row below the first header is no sample, but a mean over the time before."""
     gauge: str | None = None
     """A column whose last value the source repeats, 0 for none: a GPU's rows are those in which it changes, and the
     first, whose time is not known."""
@@ -301,6 +303,7 @@ class ColumnsParser(_DeclaredParser):
         self._declared = declared
         self._names: list[str] = []
         self._at: dict[str, int] = {}
+        self._is_before_samples = False
 
     def line(self, line: bytes, number: int) -> None:
         declared = self._declared
@@ -309,6 +312,7 @@ class ColumnsParser(_DeclaredParser):
             names = list(self._cells(text.strip()))
             at = dict(_columns_of(names, declared.columns))
             if at:
+                self._is_before_samples = declared.begins_with_mean and not self._names
                 self._names, self._at, self.is_open = names, at, True
         elif declared.closes and _compiled(declared.closes).search(text):
             self.is_open = False
@@ -325,7 +329,8 @@ class ColumnsParser(_DeclaredParser):
         if not is_like_row and (self._declared.words or self._declared.gaps):
             return
         row = dict(zip(self._names, cells, strict=True))
-        more = self._declared.values(row, self.context)
+        more = None if self._is_before_samples else self._declared.values(row, self.context)
+        self._is_before_samples = False
         if more is None:
             return
         values = {**{name: cells[at] for name, at in self._at.items()}, **more}

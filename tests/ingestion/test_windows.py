@@ -145,6 +145,20 @@ def test_ranks_of_a_job_keep_the_numbers_of_their_names(recorded: dict[tuple[int
     assert _steps(tmp_path / "lake") == dict.fromkeys(range(2), _of_windows(0))
 
 
+def test_containers_that_seem_one_process_are_told_how_to_give_their_ranks(tmp_path: Path):
+    """Equal host names and process numbers, and clocks 5 s apart: these may be windows whose steps begin anew."""
+    paths = _write(tmp_path / "recorded", Job(ranks=2, gpus_per_node=1), 0)
+    for path in paths:
+        _edit(path, "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'localhost' WHERE name = 'Hostname'")
+    _move(paths[1], 5)
+    _copy({f"trace_{rank}.sqlite": path for rank, path in enumerate(paths)}, tmp_path / "traces")
+    refused = jitter.ingest(tmp_path / "traces", tmp_path / "lake").refused
+    assert any("--rank-pattern" in (error.hint or "") for error in refused)
+    pattern = r"trace_(?P<rank>\d+)"
+    assert jitter.ingest(tmp_path / "traces", tmp_path / "lake", rank_pattern=pattern).refused == []
+    assert _steps(tmp_path / "lake") == dict.fromkeys(range(2), _of_windows(0))
+
+
 def test_windows_without_markers_are_epochs_of_the_same_job(recorded: dict[tuple[int, int], Path], tmp_path: Path):
     """One rank lost its file of the second; the third is given later."""
     traces, lake = tmp_path / "traces", tmp_path / "lake"

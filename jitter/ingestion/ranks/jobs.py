@@ -693,6 +693,8 @@ def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
         has_epochs = any(step.epoch is not None for claimed in claims for _, step in claimed)
         if not has_epochs and all(apart_in_time.find_mismatch(job.ranks) is None for job in jobs[1:]):
             way += ", and `--same-job`, if they are windows of one run, all as epochs"
+        if any(rank.record.has_assumed_rank for job in jobs for rank in job.ranks):
+            way += "; if the numbers in their names are ranks, give `--rank-pattern RE`"
     else:
         way += f"; or give {_SAME_JOB}"
     return UndecidedJobError(

@@ -409,10 +409,10 @@ class _Run:
     def _read_windows(
         self, converted: Sequence[tuple[Task, Outcome]], held: Sequence[Source]
     ) -> list[tuple[Task, Outcome]]:
-        """Convert again the windows of a process that their names give several ranks, or none, as one rank's.
+        """Convert windows of one process again, as windows of one rank, where their names gave them several or none.
 
-        It is 0 if the lake will hold nothing but them, and they do not state it; those that it holds are read again. A
-        damaged file that is named like them is one of them.
+        Windows that the lake holds are read again, too. Where nothing states the rank, it is 0 if the lake will hold
+        these windows alone. A damaged file whose name differs from theirs in numbers only counts as one of them.
         """
         pairs = {outcome.source.path.resolve(): (task, outcome) for task, outcome in converted}
         new = {file: window for file, (_, outcome) in pairs.items() if (window := outcome.find_window()) is not None}

@@ -13,21 +13,8 @@ from jitter.lake.records import TRAIN
 
 _OTHER_RANKS: Final = (
     *("local", "tp", "pp", "dp", "cp", "ep", "mp", "sp", "etp", "edp", "cdp", "vp", "vpp", "ddp", "fsdp", "hsdp"),
-    *(
-        "lora",
-        "low",
-        "tensor",
-        "pipeline",
-        "pipe",
-        "data",
-        "expert",
-        "model",
-        "context",
-        "sequence",
-        "parallel",
-        "mpu",
-        "stage",
-    ),
+    *("tensor", "pipeline", "pipe", "data", "expert", "model", "context", "sequence", "parallel", "mpu", "stage"),
+    *("lora", "low"),
     *("node", "machine", "host", "server", "group", "intra", "inner", "inter", "device", "numa", "attn", "moe"),
 )
 """Words that before "rank" say that it is not the global one."""

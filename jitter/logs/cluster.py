@@ -11,8 +11,9 @@ from jitter.logs.values import number
 _OUT: Final = r"[\w+*]*(?:DOWN|DRAIN|FAIL|NOT_RESPONDING)"
 _REASON: Final = r"(?P<why>.{1,200}?) \[[^\s@\]]{0,64}@(?P<time_ns>[^\s\]]{1,40})\]"
 _ENDS: Final = ("NODE_FAIL", "OUT_OF_MEMORY")
+_OUT_OF_SERVICE: Final = "out of service in Slurm ({why})"
 _SWAPPED_KIB: Final = 1_000
-"""In a second: with less, the system puts aside what nobody uses."""
+"""In a second. The system swaps less than that also on a healthy host: memory that no program uses."""
 _STOLEN_PERCENT: Final = 5
 _IDLE_PERCENT: Final = 2
 
@@ -26,10 +27,6 @@ def _sacct(row: Values, context: Context) -> Values | None:
         return {**KILLED, "host": host}
     job = f"job {row['JobID'].partition('.')[0]}"
     return {"manner": state, "stated_by": "sacct", "host": nodes or None, "process": job}
-
-
-def _reason(match: re.Match[str], before: str) -> Values:
-    return {**match.groupdict(), "detail": f"out of service in Slurm ({match['why']})"}
 
 
 def _condition(match: re.Match[str], before: str) -> Values | None:
@@ -114,16 +111,17 @@ FORMATS: Final = (
         values=_sacct,
         closes=r"^[^|]*$",
     ),
-    # `scontrol show node`, with `-o` a line a node: those that are out of service, why and since when
+    # `scontrol show node`, where `-o` prints each node in one line: of nodes out of service the reason and its time
     Patterns(
         "scontrol-node",
         (
             _state(
-                rf"^NodeName=<host> (?>.{{1,2000}}?\bState=){_OUT}(?>.{{0,4000}}?\bReason=){_REASON}", values=_reason
+                rf"^NodeName=<host> (?>.{{1,2000}}?\bState=){_OUT}(?>.{{0,4000}}?\bReason=){_REASON}",
+                detail=_OUT_OF_SERVICE,
             ),
             rule(None, r"^NodeName=<host>\b"),
             _state(rf"^\s+State={_OUT}", begins=True),
-            rule(None, rf"^\s+Reason={_REASON}", values=_reason),
+            rule(None, rf"^\s+Reason={_REASON}", detail=_OUT_OF_SERVICE),
         ),
         (b"NodeName=",),
         opens="^NodeName=",

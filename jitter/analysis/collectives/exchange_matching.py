@@ -110,9 +110,9 @@ class Exchanges(NamedTuple):
     stream: Ints
     """(exchanges,)."""
     among: Sequence[AbstractSet[int] | None]
-    """(exchanges,) the ranks of which one is the peer, as the trace states; None: any."""
+    """(exchanges,) the ranks of which one is the peer; None: any."""
     named: Bools
-    """(exchanges,) whether the trace states that they are: of other ones only whole streams are matched."""
+    """(exchanges,) whether the trace calls it a send or a receive: others are matched by whole streams alone."""
 
     def first(self, count: int) -> "Exchanges":
         """Return the first exchanges of each step."""

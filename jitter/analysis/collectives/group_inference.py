@@ -594,7 +594,7 @@ class _Common(NamedTuple):
 
 
 class AttendedGroups(NamedTuple):
-    """The groups of collectives, with those that are inferred."""
+    """Which ranks meet in each collective, as the trace states or as their ends show."""
 
     attended: Attended
     """Each rank's (place, group). Groups stay None where their ends do not tell them."""
@@ -622,8 +622,10 @@ def infer_attended(
     alone: set[tuple[int, int]] = set()
     column = {rank: at for at, rank in enumerate(sorted(team_of))}
     clocks = _JointClocks(len(column), len(units[0].end) if units else 0)
+    # ranks of one unit that state no group exchange in rings, if at all
+    is_apart = len(units) > 1 or bool(peerless)
     unnamed = _unnamed_operations(programs, team_of, unknown, units)
-    for pair, messages in _exchanges(programs, team_of, unknown, units, peerless, unnamed):
+    for pair, messages in _exchanges(programs, team_of, unknown, units, peerless, unnamed) if is_apart else ():
         columns = np.array([column[rank] for rank in pair.ranks])
         clocks.connect(columns, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1))
         group_at.update(messages)
@@ -632,7 +634,6 @@ def infer_attended(
     absent = frozenset(range(max(team_of, default=-1) + 1)) - team_of.keys()
     for number, unit in enumerate(units):
         places, operations = unknown[unit.teams[0]], programs[unit.teams[0]].operations
-        is_apart = len(units) > 1 or bool(peerless)
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
         chosen = [
@@ -677,7 +678,7 @@ def infer_attended(
                 for at in chosen
                 if at not in labels_of
             ]
-    if len(units) > 1 or peerless:
+    if is_apart:
         group_at.update(_shared_by_units(units, unknown, common, clocks, column))
     resolved = {
         rank: [(place, group_at.get((rank, place), group)) for place, group in attendances]
@@ -776,12 +777,7 @@ def _exchanges(
     peerless: Mapping[tuple[int, int], frozenset[int]],
     unnamed: Mapping[tuple[int, int], frozenset[int]],
 ) -> Iterator[tuple[MatchedPair, dict[tuple[int, int], Group | None]]]:
-    """Yield pairs of ranks with the group, by (rank, place), of each message between them.
-
-    Ranks of one unit that state no group exchange in rings, if at all.
-    """
-    if len(units) == 1 and not peerless:
-        return
+    """Yield pairs of ranks with the group, by (rank, place), of each message between them."""
     exchanges: dict[int, Exchanges] = {}
     places: dict[int, list[int]] = {}
     for unit in units:

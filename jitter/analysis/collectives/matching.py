@@ -193,7 +193,6 @@ class CollectiveMatching:
     """Collectives of unknown partners, by rank: in the replay they delay no other rank."""
     inferred: bool = False
     """Some collective's group was not recorded, and inferred from which ranks leave it together."""
-
     exchanges: frozenset[tuple[int, int]] = frozenset()
     """The (team, place) of operations without a name that were inferred to be messages between two ranks."""
 

@@ -94,7 +94,7 @@ class MeasuredRun:
 
     @cached_property
     def unplaced_ranks(self) -> frozenset[int]:
-        """Those of them of which is not known what waited for them."""
+        """Ranks whose recordings of any step do not tell what waited for them."""
         return frozenset(rank for step in self.of_steps for rank in step.quality.unplaced_ranks)
 
     def total(self, gained: Floats) -> Floats:

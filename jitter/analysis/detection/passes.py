@@ -74,7 +74,7 @@ class StepQuality:
     lossy_ranks: tuple[int, ...] = ()
     """Whose recordings lack many of the kernels that were launched, or of their launches."""
     unplaced_ranks: tuple[int, ...] = ()
-    """Those of them whose recordings lack launches or collectives, which tell what waited for what."""
+    """Those of `lossy_ranks` whose recordings lack launches or collectives, which tell what waited for them."""
 
 
 def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:

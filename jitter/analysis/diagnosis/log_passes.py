@@ -114,12 +114,8 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
 
 def select_facts_of_hang(facts: Iterable[Fact], culprits: Sequence[int], logs: JobLogs) -> list[Fact]:
     """Return how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame."""
-    hosts = [logs.places[rank].host for rank in culprits if rank in logs.places]
     return [
-        fact
-        for fact in facts
-        if fact.kind == "exit"
-        or (fact.kind in _OF_HANG and (set(fact.ranks) & set(culprits) if fact.ranks else _is_among(fact.host, hosts)))
+        fact for fact in facts if fact.kind == "exit" or (fact.kind in _OF_HANG and _is_about(fact, culprits, logs))
     ]
 
 
@@ -139,15 +135,15 @@ def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: D
 
 def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:
     """Return whether a fact is about all ranks, some of the culprit's ranks, or their host."""
+    is_of_all = not fact.ranks and fact.host is None
+    return is_of_all or _is_about(fact, culprit.ranks, logs)
+
+
+def _is_about(fact: Fact, ranks: Sequence[int], logs: JobLogs) -> bool:
+    """Return whether a fact is about some of these ranks, or their host."""
     if fact.ranks:
-        return bool(set(fact.ranks) & set(culprit.ranks))
-    return fact.host is None or _is_among(
-        fact.host, [logs.places[rank].host for rank in culprit.ranks if rank in logs.places]
-    )
-
-
-def _is_among(host: str | None, hosts: Iterable[str | None]) -> bool:
-    return any(is_same_host(host, one) for one in hosts)
+        return not set(fact.ranks).isdisjoint(ranks)
+    return any(is_same_host(fact.host, logs.places[rank].host) for rank in ranks if rank in logs.places)
 
 
 def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:

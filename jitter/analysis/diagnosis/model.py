@@ -58,7 +58,9 @@ class HeldWaits(NamedTuple):
     """Waiting that the recording cannot tell from transfers."""
 
     what: str
+    """As the end of a cause: `communication that nothing hides or …`."""
     evidence: str
+    """The reason, as a sentence."""
     advice: str
     """What to do, as the end of a sentence."""
 

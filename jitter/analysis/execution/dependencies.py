@@ -252,8 +252,7 @@ def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> No
     stream's kernels, or these after what is received. On a stream that is never idle, or behind a late host, no such
     wait holds an operation back; were they faster, it would begin before its data are there. One reduction shows it, or
     one collective without a name, of others half: what is gathered or sent may be there long before. None waits if any
-    begins before that in the sample.
-    `awaited` (operations, streams) is that of `WaitSearch`.
+    begins before that in the sample. `awaited` (operations, streams) is that of `WaitSearch`.
     """
     latest: dict[int, int] = {}
     channels: dict[tuple[object, ...], list[tuple[int, int]]] = {}

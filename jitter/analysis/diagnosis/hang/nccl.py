@@ -65,7 +65,7 @@ class _Communicator:
         return min(last) + 1 if min(last) < max(last) else None
 
     def called(self, number: int) -> dict[_Signature, list[int]]:
-        """Return, by call, the ranks that made it under a number; not those that grouped several there."""
+        """Return the ranks of each call of a number; ranks that grouped several calls under it are left out."""
         single = ((calls[number][0], rank) for rank, calls in self.calls.items() if len(calls.get(number, ())) == 1)
         return by_key(sorted(single, key=itemgetter(1)))
 
@@ -86,7 +86,7 @@ def find_hang_in_calls(rows: Sequence[Row], *, is_confirmed: bool) -> Hang | Non
 
 
 def join_hangs(by_watchdog: Hang | None, by_calls: Hang | None) -> Hang | None:
-    """Return the hang that watchdog and dumps show; where they do not tell who is missing, that of NCCL's calls."""
+    """Return the hang by the watchdog and dumps, or by NCCL's calls where only these tell which ranks are missing."""
     if by_watchdog is None or by_calls is None or by_watchdog.kind != "undecided":
         return by_watchdog or by_calls
     timed_out = by_watchdog.operation

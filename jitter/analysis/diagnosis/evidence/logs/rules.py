@@ -867,7 +867,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("host", _HOST_CAUSES, "likely", _incidents("load", "{detail}{times}", is_told=False),
          "look for what else runs on the host"),
     Rule("host", (*_HOST_CAUSES, *_GPU_CAUSES, *_NETWORK), "unknown", _incidents("state", "{detail}"),
-         "ask who runs the cluster why"),
+         "ask the cluster's administrators for the reason"),
     Rule("host", _OF_PCIE, "unknown", _incidents("pcie", "{errors}"), "check the slot, the riser and the link's speed"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads, _BIND_APART, is_item=False),
     Rule("placement", _HOST_CAUSES, "likely", _far_threads, _BIND, is_item=False),

@@ -1,8 +1,9 @@
 """Pipeline stages that have more layers than the others, or longer ones: every micro-batch waits for them.
 
-A stage has no peers, but the stages have each other. GPU times are compared by the kernels' names: where a stage has
-more layers, or a slow GPU, most of its time is in names that take longer there. An embedding or a loss, which one stage
-alone has, are few names. A replay in which the stage is shorter by that says what equal stages would save.
+A stage has no peers, but the stages have each other. GPU times are compared by the kernels' names and sizes of launch:
+where a stage has more layers, or a slow GPU, most of its time is in those that take longer there. An embedding or a
+loss, which one stage alone has, are few, also where a product of matrices in it has the name of one of a layer. A
+replay in which the stage is shorter by that says what equal stages would save.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,13 @@ from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import known_medians, lower_median, mad_sigma
 from jitter.core.numeric.student_t import student_tail
+from jitter.core.step_key import StepKey
 
 _MIN_SLOWER: Final = THRESHOLDS.outlier_sigmas * THRESHOLDS.gpu_spread_share
+
+
+_Kernel = tuple[str, int]
+"""Name and size of launch: the power of two next to its threads, as batches vary; -1 where that was not recorded."""
 
 
 class _Stage(NamedTuple):
@@ -34,28 +40,28 @@ class _Stage(NamedTuple):
     ranks: tuple[int, ...]
     usual_ns: Floats
     """(steps,) GPU time of its usual rank; NaN where the recording of that rank may lack kernels."""
-    kernels: Mapping[str, Sequence[float]]
-    """By name the GPU times, ns, of its compute kernels in the usual step."""
+    kernels: Mapping[_Kernel, Sequence[float]]
+    """The GPU times, ns, of its compute kernels in the usual step."""
 
     def share(self, others: Sequence["_Stage"]) -> float:
         """Return by what part most of its GPU time is above the other stages'."""
         return _weighted_median([(own / usual, usual) for own, usual in self._shared(others) if usual > 0]) - 1
 
     def excess_ns(self, others: Sequence["_Stage"], least_share: float) -> float:
-        """Return by how much kernels of the same names take longer than on the other stages, by at least this part."""
+        """Return by how much the same kernels take longer than on the other stages, by at least this part."""
         longer = [own - usual for own, usual in self._shared(others) if own >= usual * (1 + least_share)]
         return max(sum(longer), 0.0)
 
     def _shared(self, others: Sequence["_Stage"]) -> list[tuple[float, float]]:
-        """Return the sum of the GPU times of each kernel name that other stages have too, and their median sum."""
-        sums = {name: [sum(stage.kernels[name]) for stage in others if name in stage.kernels] for name in self.kernels}
-        return [(sum(self.kernels[name]), float(np.median(of_others))) for name, of_others in sums.items() if of_others]
+        """Return the sum of the GPU times of each kernel that other stages have too, and their median sum."""
+        sums = {one: [sum(stage.kernels[one]) for stage in others if one in stage.kernels] for one in self.kernels}
+        return [(sum(self.kernels[one]), float(np.median(of_others))) for one, of_others in sums.items() if of_others]
 
     def pace(self, others: Sequence["_Stage"]) -> float:
-        """Return by what factor most of its kernels take longer than kernels of the same names of other stages."""
+        """Return by what factor most of its kernels take longer than the same kernels of other stages."""
         ratios = []
-        for name, times in self.kernels.items():
-            there = [float(np.median(stage.kernels[name])) for stage in others if name in stage.kernels]
+        for kernel, times in self.kernels.items():
+            there = [float(np.median(stage.kernels[kernel])) for stage in others if kernel in stage.kernels]
             if there and np.median(there) > 0:
                 ratios.append((float(np.median(times) / np.median(there)), sum(times)))
         return _weighted_median(ratios)
@@ -104,7 +110,8 @@ def find_unequal_stages(
         if team.team in exchanging and is_usually_whole and is_alike:
             gpu = lower_median(np.stack([baselines[number].gpu for number in whole], axis=-1))[:, 0]
             known_ns = np.where(is_whole, usual_ns, np.nan)
-            stages.append(_Stage(team.team, tuple(team.ranks.tolist()), known_ns, _times_by_name(run, team.team, gpu)))
+            times = _times_by_kernel(run, team.team, run.keys[whole[0]], gpu)
+            stages.append(_Stage(team.team, tuple(team.ranks.tolist()), known_ns, times))
     findings = []
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
@@ -139,10 +146,10 @@ def find_unequal_stages(
             f"{format_count(len(others), 'stage')}: the loss, which compares ranks of a stage, does not contain it"
         )
         why = (
-            f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names on other stages: more "
-            "work in launches of a fixed size, or slow GPUs"
+            f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names and sizes on other "
+            "stages: more work in launches of a fixed size, or slow GPUs"
             if is_slow
-            else "kernels of the same names take as long there as on other stages: it has more of them"
+            else "kernels of the same names and sizes take as long there as on other stages: it has more of them"
         )
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
         findings.append(join_outliers(kind, members, sentence, why, *held_up, are_late_together=True, gain_ns=gain))
@@ -171,7 +178,12 @@ def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     return frozenset(exchanging)
 
 
-def _times_by_name(run: RunModel, team: int, gpu: Floats) -> dict[str, list[float]]:
+def _times_by_kernel(run: RunModel, team: int, key: StepKey, gpu: Floats) -> dict[_Kernel, list[float]]:
+    """Return the times of a team's compute kernels, by name and the size of launch that a rank has in this step."""
     operations, first = run.programs[team].operations, int(run.job.first[team])
-    times = zip(operations, gpu[first : first + len(operations)].tolist(), strict=True)
-    return by_key((op.name, ns) for op, ns in times if op.kind == COMPUTE and not np.isnan(ns))
+    ranks = run.ranks(key, team)[:1]
+    (rows,), (shapes,) = run.file_rows(key, team, ranks).T, run.reader.launch_shapes(key, ranks)
+    sizes = np.round(np.log2(np.where(rows >= 0, shapes.threads[rows], np.nan)))
+    of_kernels = zip(operations, np.nan_to_num(sizes, nan=-1.0).astype(int).tolist(), strict=True)
+    times = zip(of_kernels, gpu[first : first + len(operations)].tolist(), strict=True)
+    return by_key(((op.name, size), ns) for (op, size), ns in times if op.kind == COMPUTE and not np.isnan(ns))

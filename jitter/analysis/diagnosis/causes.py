@@ -254,12 +254,12 @@ def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
 def share_of_launches(by_class: Floats) -> float | None:
     """Return which part of what a rank loses, ns by class of time, is late launches.
 
-    None for next to nothing, or what another class of the rank's time makes up for.
+    None for next to nothing. What another class of the rank's time makes up for is part of neither.
     """
     by_launches_ns = float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER])
     lost_ns = float(by_class[list(OWN_CLASSES)].sum())
-    is_share = lost_ns > 0 and THRESHOLDS.min_cost_share * lost_ns <= by_launches_ns <= lost_ns
-    return by_launches_ns / lost_ns if is_share else None
+    is_share = lost_ns > 0 and THRESHOLDS.min_cost_share * lost_ns <= by_launches_ns
+    return min(by_launches_ns / lost_ns, 1.0) if is_share else None
 
 
 def _has_meeting(evidence: "Evidence", late: "Outlier") -> bool:

@@ -302,13 +302,14 @@ def find_waits_of_operation(search: WaitSearch, own_stream: int, slack_ns: float
     """Find what one operation waits for; return whether it waits for anything.
 
     On each other stream that is the latest operation that had always ended when this one was let go. Together they
-    must explain half of the starts that nothing else explains; of several, those are kept that were the last somewhere.
+    must explain half of the starts that nothing else explains; of a synchronising call (no stream), which surely waits,
+    half of that time. Of several, those are kept that were the last somewhere.
     """
     sample, room, awaited, last = search.sample, search.room, search.awaited, search.last
     cells = sample.start.shape[0]
-    unexplained = 0
+    unexplained = 0.0
     for cell in range(cells):
-        unexplained += room[0, cell] - room[1, cell] > _LATER_NS
+        unexplained += weight(search, cell, own_stream)
         room[2, cell] = math.nan
     if unexplained == 0:
         return False
@@ -318,9 +319,10 @@ def find_waits_of_operation(search: WaitSearch, own_stream: int, slack_ns: float
             if awaited[op, stream] != _NONE:
                 for cell in range(cells):
                     room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, stream]))
-    explained = 0
+    explained = 0.0
     for cell in range(cells):
-        explained += is_right_after(search, cell)
+        if is_right_after(search, cell):
+            explained += weight(search, cell, own_stream)
     kept = False
     for stream in range(len(last)):
         if awaited[op, stream] != _NONE:
@@ -335,6 +337,13 @@ def find_waits_of_operation(search: WaitSearch, own_stream: int, slack_ns: float
             else:
                 awaited[op, stream] = _NONE
     return kept
+
+
+@compiled
+def weight(search: WaitSearch, cell: int, own_stream: int) -> float:
+    """Return how much a start counts that nothing else explains: 1, of a synchronising call its time; else 0."""
+    late_ns = search.room[0, cell] - search.room[1, cell]
+    return (late_ns if own_stream < 0 else 1.0) if late_ns > _LATER_NS else 0.0
 
 
 @compiled

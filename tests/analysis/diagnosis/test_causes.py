@@ -72,7 +72,7 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(
     ("by_launches_ns", "lost_ns", "share"),
-    [(40.0, 100.0, 0.4), (100.0, 100.0, 1.0), (0.5, 100.0, None), (120.0, 100.0, None), (-1.0, -2.0, None)],
+    [(40.0, 100.0, 0.4), (100.0, 100.0, 1.0), (0.5, 100.0, None), (120.0, 100.0, 1.0), (-1.0, -2.0, None)],
 )
 def test_launches_that_cost_next_to_nothing_are_not_what_a_rank_loses(
     by_launches_ns: float, lost_ns: float, share: float | None

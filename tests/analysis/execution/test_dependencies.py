@@ -164,6 +164,15 @@ def test_a_call_that_waits_also_on_a_clock_that_is_off(ahead: float, found: bool
     assert rules.waits == ((Wait(1, 0, "sync", provenance="recorded"),) if found else ())
 
 
+def test_a_call_that_waits_in_few_steps_only():
+    """A checkpoint's copy on one rank; the others' calls, as of a profiler that stops, take a while for nothing."""
+    kernel_end = np.full(RANKS, 110.0)
+    kernel_end[2] = 14_000
+    back = np.where(kernel_end > 110, kernel_end + 4, 230)
+    rules = inferred("ks", [100, np.nan], [kernel_end, np.nan], call=[0, 200], back=[5, back])
+    assert rules.waits == (Wait(1, 0, "sync", provenance="recorded"),)
+
+
 def test_what_the_step_before_left():
     """The first kernel was launched early, and starts when the last collective of the step before has ended."""
     left = spread(6, 300, 500)

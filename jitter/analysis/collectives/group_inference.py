@@ -154,22 +154,21 @@ def _usual(values: Floats) -> float:
     return float(np.partition(values, middle)[middle])
 
 
-def _spread_between_ranks(end: Floats) -> Floats | None:
+def _spread_between_ranks(end: Floats, offset: Floats | None = None) -> Floats | None:
     """Return, (ranks, ranks), by how much the difference of two ranks' ends varies over (steps, places, ranks).
 
-    The root of the mean square over the places of a step, of the step where it is largest. None if no two ranks have a
-    step in common.
+    The root of the mean square over the places of a step, of the step where it is largest. The difference varies about
+    that of the clocks: `offset` (steps, ranks) if it is known, else its mean. None if no two ranks have a step in
+    common.
     """
     ranks = end.shape[2]
     spread = np.full((ranks, ranks), np.nan)
-    for step in end:
+    for number, step in enumerate(end):
         ends = step[~np.isnan(step).all(axis=1)]
-        if len(ends) < 2:
-            continue
         here = ~np.isnan(ends).any(axis=0)
-        if here.sum() < 2:
+        if len(ends) < (2 if offset is None else 1) or here.sum() < 2:
             continue
-        centred = ends[:, here] - ends[:, here].mean(axis=0)
+        centred = ends[:, here] - (ends[:, here].mean(axis=0) if offset is None else offset[number, here])
         centred -= centred.mean(axis=1, keepdims=True)
         product = centred.T @ centred / len(ends)
         square = np.diagonal(product)
@@ -416,33 +415,9 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
 
 def _divide_on_one_clock(end: Floats, took: Floats, offset: Floats) -> Ints:
     """Return the groups of ranks that leave together, by (steps, collectives, ranks) ends and clock offsets."""
-    ranks = end.shape[2]
-    spread = np.full((ranks, ranks), np.nan)
-    find_spread(np.ascontiguousarray((end - offset[:, None]).transpose(2, 0, 1)), spread)
-    labels = None if np.isnan(spread).all() else divide_ranks(spread, took)
-    return np.full(ranks, ALONE, np.int64) if labels is None else labels
-
-
-@compiled
-def find_spread(end: Floats, spread: Floats) -> None:
-    """Fill in by how much ranks, (ranks, ranks), leave apart: the root mean square of a step, where it is largest.
-
-    `end` (ranks, steps, collectives) is on one clock; `spread` stays as it is for ranks with nothing in common.
-    """
-    for rank in range(len(end)):
-        for peer in range(rank + 1):
-            widest = -1.0
-            for step in range(end.shape[1]):
-                square, count = 0.0, 0
-                for at in range(end.shape[2]):
-                    apart = end[rank, step, at] - end[peer, step, at]
-                    if not isnan(apart):
-                        square += apart * apart
-                        count += 1
-                if count > 0:
-                    widest = max(widest, square / count)
-            if widest >= 0:
-                spread[rank, peer] = spread[peer, rank] = math.sqrt(widest)
+    spread = _spread_between_ranks(end, offset)
+    labels = None if spread is None else divide_ranks(spread, took)
+    return np.full(end.shape[2], ALONE, np.int64) if labels is None else labels
 
 
 def _without_contradictions(

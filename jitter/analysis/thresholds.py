@@ -39,8 +39,6 @@ class GroupInferenceThresholds(NamedTuple):
     turns_cells: int = 12_288
     """Ranks × collectives of a channel that are looked at by themselves, where communicators may take turns on it, at
     most `robust_places` collectives: bounds the work."""
-    max_error_ratio: float = 6.0
-    """Factor on the usual error of a channel's collectives. One with a larger error has other groups."""
     min_wait_share: float = 0.15
     """Of the collective's time. The same: transfers of equal size vary."""
 
@@ -84,10 +82,6 @@ class HostWaitThresholds(NamedTuple):
     """Consecutive steps that are read at most."""
     steps_back: int = 2
     """Steps. A host that runs one step ahead waits, before a step, for the step before the last."""
-    most_in_flight: int = 8
-    """Steps. A host may wait for what another rank ran so many steps before: a pipeline has a batch per stage."""
-    min_inside_share: float = 0.1
-    """Of the calls. At so many the awaited end must lie in the host's gap: a wait that never binds is not seen."""
     min_calls: int = 2
     """Calls of each half of the steps. Fewer may follow an end by chance."""
     min_log_ratio: float = 0.25
@@ -97,8 +91,6 @@ class HostWaitThresholds(NamedTuple):
     """Probability. By chance alone no end out of those tried would fit so well in all steps."""
     chance_of_one: float = 0.3
     """Probability that an end explains one long gap by chance: some ends are near each call."""
-    min_possible_share: float = 0.005
-    """Of a step's time. Where a gap of this length may be a wait, prices are a range."""
 
 
 class InterferenceThresholds(NamedTuple):
@@ -123,8 +115,6 @@ class AccountThresholds(NamedTuple):
     """Of a step's end. A smaller multiplier is the rounding of those of several ranks that add up to none."""
     collectives_beside: int = 3
     """Collectives beside one kernel that are told apart: 2 to the power of 2 + 2 × that many ends are computed."""
-    steps_back: int = 8
-    """Steps before one that are charged for what its ranks come with: accumulated gradients take so many at most."""
     cells_kept: int = 1_000_000
     """Operations of all ranks in those steps: they stay in memory, 150 B each. One step always does."""
 
@@ -132,8 +122,6 @@ class AccountThresholds(NamedTuple):
 class LaunchedWorkThresholds(NamedTuple):
     """GPU time for the launched work, where the sizes of launches vary."""
 
-    min_sized_share: float = 0.05
-    """Of the GPU time of a step. Kernels whose sizes differ between ranks must take as much."""
     min_size_variation: float = 1e-3
     """Squared deviations of ln(threads), summed. With less, a kernel's growth is taken for 0."""
     max_power: float = 3.0
@@ -162,8 +150,6 @@ class EvidenceThresholds(NamedTuple):
     """Nanoseconds. The same of short steps."""
     max_code_kernels: int = 16
     """Kernel indices of a finding. Up to so many, its first kernel stands for it in the program."""
-    min_migrations: float = 0.5
-    """Moves per step. Fewer explain no late launches in most steps."""
     min_corrected: int = 10
     """Errors of a PCIe link that were corrected. Links of healthy hosts have a few."""
     odd_counter: float = 10.0
@@ -189,8 +175,6 @@ class SentenceThresholds(NamedTuple):
 
     max_named: int = 3
     """Findings, ranks, kernels or pauses in one sentence; more are counted."""
-    max_told_by_logs: int = 2
-    """Sentences of logs in the verdict."""
     max_scope_characters: int = 80
     """Characters of an annotation's path; of a longer one the end is shown."""
     max_step_share: float = 10.0
@@ -199,8 +183,6 @@ class SentenceThresholds(NamedTuple):
     """Standard deviations. Fewer say nothing for a finding, and are not stated."""
     max_sigmas: float = 10.0
     """Standard deviations. Noise is not known well enough to tell larger deviations apart."""
-    close_saving_share: float = 0.05
-    """Of a culprit's loss. A saving that differs by no more is not stated beside it."""
     min_rung_share: float = 0.001
     """Of a step. What costs less on its rung of the waterfall is not stated."""
 
@@ -211,13 +193,15 @@ class Thresholds(NamedTuple):
     # what several methods mean alike
     main_share: float = 0.5
     """Of a whole. From here on a part is its main part: it explains an excess or a loss, decides a cause, makes ranks
-    late in the same steps, or is more than the clocks err by."""
+    late in the same steps, or is more than the clocks err by. What happens less often than in so many steps explains
+    no late ones."""
     most_share: float = 0.6
     """Of a group. At least this part of a host's ranks, of a kernel's runs or of long gaps must show the same."""
     always_share: float = 0.9
-    """Of the times that something may happen. From here on it always happens."""
+    """Of the times that something may happen. From here on it always happens, and up to the rest of it never."""
     whole_share: float = 0.95
-    """Of a sum, a clock or a power. What holds this part stands for all of it, so that stray values do not widen it."""
+    """Of a sum, a clock or a power. What holds this part stands for all of it, so that stray values do not widen it; up
+    to the rest of it a difference is none."""
     minor_share: float = 0.25
     """Of a whole. Up to here a part is a minor one: of absent ranks, of an excess, of what starts differ by, of gaps in
     which a host did not wait."""
@@ -260,13 +244,16 @@ class Thresholds(NamedTuple):
     """Steps. Ranks whose profilers count steps otherwise are looked for up to so many apart."""
     tried_steps: int = 3
     """Steps. The same where the costliest, or any, tell enough."""
+    most_in_flight: int = 8
+    """Steps. A step may wait for what ranks ran so many steps before, and is charged for it: a pipeline has a batch per
+    stage, and accumulated gradients take so many at most."""
     max_cells: int = 2_000_000
     """Operations × ranks × steps. Of more, steps or ranks at even distances are compared: bounds time and memory."""
 
     # outliers
     outlier_sigmas: float = 6.0
-    """Standard deviations. From here on other steps of a late rank, transfers, slow steps and clusters of ranks stand
-    out: healthy ranks, cut where they differ most, are less than 3 apart."""
+    """Standard deviations. From here on other steps of a late rank, transfers, slow steps, clusters of ranks and
+    collectives of other groups stand out: healthy ranks, cut where they differ most, are less than 3 apart."""
     max_chance: float = 0.05
     """Probability. By chance alone at most this part of the runs has an outlier, over all ranks, steps and parts, or
     late ranks that share a host, a device or a series."""
@@ -283,7 +270,8 @@ class Thresholds(NamedTuple):
     spread_degrees: int = 4
     """Degrees of freedom. How much these two spreads count beside the spread of the other ranks."""
     min_excess_share: float = 0.004
-    """Of a step's time. Outliers with less excess are not replayed: a replay costs more than it could show."""
+    """Of a step's time. Outliers with less excess are not replayed: a replay costs more than it could show. Where a gap
+    of this length may be a wait, prices are a range."""
     max_priced_outliers: int = 24
     """Outliers. Of more, ranks late in the same steps are priced as one; those with the most excess are replayed."""
 

@@ -75,7 +75,7 @@ def tape_run(analysis: RunAnalysis) -> list[TapedStep]:
         one = _StepTape(analysis, tape, state, recorded).run()
         if one.end is not None:
             one.loss_ns = one.end.change - state.saved
-            one.shares = tape.shares(one.end, THRESHOLDS.account.steps_back)
+            one.shares = tape.shares(one.end, THRESHOLDS.most_in_flight)
             tape.ends.append(one.end)
             state.saved = one.end.change
         found.append(one)

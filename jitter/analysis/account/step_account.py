@@ -162,7 +162,9 @@ class Account:
         self._shift = EndShift(len(run.rank_numbers))
         """How much later than with the baseline the step before ends."""
         cells = int(np.diff(job.first) @ np.diff(job.first_rank))
-        self._past = deque[ComparedStep](maxlen=max(1, min(_LIMITS.steps_back, _LIMITS.cells_kept // max(cells, 1))))
+        self._past = deque[ComparedStep](
+            maxlen=max(1, min(THRESHOLDS.most_in_flight, _LIMITS.cells_kept // max(cells, 1)))
+        )
         """The steps before, the latest last: what a step's ranks come with was lost in them."""
         self._free_rooms = deque[_Room]()
         """Of steps that are no longer kept."""

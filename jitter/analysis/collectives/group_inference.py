@@ -145,7 +145,7 @@ def _divide_mixed(end: Floats, took: Floats, spread: Floats | None) -> dict[int,
 
 def _error_limit(usual: float) -> float:
     """Return by how much ranks of one group may leave a collective apart, given by how much they usually do."""
-    return min(max(_LIMITS.max_error_ratio * usual, _LIMITS.resolution_ns), _LIMITS.max_spread_ns)
+    return min(max(THRESHOLDS.outlier_sigmas * usual, _LIMITS.resolution_ns), _LIMITS.max_spread_ns)
 
 
 def _usual(values: Floats) -> float:

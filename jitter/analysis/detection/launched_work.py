@@ -109,7 +109,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     differs = np.fmax.reduce(few.threads[:, 0], axis=1) > np.fmin.reduce(few.threads[:, 0], axis=1)
     sized_share = float(np.nansum(few.gpu_ns[differs, 0]) / max(float(np.nansum(few.gpu_ns[:, 0])), 1.0))
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
-    is_sized = sized_share >= _LIMITS.min_sized_share
+    is_sized = sized_share >= (1 - THRESHOLDS.whole_share)
     expected = expected_times(read.gpu_ns, read.threads) if is_sized else times_at_usual_pace(read.gpu_ns)
     if expected is None:
         return None
@@ -154,7 +154,7 @@ def times_at_usual_pace(times_ns: Floats) -> Floats | None:
     variation = np.where(is_known, whole**2, 0.0).sum(axis=(1, 2))
     growth = np.abs((varied * whole).sum(axis=(1, 2))) / np.where(variation > 0, variation, 1.0)
     is_steady = (variation > 0) & (growth <= THRESHOLDS.minor_share)
-    if not of_operations.any() or of_operations[is_steady].sum() < _LIMITS.min_sized_share * of_operations.sum():
+    if not of_operations.any() or of_operations[is_steady].sum() < (1 - THRESHOLDS.whole_share) * of_operations.sum():
         return None
     own, at_usual = (np.where(is_known, values, 0.0)[is_steady].sum(axis=0) for values in (times_ns, usual))
     paces: Floats = np.where(at_usual > 0, own / np.where(at_usual > 0, at_usual, 1.0), 1.0)

@@ -164,7 +164,7 @@ def _whole_steps(counts: KernelCounts) -> Bools:
     """
     launched = -lower_median(-(counts.recorded + counts.lost))
     usual = -lower_median(-launched.T)[0, 0]
-    is_whole: Bools = lower_median(counts.recorded)[:, 0] >= (1 - (1 - THRESHOLDS.whole_share)) * usual
+    is_whole: Bools = lower_median(counts.recorded)[:, 0] >= THRESHOLDS.whole_share * usual
     return is_whole
 
 

@@ -117,7 +117,7 @@ def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
         sentences.append(f"{'Confidence is low' if is_low else 'Note'}: {doubt}.")
     if culprits[0].facts:
         words = list(dict.fromkeys(fact.words for fact in culprits[0].facts))
-        stated = "; ".join(words[: THRESHOLDS.sentences.max_told_by_logs])
+        stated = "; ".join(words[: THRESHOLDS.sentences.max_named - 1])
         sentences.append(f"By the logs, {stated}.")
     return " ".join([*sentences, *filter(None, [diagnosis.warm_up])])
 
@@ -293,10 +293,7 @@ def describe_price(culprit: Culprit) -> str:
     """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
     saving = describe_saving(culprit)
     is_plain = culprit.gain_range_ns is None and not culprit.unpriced_because and culprit.gain_ns > 0
-    is_close = (
-        is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= THRESHOLDS.sentences.close_saving_share * culprit.loss_ns
-    )
-    if is_close:
+    if is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= (1 - THRESHOLDS.whole_share) * culprit.loss_ns:
         saving = "fixing it alone would save at most that" if _is_bound(culprit) else ""
     return "; ".join(filter(None, (describe_loss(culprit), saving)))
 

@@ -128,7 +128,7 @@ def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSa
         elif not is_call and not _contradicts(calls, end):
             varies = _varies(calls)
             unexplained += gap_ns / step_ns if varies else 0.0
-            if varies or gap_ns >= _LIMITS.min_possible_share * step_ns:
+            if varies or gap_ns >= THRESHOLDS.min_excess_share * step_ns:
                 possible += call_waits
     return HostWaits(tuple(waits), lead, tuple(possible), most_lead, min(unexplained, 1.0))
 
@@ -143,7 +143,7 @@ def follow_other_teams(
     own time, than its pace (what it caused ends at that), than any end on its own GPU, and than what the rank ran as
     many steps before: where a gap comes every third step, all that was three steps before is as far from the call.
     """
-    back = np.arange(1, min(_LIMITS.most_in_flight, len(ends) - 1) + 1)
+    back = np.arange(1, min(THRESHOLDS.most_in_flight, len(ends) - 1) + 1)
     number = sample.step[:, None] - back
     earlier = np.where((number < 0)[..., None], np.nan, ends[np.maximum(number, 0)]).reshape(len(number), -1)
     earlier = earlier[:, 2 * np.isnan(earlier).sum(axis=0) < len(earlier)]
@@ -361,7 +361,7 @@ def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:
         never_later = ~(distance < -_SLACK_NS).any(axis=0)
         inside = (distance <= gap - _LATER_NS).sum(axis=0)
     known_count = (~np.isnan(distance)).sum(axis=0)
-    kept = never_later & (inside >= _LIMITS.min_inside_share * known_count) & (inside >= 2)
+    kept = never_later & (inside >= (1 - THRESHOLDS.always_share) * known_count) & (inside >= 2)
     kept &= known_count >= THRESHOLDS.main_share * len(gap)
     chosen = np.flatnonzero(kept)
     return _Ends([ends.which[at] for at in chosen.tolist()], ends.at[:, chosen]), calls._replace(

@@ -171,7 +171,7 @@ def describe_migrations(recordings: DiagnosedLake, rank: int, steps: Sequence[St
     a file of the lake is missing or damaged.
     """
     own_moves = _moves(recordings, rank, steps)
-    if own_moves is None or own_moves[0] < _LIMITS.min_migrations:
+    if own_moves is None or own_moves[0] < THRESHOLDS.main_share:
         return ()
     others = sorted({peer for key in steps for peer in recordings.ranks_of(key)} - {rank}, key=lambda o: abs(o - rank))
     moves = (_moves(recordings, peer, steps) for peer in others[: THRESHOLDS.sampled_ranks])

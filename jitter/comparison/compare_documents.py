@@ -22,7 +22,7 @@ from jitter.comparison.log_tables import (
     describe_logs,
 )
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, TeamPair, charge_difference, pair_teams
-from jitter.comparison.significance import MIN_STEPS, StepEffect, find_odd_runs, measure_effect, median
+from jitter.comparison.significance import MIN_STEPS, StepEffect, find_odd_runs, measure_effect
 from jitter.core.errors import UsageError
 from jitter.core.formatting import (
     abbreviate,
@@ -36,6 +36,7 @@ from jitter.core.formatting import (
 from jitter.core.names.collectives import find_collective_name
 from jitter.core.names.kernels import short_name
 from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.stats import middle_value
 
 COMPARISON_SCHEMA_VERSION: Final = 3
 _MOST_COSTS: Final = 200
@@ -244,7 +245,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     if not bases:
         raise UsageError("nothing to compare with", "name a base and the new run")
     bases, odd = _leave_out_odd(bases)
-    timed = sorted((base for base in bases if len(step_times(base))), key=lambda base: median(step_times(base)))
+    timed = sorted((base for base in bases if len(step_times(base))), key=lambda base: middle_value(step_times(base)))
     base = timed[(len(timed) - 1) // 2] if timed else bases[-1]
     ordered = [base, *(document for document in bases if document is not base)]
     pairs = pair_teams(base, new)
@@ -288,10 +289,10 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
 def _leave_out_odd(bases: Sequence[Document]) -> tuple[list[Document], dict[str, str]]:
     """Return the bases whose step times are like those of the others, and by label a sentence on each other one."""
     timed = [base for base in bases if len(step_times(base))]
-    medians_ns = [median(step_times(base)) for base in timed]
+    medians_ns = [middle_value(step_times(base)) for base in timed]
     odd = {at: timed[at] for at in find_odd_runs(medians_ns)}
     left = [base for base in bases if not any(base is run for run in odd.values())]
-    usual_ns = median(np.array([ns for at, ns in enumerate(medians_ns) if at not in odd])) if odd else 0.0
+    usual_ns = middle_value(np.array([ns for at, ns in enumerate(medians_ns) if at not in odd])) if odd else 0.0
     sentences = {}
     for at, run in odd.items():
         what = format_pace(medians_ns[at] / usual_ns - 1)

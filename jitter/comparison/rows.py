@@ -355,8 +355,7 @@ class _CommonProgram:
         self.lower = UsualStep(self._self_times(BASE, own_of_base), lower)
 
     def list_rows(self, losses: Losses) -> Iterator[Row]:
-        columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
-        for block, team, loss_class, place, meeting, ns in zip(*(column.tolist() for column in columns), strict=True):
+        for block, team, loss_class, place, meeting, ns in losses.rows():
             if loss_class == LossClass.CARRIED:
                 yield from self._spread_carried(block, ns)
             elif meeting >= 0:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -48,7 +48,7 @@ from jitter.core.files import made_from
 from jitter.core.formatting import format_count
 from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, joined, spread_positions
-from jitter.core.numeric.stats import known_medians, lower_median
+from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
 from jitter.lake.records import TRAIN, records_by_step
 
@@ -371,7 +371,7 @@ def _near_median(analysis: "RunAnalysis", alike: Ints, times_ns: Floats) -> list
     timed, times = alike[known], times_ns[known]
     if not len(timed):
         return []
-    apart = np.abs(times - lower_median(times[None])[0, 0])
+    apart = np.abs(times - middle_value(times))
     near: list[int] = timed[np.argsort(apart, kind="stable")].tolist()
     return near[: max(_LEAST_STEPS, -(-len(near) // 2))]
 
@@ -386,12 +386,10 @@ def _jitter(
     losses = join_losses([after.losses(number) for number in near])
     meets = [run.matching.places(number)[0] for number in range(len(run.matching.members))]
     numbers = [{place: at for at, place in enumerate(places)} for places in usual.places]
-    columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
-    sums: _Sums = {}
-    for rank, team, loss_class, place, collective, ns in zip(*(column.tolist() for column in columns), strict=True):
-        at = (team, place) if collective < 0 else meets[collective]
-        key = rank, at[0], loss_class, numbers[at[0]].get(at[1], -1) if at[0] >= 0 else -1
-        sums[key] = sums.get(key, 0.0) + ns / len(near)
+    sums: _Sums = defaultdict(float)
+    for rank, own_team, loss_class, own_place, collective, ns in losses.rows():
+        team, place = (own_team, own_place) if collective < 0 else meets[collective]
+        sums[rank, team, loss_class, numbers[team].get(place, -1) if team >= 0 else -1] += ns / len(near)
     return _list_rows(sums)
 
 
@@ -409,16 +407,14 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
         )
         for number in numbers
     ]
-    sums: _Sums = {}
+    sums: _Sums = defaultdict(float)
     for account in usual.program.account_steps(of_steps, usual.step) if numbers else ():
-        losses = account.losses
-        columns = (losses.team, losses.loss_class, losses.place, losses.loss_ns)
-        for team, loss_class, place, ns in zip(*(column.tolist() for column in columns), strict=True):
-            sums[-1, team, loss_class, place] = sums.get((-1, team, loss_class, place), 0.0) + ns / len(numbers)
+        for _, team, loss_class, place, _, ns in account.losses.rows():
+            sums[-1, team, loss_class, place] += ns / len(numbers)
     return _list_rows(sums)
 
 
-_Sums = dict[tuple[int, int, int, int], float]
+_Sums = defaultdict[tuple[int, int, int, int], float]
 """ns by rank, team, class and operation; -1 for none."""
 
 
@@ -427,7 +423,7 @@ def _list_rows(sums: _Sums) -> tuple[LossRow, ...]:
     for key in sorted(sums, key=lambda key: (-abs(sums[key]), key))[_MAX_LOSS_ROWS:]:
         whole = (*key[:3], -1)
         if key != whole:
-            sums[whole] = sums.get(whole, 0.0) + sums.pop(key)
+            sums[whole] += sums.pop(key)
     return tuple(
         LossRow(_known(rank), _known(team), LossClass(loss_class).label, _known(operation), round(ns))
         for (rank, team, loss_class, operation), ns in sorted(

@@ -16,6 +16,7 @@ import numpy as np
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_count
 from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.stats import middle_value
 from jitter.core.numeric.student_t import student_quantile, student_tail
 
 MIN_STEPS: Final = 5
@@ -77,11 +78,6 @@ class StepEffect:
         return (self.low_ns > 0 or self.high_ns < 0) and abs(self.fraction) > self.noise_fraction
 
 
-def median(values: Floats) -> float:
-    """Return the lower median of (values,)."""
-    return float(_medians(values))
-
-
 def _medians(values: Floats) -> Floats:
     """Return the lower medians along the last axis."""
     middle = (values.shape[-1] - 1) // 2
@@ -89,13 +85,11 @@ def _medians(values: Floats) -> Floats:
     return medians
 
 
-def _means(values: Floats) -> Floats:
-    means: Floats = values.mean(axis=-1)
-    return means
-
-
 Statistic = Literal["median", "mean"]
-_STATISTICS: Final[Mapping[Statistic, Callable[[Floats], Floats]]] = {"median": _medians, "mean": _means}
+_STATISTICS: Final[Mapping[Statistic, Callable[[Floats], Floats]]] = {
+    "median": _medians,
+    "mean": lambda times: times.mean(axis=-1),
+}
 """Of step times along the last axis."""
 
 
@@ -104,7 +98,7 @@ def measure_effect(bases: Sequence[Floats], new: Floats, statistic: Statistic = 
     rng = np.random.default_rng(_SEED)
     of_steps = _STATISTICS[statistic]
     of_bases, new_ns = np.array([of_steps(times) for times in bases]), float(of_steps(new))
-    base_ns = median(of_bases)
+    base_ns = middle_value(of_bases)
     drawn = np.stack([of_steps(times[_draw_steps(len(times), rng)]) for times in bases])
     # between equal runs: a median of k runs hides part of what each of them differs by
     residuals = (of_bases - base_ns) * np.sqrt(len(bases) / max(len(bases) - 1, 1))
@@ -128,7 +122,7 @@ def find_odd_runs(step_times_ns: Sequence[float]) -> list[int]:
     Such a run is no measure of what equal runs differ by. At most one run in eight is odd, and one of five.
     """
     times = np.array(step_times_ns, np.float64)
-    apart = np.abs(times - median(times)) if len(times) else times
+    apart = np.abs(times - middle_value(times)) if len(times) else times
     farthest = np.argsort(-apart, kind="stable")
     most = min(max(len(times) // _ODD_RUNS, 1), len(times) - MIN_RUNS)
     for count in range(most, 0, -1):
@@ -155,7 +149,7 @@ def lies_outside(others: Floats, runs: Floats) -> bool:
 def _noise(bases: Sequence[Floats], of_bases: Floats, base_ns: float, of_steps: Callable[[Floats], Floats]) -> float:
     """Return what equal stretches differ by: halves of a base and, of several bases, one and another."""
     halves = [abs(of_steps(times[: len(times) // 2]) - of_steps(times[len(times) // 2 :])) for times in bases]
-    noises = [MIN_NOISE, median(np.array(halves)) / base_ns]
+    noises = [MIN_NOISE, middle_value(np.array(halves)) / base_ns]
     if len(bases) > 1:
         apart = np.abs(of_bases[:, None] - of_bases[None, :])
         noises.append(float(apart.sum() / (len(bases) * (len(bases) - 1))) / base_ns)

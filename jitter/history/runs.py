@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from jitter.comparison.compare_documents import step_times
 from jitter.comparison.document import Document, decode_document, encode_document
-from jitter.comparison.significance import median
+from jitter.core.numeric.stats import middle_value
 from jitter.history.database import Database
 
 
@@ -42,7 +42,7 @@ def add_run(database: Database, job: str, document: Document, labels: Mapping[st
         "added_ns": time.time_ns(),
         "ranks": document.ranks,
         "steps": len(document.steps),
-        "step_time_ns": round(median(times)) if len(times) else None,
+        "step_time_ns": round(middle_value(times)) if len(times) else None,
         "loss_fraction": document.loss_fraction,
         "document": encode_document(document).decode(),
     }

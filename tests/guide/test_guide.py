@@ -16,7 +16,7 @@ import pytest
 import jitter
 from jitter import guide
 from jitter.analysis.detection.standouts import Recurs
-from jitter.analysis.diagnosis.efficiency import EFFICIENCY_KINDS
+from jitter.analysis.diagnosis.efficiency import EfficiencyKind
 from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation, Variant
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import RUNGS, Cause, CauseCertainty, Confidence, Fact, FactKind, Scope
@@ -160,7 +160,7 @@ def test_thresholds():
 def test_losses_and_facts_of_all_ranks():
     causes, kinds, rungs = tables("efficiency")
     assert {cause: rung.strip("`") for cause, rung, _ in causes}.items() <= RUNG_OF_CHANGE.items()
-    assert tuple(firsts(kinds)) == EFFICIENCY_KINDS
+    assert tuple(firsts(kinds)) == get_args(EfficiencyKind)
     assert tuple(firsts(rungs)) == RUNGS
     told = " ".join(guide.text("efficiency").split())
     assert f"at least **{THRESHOLDS.efficiency.min_share:.0%} of a step**" in told

@@ -1,6 +1,6 @@
 """The rows of the account: what a step loses, each to one rank or collective, one class of time and one place."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final
@@ -84,6 +84,11 @@ class Losses:
         is_wanted[list(classes)] = True
         chosen = is_wanted[self.loss_class]
         return self.where(chosen if rank is None else chosen & (self.rank == rank))
+
+    def rows(self) -> Iterator[tuple[int, int, int, int, int, float]]:
+        """Yield the rank, team, class, place, collective and loss of each row."""
+        columns = (self.rank, self.team, self.loss_class, self.place, self.collective, self.loss_ns)
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     def by_class(self) -> Floats:
         """Return, (classes,), the sum of the shares of each `LossClass`."""

@@ -34,7 +34,7 @@ from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps,
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV, collective_operation
-from jitter.core.numeric.arrays import Floats, Ints, KindCodes
+from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes
 
 Signature = tuple[str, bytes]
 """Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""
@@ -507,8 +507,13 @@ def _split(
 
 def _places(kind: KindCodes) -> tuple[Ints, int]:
     """Return the number of compute kernels before each collective, and of all compute kernels."""
-    compute = np.cumsum(kind == COMPUTE)
-    return compute[kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0
+    return _work_before(kind == COLLECTIVE, kind == COMPUTE)
+
+
+def _work_before(at: Bools, is_work: Bools) -> tuple[Ints, int]:
+    """Return, of some operations, how many of the `is_work` ones come before each of those `at`, and how many are."""
+    work: Ints = np.cumsum(is_work)
+    return work[at], int(is_work.sum())
 
 
 def _alike(places: tuple[Ints, int], reference: tuple[Ints, int]) -> bool:
@@ -554,9 +559,7 @@ def _share_streams(example: Example, reference: Example) -> bool:
 def _places_of_exchanges(example: Example) -> tuple[Ints, int]:
     """Return the same as `_places` of the compute kernels of the main stream before each send and receive."""
     is_exchange = np.array([collective == SEND_RECV for collective in example.collectives], np.bool_)
-    on_main = (np.array(example.kind) == COMPUTE) & (np.array(example.streams) == MAIN)
-    compute = np.cumsum(on_main)
-    return compute[is_exchange], int(compute[-1]) if len(compute) else 0
+    return _work_before(is_exchange, (np.array(example.kind) == COMPUTE) & (np.array(example.streams) == MAIN))
 
 
 def _count_collectives(example: Example) -> list[int]:

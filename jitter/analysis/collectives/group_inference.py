@@ -26,7 +26,7 @@ from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_lower_median
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import lower_median, middle_value
 
 _LIMITS: Final = THRESHOLDS.group_inference
 ALONE: Final = -1
@@ -88,16 +88,15 @@ def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[
     for other_labels in divided[1:]:
         # of collectives of several communicators, most may have the same groups
         other_error = _errors(ends, other_labels)
-        if (labels == ALONE).any() > (other_labels == ALONE).any() or _usual(other_error) * _LIMITS.clear_gap < _usual(
-            error
-        ):
+        is_closer = middle_value(other_error) * _LIMITS.clear_gap < middle_value(error)
+        if (labels == ALONE).any() > (other_labels == ALONE).any() or is_closer:
             labels, error = other_labels, other_error
-    is_uneven = (labels == 0).all() and _usual(error) > _LIMITS.resolution_ns
+    is_uneven = (labels == 0).all() and middle_value(error) > _LIMITS.resolution_ns
     mixed = _divide_mixed(ends, durations, usual_spread) if is_uneven else {}
     if mixed:
         yield from ((int(channel[at]), of_turn) for at, of_turn in mixed.items())
         return
-    fits = error <= _error_limit(_usual(error))
+    fits = error <= _error_limit(middle_value(error))
     if not fits.any():  # no division into groups explains any of them
         yield from ((at, np.full(end.shape[2], ALONE, np.int64)) for at in channel.tolist())
         return
@@ -146,12 +145,6 @@ def _divide_mixed(end: Floats, took: Floats, spread: Floats | None) -> dict[int,
 def _error_limit(usual: float) -> float:
     """Return by how much ranks of one group may leave a collective apart, given by how much they usually do."""
     return min(max(THRESHOLDS.outlier_sigmas * usual, _LIMITS.resolution_ns), _LIMITS.max_spread_ns)
-
-
-def _usual(values: Floats) -> float:
-    """Return the lower median."""
-    middle = (len(values) - 1) // 2
-    return float(np.partition(values, middle)[middle])
 
 
 def _spread_between_ranks(end: Floats, offset: Floats | None = None) -> Floats | None:

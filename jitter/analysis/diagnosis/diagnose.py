@@ -360,11 +360,6 @@ def _reason(survey: CommunicationSurvey) -> str | None:
     return None
 
 
-def doubt_unnamed_communication(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
-    """Limit what is said where kernels communicate, or seem to, and nothing names them so."""
-    return limit_to_communication(diagnosis, survey_communication(evidence.analysis.run))
-
-
 def add_bound(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     """Add whether computation or communication takes the time of all ranks."""
     first, last = evidence.window
@@ -386,7 +381,7 @@ def add_lower_rungs(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
 
 
 PASSES: Final[tuple[Callable[[Diagnosis, Evidence], Diagnosis], ...]] = (
-    doubt_unnamed_communication,
+    lambda diagnosis, evidence: limit_to_communication(diagnosis, survey_communication(evidence.analysis.run)),
     add_bound,
     add_lower_rungs,
     add_losses_of_all_ranks,

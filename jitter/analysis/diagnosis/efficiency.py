@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from jitter.core.names.collectives import find_collective_name
 from jitter.core.names.kernels import copy_direction
 
 EfficiencyKind = Literal["compute_bound", "communication"]
-EFFICIENCY_KINDS: Final[tuple[EfficiencyKind, ...]] = get_args(EfficiencyKind)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ speaks for its cause is evidence of it; every other fact is an item of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
@@ -112,13 +112,6 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     )
 
 
-def select_facts_of_hang(facts: Iterable[Fact], culprits: Sequence[int], logs: JobLogs) -> list[Fact]:
-    """Return how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame."""
-    return [
-        fact for fact in facts if fact.kind == "exit" or (fact.kind in _OF_HANG and _is_about(fact, culprits, logs))
-    ]
-
-
 def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:
     """Return the culprit with the facts of its ranks and its cause, and with the scope that they narrow it to."""
     of_culprit = [fact for fact in facts if culprit.cause in fact.causes and _is_of(fact, culprit, logs)]
@@ -192,14 +185,6 @@ HANG_RELATIONS: Final = frozenset({"process_groups", "collective_timeouts", "ras
 """The relations that tell of a hang. `recorded` is none: logs of jobs that run fill it too."""
 
 
-LogPass: TypeAlias = Callable[[Diagnosis, DiagnosedLake, JobLogs], Diagnosis]
-
-
-def join_with_findings(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
-    """Add what logs state of the findings, and of anything else."""
-    return add_log_evidence(diagnosis, logs)
-
-
 def look_at_named_ranks(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagnosis:
     """Point at the recording of the rank that logs name: its step, in place of another rank's kernels."""
     losses = {step.key: step.loss_ns or 0 for step in diagnosis.steps}
@@ -269,7 +254,12 @@ def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagno
     if diagnosis.steps:
         at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
         hang = hang.with_evidence(describe_last_kernels(lake, at, hang.operation.since_ns))
-    facts = select_facts_of_hang(_facts_around(diagnosis, logs, hang), hang.culprits, logs)
+    # how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame
+    facts = [
+        fact
+        for fact in _facts_around(diagnosis, logs, hang)
+        if fact.kind == "exit" or (fact.kind in _OF_HANG and _is_about(fact, hang.culprits, logs))
+    ]
     hang = hang.with_evidence([fact.words for fact in facts])
     # what another fact adds to the words is that its time is not that of the steps
     said = by_key((fact.subject, fact.words) for fact in facts)
@@ -309,8 +299,8 @@ def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int) -> Diagnos
     return replace(diagnosis, measurements=(*lines, *diagnosis.measurements))
 
 
-PASSES: Final[tuple[LogPass, ...]] = (
-    join_with_findings,
+PASSES: Final[tuple[Callable[[Diagnosis, DiagnosedLake, JobLogs], Diagnosis], ...]] = (
+    lambda diagnosis, _, logs: add_log_evidence(diagnosis, logs),
     look_at_named_ranks,
     note_older_readers,
     add_bounds_of_tables,

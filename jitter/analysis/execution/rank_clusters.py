@@ -5,7 +5,7 @@ import numpy as np
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 
 
@@ -30,13 +30,18 @@ def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, .
         ranks = ranks[~np.isnan(totals[ranks])]
         if len(ranks) < THRESHOLDS.min_robust_ranks:
             continue
-        order = ranks[np.argsort(totals[ranks], kind="stable")]
-        ordered, half = totals[order], (len(ranks) + 1) // 2
         # of the slower ones at least two: one alone hardly moves the median
-        cut = half + int(np.argmax(np.diff(ordered[half - 1 : -1])))
-        if separate_clusters(ordered[:cut], ordered[cut:]) >= THRESHOLDS.outlier_sigmas:
-            is_reference[order[cut:]] = False
+        slower = _slower_cluster(totals[ranks], (len(ranks) + 1) // 2, THRESHOLDS.outlier_sigmas)
+        is_reference[ranks[slower]] = False
     return is_reference
+
+
+def _slower_cluster(totals: Floats, least: int, sigmas: float) -> Ints:
+    """Return the positions of those in a cluster so many sigmas slower than the others, at least so many; or none."""
+    order = np.argsort(totals, kind="stable")
+    ordered = totals[order]
+    cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
+    return order[cut:] if separate_clusters(ordered[:cut], ordered[cut:]) >= sigmas else order[:0]
 
 
 def find_reference_steps(total_ns: Floats, *, is_only: bool = False) -> Bools:
@@ -47,13 +52,10 @@ def find_reference_steps(total_ns: Floats, *, is_only: bool = False) -> Bools:
     smaller. Of few steps, clusters must be far apart: some are by chance.
     """
     known = np.flatnonzero(~np.isnan(total_ns))
-    order = known[np.argsort(total_ns[known], kind="stable")]
-    ordered, least = total_ns[order], -(-len(order) // (3 if is_only else 4))
     is_reference = np.ones(len(total_ns), np.bool_)
-    if len(order) > THRESHOLDS.min_steps:
-        cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
-        if separate_clusters(ordered[:cut], ordered[cut:]) >= THRESHOLDS.much_more * THRESHOLDS.outlier_sigmas:
-            is_reference[order[cut:]] = False
+    if len(known) > THRESHOLDS.min_steps:
+        least, sigmas = -(-len(known) // (3 if is_only else 4)), THRESHOLDS.much_more * THRESHOLDS.outlier_sigmas
+        is_reference[known[_slower_cluster(total_ns[known], least, sigmas)]] = False
     return is_reference
 
 

@@ -14,7 +14,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import lower_median, middle_value
 
 
 class CohortCollectives(NamedTuple):
@@ -83,8 +83,8 @@ class ClockAlignment:
     unsynchronised: int = 0
 
 
-def align_by_collective(collectives: CohortCollectives, starts_ns: Mapping[int, int]) -> ClockAlignment | None:
-    """Return the alignment by the end of the step's last aligning collective; None if there is none.
+def align_by_collective(collectives: CohortCollectives, starts_ns: Mapping[int, int]) -> ClockAlignment:
+    """Return the alignment by the end of the step's last aligning collective; one without moments if there is none.
 
     `starts_ns` is each rank's first kernel start, on its own clock: "last" is the latest end after it.
     """
@@ -92,7 +92,7 @@ def align_by_collective(collectives: CohortCollectives, starts_ns: Mapping[int, 
     apart = _unsynchronised(collectives.end_ns[shared], collectives.is_named[shared])
     aligning = shared[~apart]
     if not len(aligning):
-        return ClockAlignment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
+        return ClockAlignment("none", {}, unsynchronised=int(apart.sum()))
     end_ns = collectives.end_ns[aligning]
     starts = np.array([starts_ns.get(rank, 0) for rank in collectives.ranks], np.int64)
     reached = lower_median(end_ns - starts)
@@ -148,4 +148,4 @@ def disagreement_ns(end_ns: _Times) -> int | None:
         return None
     offsets = _offsets(end_ns)
     residuals = offsets - lower_median(offsets.T).T
-    return int(lower_median(np.ptp(residuals, axis=1)[None])[0, 0])
+    return int(middle_value(np.ptp(residuals, axis=1)))

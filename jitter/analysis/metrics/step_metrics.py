@@ -6,7 +6,7 @@ are equal again before the end of the step; the account answers there.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,17 +176,14 @@ class StepMetrics:
     def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> ClockAlignment:
         collectives = find_cohort_collectives(self.kernels, cohort, self._cohort_ranks[cohort])
         alignment = align_by_collective(collectives, starts_ns)
-        if alignment is not None and alignment.moments_ns:
+        if alignment.moments_ns:
             return alignment
-        unsynchronised = alignment.unsynchronised if alignment is not None else 0
         records = {rank: self._held[rank].record for rank in collectives.ranks}
         clock = align_by_wall_clock(
             {rank: record.utc_offset_ns for rank, record in records.items()},
             {rank: record.file_digest for rank, record in records.items()},
         )
-        if clock is None:
-            return ClockAlignment("none", {}, unsynchronised=unsynchronised)
-        return ClockAlignment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
+        return alignment if clock is None else replace(clock, unsynchronised=alignment.unsynchronised)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return `rows` for any library that takes Arrow data, such as Polars."""

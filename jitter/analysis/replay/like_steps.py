@@ -12,7 +12,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import known_median, lower_median, qn_sigma
+from jitter.core.numeric.stats import known_median, middle_value, qn_sigma
 from jitter.lake.records import ON_REQUEST
 
 
@@ -97,7 +97,7 @@ class LikeSteps:
         That of batches which a serving engine was asked for varies unless most are near the median.
         """
         work_ns = np.array(gpu_ns)
-        usual_ns = float(lower_median(work_ns[None])[0, 0])
+        usual_ns = middle_value(work_ns)
         near_ns = THRESHOLDS.tolerance_share * usual_ns
         is_varied = len(numbers) >= THRESHOLDS.min_steps and float(qn_sigma(work_ns[:, None])[0]) > near_ns
         if self._are_requests_unstated(numbers):

@@ -33,6 +33,11 @@ def lower_median(values: npt.NDArray[Any]) -> Floats:
     return np.take_along_axis(ordered, (np.maximum(counts, 1)[:, None] - 1) // 2, axis=1)
 
 
+def middle_value(values: npt.NDArray[Any]) -> float:
+    """Return the lower median of the known values, (values,); NaN without any."""
+    return float(lower_median(values[None])[0, 0])
+
+
 def known_median(values: Floats) -> float:
     """Return the median of the known values; 0 without any."""
     known_values = values[~np.isnan(values)]

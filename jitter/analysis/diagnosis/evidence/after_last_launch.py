@@ -16,7 +16,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Ints
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import middle_value
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
@@ -92,7 +92,7 @@ class TimeAfterLaunches:
         is_known = ~np.isnan(after)
         if not is_known.any():
             return {}
-        usual = float(lower_median(after[is_known][None, :])[0, 0])
+        usual = middle_value(after[is_known])
         return {rank: ns - usual for rank, ns in zip(ranks[is_known].tolist(), after[is_known].tolist(), strict=True)}
 
     def _end(self, key: StepKey, rank: int) -> float:

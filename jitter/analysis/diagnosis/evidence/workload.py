@@ -17,7 +17,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import lower_median, middle_value
 from jitter.core.step_key import StepKey
 
 
@@ -200,8 +200,8 @@ def _pace(late: Floats, usual: Floats, another: Bools, same: Bools) -> float:
     asked = float(usual[another].sum())
     if not alike.any() or not asked:
         return 0.0
-    slower = lower_median((late[alike] / usual[alike])[None])[0, 0]
-    return max(0.0, float(slower)) * min(1.0, float(usual[alike].sum()) / asked)
+    slower = middle_value(late[alike] / usual[alike])
+    return max(0.0, slower) * min(1.0, float(usual[alike].sum()) / asked)
 
 
 def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tuple[tuple[int, float, float], ...]:

@@ -355,38 +355,13 @@ class _CommonProgram:
         self.lower = UsualStep(self._self_times(BASE, own_of_base), lower)
 
     def list_rows(self, losses: Losses) -> Iterator[Row]:
-        for block, team, loss_class, place, meeting, ns in losses.rows():
-            if loss_class == LossClass.CARRIED:
-                yield from self._spread_carried(block, ns)
-            elif meeting >= 0:
+        for _, team, loss_class, place, meeting, ns in losses.rows():
+            if meeting >= 0:
                 first_block, operation = self.program.meetings[meeting][0]
                 yield _usual_row(LossClass(loss_class), ns, self.program.blocks[first_block], operation)
             else:
                 at = (None if number < 0 else number for number in (team, place))
                 yield _usual_row(LossClass(loss_class), ns, *at)
-
-    def _spread_carried(self, block: int, carried_ns: float) -> Iterator[Row]:
-        """Return what earlier steps leave, charged to the self times that differ: all steps are alike.
-
-        To those of the host if they lead the same way, else to those of the GPU.
-        """
-        team = self.program.blocks[block]
-        first = sum(len(self.program.programs[earlier].operations) for earlier in range(team))
-        here = slice(first, first + len(self.program.programs[team].operations))
-        added = SelfTimes(
-            *(
-                upper[here] - lower[here]
-                for upper, lower in zip(self.upper.self_times, self.lower.self_times, strict=True)
-            )
-        )
-        start = self.program.programs[team].first_kernel
-        for by, of_host in ((added.host + added.call, True), (added.delay + added.gpu, False)):
-            if (whole := float(by.sum())) * carried_ns > 0:
-                for at in np.flatnonzero(by).tolist():
-                    loss_class = LossClass.GPU if not of_host else LossClass.START if at <= start else LossClass.LAUNCH
-                    yield _usual_row(loss_class, carried_ns * float(by[at]) / whole, team, at)
-                return
-        yield _usual_row(LossClass.CARRIED, carried_ns, team)
 
     def charge_own_rules(self, side: int, sign: int, common_ns: float) -> Iterator[Row]:
         """Return what waits, collectives that slow kernels, and a launch queue of a run cost, and what no row explains.

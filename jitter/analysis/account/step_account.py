@@ -49,7 +49,7 @@ _LIMITS: Final = THRESHOLDS.account
 _OWN_ROW_NS: Final = THRESHOLDS.rounding_ns
 _CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
 """Classes of a rank with places."""
-START, LAUNCH, AFTER, GPU, TRANSFER, OVERLAP, CARRIED, UNEXPLAINED = (int(one) for one in LossClass)
+_, _, _, GPU, TRANSFER, OVERLAP, CARRIED, UNEXPLAINED = (int(one) for one in LossClass)
 """For compiled loops, which know no enums."""
 
 
@@ -347,12 +347,14 @@ class Account:
         if most > 0:
             largest = np.flatnonzero(of_rank == most)
             rank = int(largest[ranks[largest].argmin()])
-            room = 2 * sum(len(of_step.graph.baseline.gpu) for of_step in shared)
+            room = 3 * sum(len(of_step.graph.baseline.gpu) for of_step in shared)
             if room > self._rows.ns.shape[1]:
                 self._rows = _loss_rows(room, len(of_rank))
+            small, every = np.zeros((2, len(of_rank), len(_CLASSES))), np.full(len(of_rank), -1)
             for of_step in reversed(shared):
-                count = list_shares_of_rank(of_step, rank, count, self._rows)
-        return _losses(self._rows, count)
+                of_rank_alone = of_step._replace(last_listed=every), rank, rank + 1
+                count = list_own_shares(*of_rank_alone, 0.0, *small, count, self._rows)
+        return _losses(self._rows, count).of(OWN_CLASSES)
 
     def _cleared(self, graph: StepGraph, slot: int) -> tuple[Multipliers, Shares]:
         """Return multipliers and shares of a step, all 0; the arrays of the same step size are used again.
@@ -414,7 +416,7 @@ def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Flo
     Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `sums` and
     `excess` (ranks, classes), 0 at first, are overwritten.
     """
-    count = list_large_shares(of_step, least_ns, sums, excess, count, rows)
+    count = list_own_shares(of_step, 0, len(of_step.touched), least_ns, sums, excess, count, rows)
     number, step, shares, ranks = of_step.number, of_step.graph.step, of_step.shares, of_step.graph.structure.rank
     first_group = of_step.graph.collectives.first_group
     for rank in range(len(step.row)):
@@ -442,14 +444,24 @@ def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Flo
 
 
 @compiled
-def list_large_shares(
-    of_step: GraphShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
+def list_own_shares(
+    of_step: GraphShares,
+    first_rank: int,
+    after_rank: int,
+    least_ns: float,
+    sums: Floats,
+    excess: Floats,
+    count: int,
+    rows: LossRows,
 ) -> int:
-    """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`."""
+    """List the shares of own time of some ranks that have rows of their own, and sum up the others; see `list_losses`.
+
+    In the order of the ranks' programs.
+    """
     job, step, structure, number = of_step.graph.job, of_step.graph.step, of_step.graph.structure, of_step.number
     last_listed, touched, shares = of_step.last_listed, of_step.touched, of_step.shares
     has_overlap = len(shares.overlap) > 0
-    for rank in range(len(step.row)):
+    for rank in range(first_rank, after_rank):
         team, row = step.team[rank], step.row[rank]
         low = 0 if touched[rank] else last_listed[rank] + 1
         size = job.first[team + 1] - job.first[team] - low
@@ -478,7 +490,7 @@ def list_large_shares(
                     position, share, above = GPU, of_gpu[at], gpu
                 else:
                     position, share, above = GPU + 1, shares.overlap[begin + at], 0.0
-                if abs(share) < least_ns:
+                if share == 0 or abs(share) < least_ns:
                     sums[rank, position] += share
                     excess[rank, position] += above if is_new else 0.0
                     continue
@@ -528,31 +540,6 @@ def add_row(
 def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
     """Add to what is lost to a rank, unknown at first."""
     of_rank[rank] = loss_ns if isnan(of_rank[rank]) else of_rank[rank] + loss_ns
-
-
-@compiled
-def list_shares_of_rank(of_step: GraphShares, rank: int, count: int, rows: LossRows) -> int:
-    """List all shares of a rank's own time in a step, in the order of its program; return the number of rows."""
-    job, step, shares, number = of_step.graph.job, of_step.graph.step, of_step.shares, of_step.number
-    self_times, baseline, structure = of_step.graph.self_times, of_step.graph.baseline, of_step.graph.structure
-    row, team = step.row[rank], step.team[rank]
-    if row < 0:
-        return count
-    for place in range(job.first[team + 1] - job.first[team]):
-        cell, at = row + place, job.first[team] + place
-        if shares.host[cell] != 0:
-            loss_class = (
-                AFTER if place > structure.last_launch[team] else START if place <= job.first_kernel[team] else LAUNCH
-            )
-            above = known(self_times.host[cell] - baseline.host[at]) + (self_times.call[cell] - baseline.call[at])
-            above -= self_times.lead[cell] - baseline.lead[at]
-            add_row(rows, count, number, structure.rank[rank], team, loss_class, place, shares.host[cell], above)
-            count += 1
-        if shares.gpu[cell] != 0:
-            above = known(self_times.delay[cell] - baseline.delay[at]) + (self_times.gpu[cell] - baseline.gpu[at])
-            add_row(rows, count, number, structure.rank[rank], team, GPU, place, shares.gpu[cell], above)
-            count += 1
-    return count
 
 
 def _loss_rows(count: int, ranks: int) -> LossRows:

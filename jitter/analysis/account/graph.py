@@ -169,7 +169,7 @@ def find_heads_of_operations(  # noqa: PLR0912, PLR0915  # one rule
                 is_plain = is_plain and not isnan(recorded.host[at] - usual.host[at] + nodes.back[at] - others.back[at])
                 # where a call follows the one before it alone, its head is that one's
                 if not is_plain and not isnan(calls[at]):
-                    count = list_call_inputs(graph, rank, op, threads[rank, thread])
+                    count = list_call_inputs(graph, rank, op)
                     threads[rank, thread] = common_head(count, inputs, heads.parent)
                 backs[at] = threads[rank, thread]
             if of_operation == CALLS:
@@ -227,17 +227,12 @@ def find_heads_of_collective(graph: StepGraph, streams: Ints, number: int) -> No
 
 @compiled
 def common_head(count: int, inputs: Inputs, parent: Ints) -> int:
-    """Return the head of a maximum: that of the inputs that are the latest in each setting; -1 without inputs."""
-    if count == 0:
-        return -1
-    if count == 1:
-        return int(inputs.head[0])
-    latest_upper = latest_lower = -math.inf
-    for at in range(count):
-        latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
+    """Return the head of a maximum: that of the `chosen` inputs, the latest in each setting; -1 without inputs."""
+    latest_upper, latest_lower = latest_input(count, inputs.upper), latest_input(count, inputs.lower)
     head, is_first = -1, True
     for at in range(count):
-        if inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower:
+        inputs.chosen[at] = inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower
+        if inputs.chosen[at]:
             head = inputs.head[at] if is_first else common_ancestor(head, inputs.head[at], parent)
             is_first = False
     return int(head)
@@ -262,15 +257,7 @@ def find_anchor(graph: StepGraph, count: int, rank: int, group: int, shift: floa
     `shift` in the upper setting, ns.
     """
     heads, inputs = graph.heads, graph.inputs
-    latest_upper = latest_lower = -math.inf
-    for at in range(count):
-        latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
-    anchor, is_first = -1, True
-    for at in range(count):
-        inputs.chosen[at] = inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower
-        if inputs.chosen[at]:
-            anchor = inputs.head[at] if is_first else common_ancestor(anchor, inputs.head[at], heads.parent)
-            is_first = False
+    anchor = common_head(count, inputs, heads.parent)
     while True:
         anchor = attended_head(graph, anchor, rank, group)
         since = heads.moved[anchor] if anchor >= 0 else shift
@@ -418,24 +405,15 @@ def latest_input(count: int, values: Floats) -> float:
 
 
 @compiled
-def list_call_inputs(graph: StepGraph, rank: int, op: int, head: int) -> int:
-    """Make what a call's return waits for the inputs of a maximum, the call itself first; return how many.
-
-    `head` is that of the call before on the thread.
-    """
-    job, structure, step, upper, lower = graph.job, graph.structure, graph.step, graph.upper, graph.lower
+def list_call_inputs(graph: StepGraph, rank: int, op: int) -> int:
+    """Make what a call's return waits for the inputs of a maximum, the call itself first; return how many."""
+    job, step, upper, lower = graph.job, graph.step, graph.upper, graph.lower
     heads, inputs = graph.heads, graph.inputs
     team, row = step.team[rank], step.row[rank]
     place, cell = job.first[team] + op, row + op
-    if job.first_host_wait[place] == job.first_host_wait[place + 1]:
-        previous, thread = structure.thread_before[place], job.thread[place]
-        since, usual = upper.before.back[rank, thread], lower.before.back[rank, thread]
-        if previous >= 0:
-            since, usual = upper.nodes.back[row + previous], lower.nodes.back[row + previous]
-    else:
-        count = list_since_inputs(graph, row, rank, place)
-        since, usual = latest_input(count, inputs.upper), latest_input(count, inputs.lower)
-        head = common_head(count, inputs, heads.parent)
+    count = list_since_inputs(graph, row, rank, place)
+    since, usual = latest_input(count, inputs.upper), latest_input(count, inputs.lower)
+    head = common_head(count, inputs, heads.parent)
     called, usually_called = since + graph.self_times.host[cell], usual + graph.baseline.host[place]
     inputs.goes[0] = SELF
     if isnan(called - usually_called):  # it begins here, as recorded

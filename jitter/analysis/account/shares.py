@@ -400,11 +400,10 @@ def share_call(graph: StepGraph, backward: BackwardPass, border: Border, rank: i
     multiplier, shares, stretches = backward.multiplier, backward.shares, backward.stretches
     team, row = step.team[rank], step.row[rank]
     place, cell = job.first[team] + op, row + op
-    thread, stream, previous = job.thread[place], job.stream[place], graph.structure.thread_before[place]
+    thread, stream = job.thread[place], job.stream[place]
     whole = multiplier.back[rank, thread]
     multiplier.back[rank, thread] = 0.0
-    head = heads.back[row + previous] if previous >= 0 else -1
-    count = list_call_inputs(graph, rank, op, head)
+    count = list_call_inputs(graph, rank, op)
     moved = pass_on(graph, border, multiplier, rank, thread, stream, count, whole)
     in_call = self_times.call[cell] - baseline.call[place]
     unexplained = whole * (upper.nodes.back[cell] - lower.nodes.back[cell] - in_call - moved)

@@ -27,7 +27,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import known_medians, qn_sigma
+from jitter.core.numeric.stats import centred, known_medians, qn_sigma
 
 _LIMITS: Final = THRESHOLDS.launched_work
 
@@ -175,11 +175,7 @@ def _leave_out_where_paces_differ(relative: Floats, total: Floats) -> None:
 
 def _vary(values: Floats, is_known: Bools) -> Floats:
     """Return values (operations, steps, ranks) less each rank's mean over steps, then each step's; 0 where unknown."""
-    varying: Floats = np.where(is_known, values, 0.0)
-    for axis in (1, 2):
-        count = np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
-        varying = np.where(is_known, varying - varying.sum(axis=axis, keepdims=True) / count, 0.0)
-    return varying
+    return centred(centred(values, is_known, 1), is_known, 2)
 
 
 class _Read(NamedTuple):

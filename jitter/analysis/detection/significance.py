@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, qn_sigma
+from jitter.core.numeric.stats import MAD_TO_SIGMA, centred, known_medians, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 _QUARTILE: Final = 0.6745
@@ -129,7 +129,7 @@ def quiet_level(values: Floats, sigma: Floats) -> Floats:
     return level
 
 
-def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tuple[Floats, Floats, int]:
+def spread_of_others(levels: Floats, floor: Floats) -> tuple[Floats, Floats, int]:
     """Compare each rank's level with the other ranks'.
 
     The scale is moderated (Smyth, "Linear models and empirical Bayes methods", 2004): the variance of the other ranks
@@ -138,7 +138,6 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
     Args:
         levels: (ranks,) known values.
         floor: (ranks,) the standard deviation known beforehand.
-        degrees_of_floor: how many degrees of freedom that counts for.
 
     Returns:
         (ranks,) excess over the others' centre, (ranks,) its standard deviation, and the degrees of freedom of that.
@@ -159,6 +158,7 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
             same = centre == value
             scale[same] = MAD_TO_SIGMA * _medians_of_others(np.abs(levels - value))[same]
     own_degrees = max(1, ranks - 3 if few else round(_MAD_EFFICIENCY * (ranks - 1)))
+    degrees_of_floor = THRESHOLDS.spread_degrees
     degrees = own_degrees + degrees_of_floor
     sigma = np.sqrt((own_degrees * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(
         1 + 1 / max(ranks - 1, 1)
@@ -200,11 +200,7 @@ def scatter_over_steps(values: Floats) -> Floats:
     if len(values) < THRESHOLDS.min_steps:
         return sigmas
     is_known = ~np.isnan(values)
-    known_count = np.maximum(is_known.sum(axis=0), 1)
-    steps = np.arange(len(values))[:, None]
-    along, across = (
-        np.where(is_known, of - np.where(is_known, of, 0.0).sum(axis=0) / known_count, 0.0) for of in (steps, values)
-    )
+    along, across = (centred(of, is_known) for of in (np.arange(len(values), dtype=np.float64)[:, None], values))
     squares = (along**2).sum(axis=0) * (across**2).sum(axis=0)
     is_ramp = (along * across).sum(axis=0) ** 2 >= THRESHOLDS.drift_correlation**2 * np.maximum(squares, 1.0)
     growth = np.diff(values, axis=0)

@@ -264,7 +264,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     floor = np.sqrt((share * usual_ns) ** 2 + of_steps / max(steps, 1))
     if is_many and (few := _count_known(total) < THRESHOLDS.min_repeats).any():
         # these are compared with the other ranks, which differ for ever
-        noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor, prior_degrees)[1][few])
+        noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor)[1][few])
     return TestedTimes(total, level, noise, floor, work)
 
 
@@ -338,7 +338,7 @@ def _chances_of_usual(sample: TestedTimes) -> Floats:
     if ranks < 2:
         return np.ones(ranks)
     medians = np.nan_to_num(known_medians(sample.total))
-    above, scale, degrees = spread_of_others(medians, sample.floor, THRESHOLDS.spread_degrees)
+    above, scale, degrees = spread_of_others(medians, sample.floor)
     # the others' medians: of few ranks, events of one lower the quiet level of the others
     return student_tail((above - (medians - sample.level)) / np.maximum(scale, 1.0), degrees)
 

@@ -19,7 +19,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
-from jitter.core.numeric.stats import known_medians
+from jitter.core.numeric.stats import centred, known_medians
 
 _LIMITS: Final = THRESHOLDS.interference
 LOOK_BACK: Final = _LIMITS.look_back  # for compiled loops, which know no classes
@@ -164,18 +164,18 @@ def _fit(share: Floats, logs: Floats, rank: Ints, pace_sigma: Floats) -> float:
     Kernels of a rank that is slow in others only seem fast. So its `pace_sigma` counts in all of them at once.
     """
     is_known = ~np.isnan(logs)
-    centred = _centre(logs, is_known)
+    log_apart = centred(logs, is_known)
     log_factor = math.log1p(_FIRST_GUESS)
     for _ in range(_ITERATIONS):
         # the log of the duration, in that of a run that is beside collectives throughout
         factor = math.expm1(max(log_factor, _LIMITS.min_interference))
-        shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), is_known)
+        shape = centred(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), is_known)
         variation = (shape**2).sum(axis=0)
         compared = variation >= _LIMITS.min_variation
         if compared.sum() < THRESHOLDS.min_repeats:
             return 0.0
         weight = variation[compared] / variation[compared].sum()
-        slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]
+        slopes = (shape * log_apart).sum(axis=0)[compared] / variation[compared]
         log_factor = float(weight @ slopes)
     count = int(compared.sum())
     variance = float((weight * (slopes - log_factor)) @ (weight * (slopes - log_factor))) * count / (count - 1)
@@ -185,11 +185,3 @@ def _fit(share: Floats, logs: Floats, rank: Ints, pace_sigma: Floats) -> float:
     if interference < _LIMITS.min_interference or log_factor < _LIMITS.min_sigmas * error:
         return 0.0
     return interference if float(np.median(slopes)) >= THRESHOLDS.main_share * log_factor else 0.0
-
-
-def _centre(values: Floats, is_known: Bools) -> Floats:
-    """Return (cells, kernels) values less each kernel's mean over its known ones; 0 where unknown."""
-    filled = np.where(is_known, values, 0.0)
-    mean = filled.sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
-    centred: Floats = np.where(is_known, filled - mean, 0.0)
-    return centred

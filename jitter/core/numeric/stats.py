@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 _FEW: Final = 64
 """Differences per value that are listed rather than counted."""
@@ -53,6 +53,14 @@ def known_medians(values: Floats, axis: int = 0) -> Floats:
     lower, upper = (np.take_along_axis(ordered, at, axis) for at in (last // 2, (last + 1) // 2))
     medians: Floats = ((lower + upper) / 2).squeeze(axis)
     return medians
+
+
+def centred(values: Floats, is_known: Bools, axis: int = 0) -> Floats:
+    """Return values less the mean of the known ones along an axis; 0 where unknown."""
+    filled = np.where(is_known, values, 0.0)
+    mean = filled.sum(axis=axis, keepdims=True) / np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
+    apart: Floats = np.where(is_known, filled - mean, 0.0)
+    return apart
 
 
 def mad_sigma(values: Floats) -> float:

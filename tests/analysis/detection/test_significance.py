@@ -67,12 +67,12 @@ def test_the_quiet_level_is_the_median_unless_most_steps_have_events():
 def test_one_rank_far_from_the_others_and_what_is_known_beforehand(ranks: int):
     levels = np.zeros(ranks)
     levels[2] = 10.0
-    excess, sigma, degrees = spread_of_others(levels, np.full(ranks, 2.0), 4)
+    excess, sigma, degrees = spread_of_others(levels, np.full(ranks, 2.0))
     assert excess[2] == 10
     assert sigma[2] < 2.5  # the others agree: what is known beforehand remains
     assert degrees > 4
     wide = np.random.default_rng(3).normal(0, 8, ranks)
-    _, sigma, _ = spread_of_others(wide, np.full(ranks, 2.0), 4)
+    _, sigma, _ = spread_of_others(wide, np.full(ranks, 2.0))
     assert sigma.max() > 2.5
 
 

@@ -93,8 +93,6 @@ def encode_kernels(kernels: Sequence[KernelSignature], ids: dict[KernelSignature
 
 def _commonest(steps: Sequence[RankSequence | StepRecord]) -> str:
     complete = [step.sequence for step in steps if not step.cut]
-    if len(set(complete)) == 1:
-        return complete[0]
     return Counter(complete or [step.sequence for step in steps]).most_common(1)[0][0]
 
 

@@ -350,10 +350,10 @@ class Account:
             room = 3 * sum(len(of_step.graph.baseline.gpu) for of_step in shared)
             if room > self._rows.ns.shape[1]:
                 self._rows = _loss_rows(room, len(of_rank))
-            small, every = np.zeros((2, len(of_rank), len(_CLASSES))), np.full(len(of_rank), -1)
+            (sums, excess), every = np.zeros((2, len(of_rank), len(_CLASSES))), np.full(len(of_rank), -1)
             for of_step in reversed(shared):
-                of_rank_alone = of_step._replace(last_listed=every), rank, rank + 1
-                count = list_own_shares(*of_rank_alone, 0.0, *small, count, self._rows)
+                of_all = of_step._replace(last_listed=every)
+                count = list_own_shares(of_all, rank, rank + 1, 0.0, sums, excess, count, self._rows)
         return _losses(self._rows, count).of(OWN_CLASSES)
 
     def _cleared(self, graph: StepGraph, slot: int) -> tuple[Multipliers, Shares]:

@@ -44,7 +44,7 @@ _LARGE_HOLE = 1 << 30
 
 @dataclass(frozen=True)
 class Task:
-    """One source to convert. `patterns` are kernels of steps found on other ranks, to cut at the same kernel."""
+    """One source to convert."""
 
     source: Source
     staging: Path
@@ -52,6 +52,9 @@ class Task:
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that the lake holds: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
+    """Kernels of steps found on other ranks, to cut at the same kernel."""
+    ignores_markers: bool = False
+    """Whether steps are found as without markers, which most ranks lack."""
     is_only: bool = False
     """Whether the lake will hold this source alone, or windows of its process: then nothing need state its rank."""
     is_window: bool = False
@@ -190,7 +193,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     steps = {
         process: find_steps(
             joined,
-            capture.marked[process],
+            () if task.ignores_markers else capture.marked[process],
             recording,
             [use for use in uses if use.gpu.process == process],
             task.patterns,

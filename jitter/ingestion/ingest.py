@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jitter.core.errors import (
     FullDiskError,
@@ -454,13 +454,15 @@ class _Run:
     def _publish_all(self, converted: Sequence[tuple[Task, Outcome]]) -> None:
         """Publish in path order what has not been published; report all in this order."""
         provisional: list[tuple[Task, Outcome]] = []
-        outcomes = [outcome for _, outcome in converted]
-        fewer = dict(step_numbering.refuse_fewer(outcomes, self._publisher.records))
-        for task, outcome in sorted(converted, key=lambda pair: str(pair[1].source.path)):
+        tasks, outcomes = [task for task, _ in converted], [outcome for _, outcome in converted]
+        few_marked = step_numbering.find_few_marked(outcomes, self._publisher.records)
+        self._convert_again(tasks, outcomes, few_marked, ignores_markers=True)
+        for n in few_marked:
+            outcomes[n].warnings.append("its step markers are not used: most recordings have none")
+        pairs = zip(tasks, outcomes, strict=True)
+        for task, outcome in sorted(pairs, key=lambda pair: str(pair[1].source.path)):
             if early := self._publisher.published(outcome):
                 self._report_added(outcome, early)
-            elif outcome in fewer:
-                self._refuse(outcome, fewer[outcome])
             elif step_numbering.has_provisional_steps(outcome):
                 provisional.append((task, outcome))
             else:
@@ -485,21 +487,15 @@ class _Run:
         return twin == outcome.source.path
 
     def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
-        """Yield sources without markers with equal step numbers in an epoch, those cut at another kernel cut again."""
+        """Yield sources without markers, cut as on most ranks, with equal step numbers in an epoch."""
         records = self._publisher.records
         mine = {outcome.file_digest for _, outcome in provisional}
         others = [record for record in records if record.file_digest not in mine]
         reference = step_numbering.reference_in_lake(self._folder.root, others)
-        outcomes = [outcome for _, outcome in provisional]
-        programs = step_numbering.step_programs(outcomes, reference)
-        again = [n for n, outcome in enumerate(outcomes) if step_numbering.begins_at_other_kernel(outcome, programs)]
-        for n in again:
-            shutil.rmtree(outcomes[n].staging, ignore_errors=True)
-        tasks = [replace(provisional[n][0], patterns=tuple(programs)) for n in again]
-        for n, outcome in zip(again, self._convert(tasks, None), strict=True):
-            for staged in outcome.staged:
-                step_numbering.put_into_epoch(staged, step_numbering.epoch_of(outcomes[n].staged))
-            outcomes[n] = outcome
+        tasks, outcomes = [task for task, _ in provisional], [outcome for _, outcome in provisional]
+        programs = tuple(step_numbering.step_programs(outcomes, reference))
+        again = [n for n, outcome in enumerate(outcomes) if step_numbering.is_cut_otherwise(outcome, programs)]
+        self._convert_again(tasks, outcomes, again, patterns=programs)
         refused: list[tuple[Outcome, JitterError]] = []
         by_epoch = by_key((step_numbering.epoch_of(outcome.staged), outcome) for outcome in outcomes)
         for epoch, of_epoch in by_epoch.items():
@@ -511,6 +507,20 @@ class _Run:
             self._refuse(outcome, error)
         refused_paths = {outcome.source.path for outcome, _ in refused}
         yield from (outcome for outcome in outcomes if outcome.source.path not in refused_paths)
+
+    def _convert_again(
+        self, tasks: list[Task], outcomes: list[Outcome], places: Sequence[int], **changes: Any
+    ) -> None:  # fmt: skip
+        """Convert the tasks at `places` anew, changed; steps that were found without markers keep their epochs."""
+        for n in places:
+            shutil.rmtree(outcomes[n].staging, ignore_errors=True)
+            tasks[n] = replace(tasks[n], **changes)
+        converted = self._convert([tasks[n] for n in places], None)
+        for n, outcome in zip(places, converted, strict=True):
+            if step_numbering.has_provisional_steps(outcomes[n]):
+                for staged in outcome.staged:
+                    step_numbering.put_into_epoch(staged, step_numbering.epoch_of(outcomes[n].staged))
+            outcomes[n] = outcome
 
     def _publish(self, outcome: Outcome) -> None:
         try:

@@ -33,44 +33,19 @@ from jitter.lake.records import TRAIN, RankStepRecord, SourceRecord, StepRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
-_KINDS: Final = {
-    "marker": "named by markers",
-    "repetition": "found where kernels repeat, without markers",
-    "whole capture": "whole captures, without markers",
-}
-"""How steps are found, the best way first, in words."""
-
 
 def has_provisional_steps(outcome: Outcome) -> bool:
     """Return whether the step numbers hold only within this source and must be aligned with other ranks."""
     return any(staged.record.steps_from != "marker" for staged in outcome.staged)
 
 
-def refuse_fewer(
-    outcomes: Sequence[Outcome], records: Sequence[SourceRecord]
-) -> list[tuple[Outcome, UnknownRankError]]:
-    """Return the outcomes to reject because more recordings have their steps found in another way, with the errors.
+def find_few_marked(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> list[int]:
+    """Return the places of outcomes with step markers if more have none: steps of both kinds cannot be numbered alike.
 
-    Steps of different kinds cannot be numbered alike. In doubt, and in a lake that holds `records`, markers come
-    before repetition, and repetition before whole captures: `number_steps` rejects those.
+    In doubt, and in a lake that holds `records`, those with markers stay: `number_steps` rejects the others.
     """
-    counts = Counter(_kind(outcome) for outcome in outcomes)
-    if records or len(counts) < 2:
-        return []
-    kinds = list(_KINDS)
-    kept = max(kinds, key=lambda kind: counts[kind])  # of equal ones the first
-    return [
-        (
-            outcome,
-            UnknownRankError(
-                f"{outcome.source.path}: its steps are {_KINDS[_kind(outcome)]}, and those of {counts[kept]} of "
-                f"{len(outcomes)} recordings are {_KINDS[kept]}",
-                f"{_WAY_OUT}, on all ranks alike",
-            ),
-        )
-        for outcome in outcomes
-        if kinds.index(_kind(outcome)) < kinds.index(kept)
-    ]
+    marked = [place for place, outcome in enumerate(outcomes) if not has_provisional_steps(outcome)]
+    return marked if not records and 2 * len(marked) < len(outcomes) else []
 
 
 def describe_other_kinds(records: Iterable[SourceRecord]) -> list[str]:
@@ -143,13 +118,15 @@ def step_programs(outcomes: Sequence[Outcome], reference: RankRepetition | None)
     return programs
 
 
-def begins_at_other_kernel(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> bool:
-    """Return whether the steps run a known program but start at another kernel; the source must then be cut again."""
+def is_cut_otherwise(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> bool:
+    """Return whether the steps may be those of a known program from another kernel on; the source is then cut again.
+
+    A capture in which nothing repeats may hold steps too: the longest pause, at which steps begin, may lie in them.
+    """
+    names = [staged.repetition and staged.repetition.repetition.names for staged in outcome.staged]
     return any(
-        staged.repetition is not None
-        and staged.repetition.repetition.names not in programs
-        and any(find_rotation(staged.repetition.repetition.names, pattern) is not None for pattern in programs)
-        for staged in outcome.staged
+        one not in programs and any(one is None or find_rotation(one, program) is not None for program in programs)
+        for one in names
     )
 
 
@@ -161,7 +138,7 @@ def number_steps(
     Numbers continue those of the lake's reference. Without a reference the earliest step is number 0.
     """
     refused: list[tuple[Outcome, JitterError]] = []
-    kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
+    kind = _kind_of_most(records) or _kind_of_most(staged.record for outcome in outcomes for staged in outcome.staged)
     shifts: list[tuple[StagedRank, int]] = []
     used_reference = _common_reference(outcomes) if reference is None else reference
     for outcome in outcomes:
@@ -169,7 +146,7 @@ def number_steps(
             refused.append((outcome, outcome.error))
             continue
         try:
-            _check_kind(outcome, kinds)
+            _check_kind(outcome, kind)
             shifts += [
                 (staged, step_offset(used_reference, staged.repetition))
                 for staged in outcome.staged
@@ -340,15 +317,24 @@ def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     return best
 
 
-def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
-    outcome_kinds = {staged.record.steps_from for staged in outcome.staged}
-    path = outcome.source.path
-    if "marker" in kinds:
-        raise UnknownRankError(f"{path}: has no step markers, but other ranks have", _WAY_OUT)
-    if "repetition" in kinds and "whole capture" in outcome_kinds:
-        raise UnknownRankError(
-            f"{path}: has no step markers, and its kernels do not repeat as those of other ranks do", _WAY_OUT
-        )
+def _kind_of_most(records: Iterable[SourceRecord]) -> str | None:
+    """Return how the steps of most were found, in doubt the first of `_OTHERWISE`; None of none."""
+    counts = Counter(record.steps_from for record in records)
+    return max(_OTHERWISE, key=lambda kind: counts[kind]) if counts else None
+
+
+def _check_kind(outcome: Outcome, kind: str | None) -> None:
+    """Raise `UnknownRankError` if its steps are found in another way: they cannot be numbered alike."""
+    if kind is not None and any(staged.record.steps_from != kind for staged in outcome.staged):
+        raise UnknownRankError(f"{outcome.source.path}: {_OTHERWISE[kind]}", _WAY_OUT)
+
+
+_OTHERWISE: Final = {
+    "marker": "has no step markers, but other ranks have",
+    "repetition": "has no step markers, and its kernels do not repeat as those of other ranks do",
+    "whole capture": "its steps are found where kernels repeat, and those of most ranks are whole captures",
+}
+"""How steps are found on most ranks, the best way first, and what is said of a rank where they are found otherwise."""
 
 
 def _renumber(staged: StagedRank, shift: int) -> None:
@@ -378,7 +364,3 @@ def _move(staged: StagedRank, shift: int, epoch: int | None = None) -> None:
         for name, values in (("step", early_or_new), ("epoch", epochs)):
             rows = rows.set_column(rows.schema.get_field_index(name), name, values)
         staged.record.host_checksum, staged.record.host_size = write_host(host, rows)
-
-
-def _kind(outcome: Outcome) -> str:
-    return outcome.staged[0].record.steps_from

@@ -13,7 +13,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.ingestion.ranks.jobs import OtherJobError, UndecidedJobError
-from jitter.simulate import Job, simulate, write
+from jitter.simulate import Fault, Job, simulate, write
 from tests.support.lake_content import kernel_files, records
 
 pytestmark = pytest.mark.slow
@@ -230,8 +230,26 @@ def test_ranks_without_markers_beside_one_with_markers(given: Path, jobs, capsys
     put(jobs(replace(JOB, ranks=4, steps=6)), [0], given)
     put(jobs(replace(JOB, ranks=4, steps=6, marker="none")), [1, 2, 3], given)
     assert ingest(given) == 0
-    assert taken(given) == {f"rank{rank}.sqlite" for rank in (1, 2, 3)}
-    assert "those of 3 of 4 recordings are found where kernels repeat" in capsys.readouterr().err
+    assert taken(given) == {f"rank{rank}.sqlite" for rank in range(4)}
+    assert "rank0.sqlite: its step markers are not used: most recordings have none" in capsys.readouterr().err
+
+
+def test_a_rank_whose_pauses_hide_that_its_kernels_repeat_is_cut_as_the_others(given: Path):
+    job = replace(JOB, ranks=4, steps=2, kernels=60, marker="none")
+    write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=30,ms=3")]), given, "nsys")
+    assert ingest(given) == 0
+    assert taken(given) == {f"rank{rank}.sqlite" for rank in range(4)}
+    assert {len(record["steps"]) for record in records(given.parent / "lake") if record["rank"] is not None} == {2}
+
+
+def test_a_rank_that_recorded_two_steps_where_the_others_have_one_is_no_whole_capture(
+    given: Path, jobs, capsys: pytest.CaptureFixture[str]
+):
+    put(jobs(replace(JOB, ranks=4, steps=1, marker="none")), [0, 1, 2], given)
+    put(jobs(replace(JOB, ranks=4, steps=2, marker="none")), [3], given)
+    assert ingest(given) == 0
+    assert taken(given) == {f"rank{rank}.sqlite" for rank in range(3)}
+    assert "rank3.sqlite: its steps are found where kernels repeat, and those of most" in capsys.readouterr().err
 
 
 def test_inspect_shows_the_jobs(given: Path, jobs, capsys: pytest.CaptureFixture[str]):

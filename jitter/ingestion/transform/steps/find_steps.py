@@ -93,26 +93,24 @@ def find_steps(
     collectives = joined.sequence(busiest.gpu, "collective")
     collectives_ns = collectives["place_ns"].to_numpy()
     problem = None
-    if repetition is not None and repetition.period > 1:
+    if repetition is not None and repetition.period == 1:
+        problem, repetition = _problem(repetition), None
+    elif repetition is not None:
         cycles = find_cycles(repetition, ids, places_ns, list(recording.names), collectives_ns)
         if cycles is not None:
             problem, repetition = _layers_problem(repetition, *cycles), cycles[0]
-    if repetition is None or repetition.period == 1:
+    cut = _cut_as_others(repetition, ids, places_ns, recording.names, patterns)
+    if cut is not None:
+        problem, repetition = problem if repetition else None, cut
+    if repetition is None:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
         return ProcessSteps(StepRanges([whole], [problem or _problem(repetition)]), "whole capture")
-    for pattern in patterns:
-        if find_rotation(repetition.names, pattern) is not None:
-            repetition = cut_at_pattern(ids, places_ns, recording.names, pattern) or repetition
-            break
     starts_ns = np.array(repetition.starts_ns)
     kernel = np.searchsorted(places_ns, starts_ns)
     if idle is None:
-        copies = joined.sequence(busiest.gpu, "copy")
-        copied = copies["name"].to_numpy()
-        inputs = [at for at in np.unique(copied).tolist() if copy_direction(recording.names[at]) == "host_to_device"]
-        to_gpu_ns = copies["place_ns"].to_numpy()[np.isin(copied, inputs)]
         before_ns = places_ns[np.maximum(kernel, 1) - 1]
+        to_gpu_ns = _find_copies_to_gpu(joined, busiest.gpu, recording.names)
         inputs_ns = _select_inputs(to_gpu_ns, starts_ns, before_ns)
         ahead_ns = np.sort(np.append(collectives_ns, inputs_ns))
         since = np.searchsorted(ahead_ns, before_ns, side="right")
@@ -192,6 +190,15 @@ def _find_idle_times(joined: JoinedCapture, gpu: Gpu, places_ns: Ints) -> _IdleT
     return _IdleTimes(starts_ns, idle_ns, np.array(longest, np.int64))
 
 
+def _find_copies_to_gpu(joined: JoinedCapture, gpu: Gpu, names: Sequence[str]) -> Ints:
+    """Return the launches of a GPU's copies from the host."""
+    copies = joined.sequence(gpu, "copy")
+    copied = copies["name"].to_numpy()
+    inputs = [at for at in np.unique(copied).tolist() if copy_direction(names[at]) == "host_to_device"]
+    to_gpu_ns: Ints = copies["place_ns"].to_numpy()[np.isin(copied, inputs)]
+    return to_gpu_ns
+
+
 def _select_inputs(to_gpu_ns: Ints, starts_ns: Ints, before_ns: Ints) -> Ints:
     """Return the copies to the GPU that are inputs of a step, without those at the end of the step before.
 
@@ -225,6 +232,22 @@ def _with_activities_ahead(starts_ns: Ints, has_before: Bools, ahead_ns: Ints, s
         np.where(ahead > 0, len(starts_ns) + first - ahead, np.arange(len(starts_ns)))
     ]
     return moved
+
+
+def _cut_as_others(
+    repetition: Repetition | None,
+    ids: Codes,
+    places_ns: Ints,
+    names: Sequence[str],
+    patterns: Sequence[tuple[str, ...]],
+) -> Repetition | None:  # fmt: skip
+    """Return the steps of one stream at the kernel at which those of other ranks begin; None if it repeats none.
+
+    Where it repeats nothing by itself, as with a pause that cuts a step short, any of the `patterns` may be its step.
+    """
+    programs = [one for one in patterns if repetition is None or find_rotation(repetition.names, one) is not None]
+    cuts = (cut_at_pattern(ids, places_ns, names, program) for program in programs)
+    return next((cut for cut in cuts if cut is not None), None)
 
 
 def _problem(repetition: Repetition | None) -> str:

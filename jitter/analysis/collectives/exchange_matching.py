@@ -48,7 +48,7 @@ class MatchedPair:
     @cached_property
     def exchanges(self) -> frozenset[tuple[int, int]]:
         """The (rank, position) of each exchange."""
-        return frozenset((rank, at[side]) for at in self.messages for side, rank in enumerate(self.ranks))
+        return frozenset(self._wait_of)
 
     def is_rivalled_by(self, other: "MatchedPair") -> bool:
         """Return whether these exchanges end together with those of another rank about as well."""
@@ -62,7 +62,7 @@ class MatchedPair:
 
     def waits_more(self, least_ns: float) -> bool:
         """Return whether even the later rank waits longer than this: then these are messages with other ranks."""
-        return _waits_more(self.wait_ns, least_ns)
+        return is_longer_wait(self.wait_ns, least_ns)
 
     def is_refuted_by(self, other: "MatchedPair") -> bool:
         """Return whether exchanges of these end together as well with those of another rank, and then wait less."""
@@ -71,7 +71,7 @@ class MatchedPair:
         if not shared:
             return False
         wait_ns, other_ns = (float(np.mean([waits[at] for at in shared])) for waits in (ours, theirs))
-        return _waits_more(wait_ns, other_ns)
+        return is_longer_wait(wait_ns, other_ns)
 
     @cached_property
     def _wait_of(self) -> dict[tuple[int, int], float]:
@@ -96,8 +96,14 @@ class MatchedPair:
         return -len(self.messages), closeness, -alike, self.spread_ns + self.wait_ns, *self.ranks
 
 
-def _waits_more(wait_ns: float, least_ns: float) -> bool:
-    return wait_ns - least_ns > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least_ns)
+def is_longer_wait(wait_ns: float, least_ns: float) -> bool:
+    """Return whether a wait is longer than another one by more than transfers of equal size vary."""
+    return wait_ns - least_ns > varying_transfer_ns(least_ns)
+
+
+def varying_transfer_ns(transfer_ns: float) -> float:
+    """Return by how much transfers of equal size vary that take so long, ns."""
+    return max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * transfer_ns)
 
 
 class Exchanges(NamedTuple):

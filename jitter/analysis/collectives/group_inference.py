@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Operation, Program
-from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair, match_exchanges
+from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair, is_longer_wait, match_exchanges
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
@@ -244,8 +244,7 @@ def waits_more(took: Floats, finer: Ints, coarser: Ints) -> bool:
 
     The last rank of a group to arrive waits for none: it stays for the transfer alone.
     """
-    least = _wait_ns(took, coarser)
-    return _wait_ns(took, finer) - least > max(THRESHOLDS.later_ns, _LIMITS.min_wait_share * least)
+    return is_longer_wait(_wait_ns(took, finer), _wait_ns(took, coarser))
 
 
 _Edge = tuple[float, int, int]

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
+from jitter.analysis.collectives.exchange_matching import varying_transfer_ns
 from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_peers, regular_groups
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
@@ -201,8 +202,7 @@ def _vary(times: Floats, *, is_open: bool = False) -> float | None:
         return None
     links = _links(end - both)
     variation_ns, *fewer = (_variation(end - arrived - links) for arrived in (both, before, after, start))
-    transfer = max(THRESHOLDS.later_ns, _LIMITS.min_wait_share * float(np.median(end - both)))
-    if variation_ns > transfer or variation_ns * 2 > min(fewer):
+    if variation_ns > varying_transfer_ns(float(np.median(end - both))) or variation_ns * 2 > min(fewer):
         return None
     is_whole = start.shape[-1] > _NEIGHBOURHOOD and bool((end > whole).all())
     return None if is_whole and _variation(end - whole - _links(end - whole)) <= variation_ns else variation_ns

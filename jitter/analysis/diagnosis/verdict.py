@@ -141,7 +141,8 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
         together = min(sum(culprit.loss_ns for culprit in (first, *alike)), all_gain_ns)
         said += (
             f", and so {'does' if len(alike) == 1 else 'do'} {_list_names(alike)}; fixing "
-            f"{'both' if len(alike) == 1 else 'all of them'} would save about {format_time(together)}, {_alone(first)}"
+            f"{'both' if len(alike) == 1 else 'all of them'} would save about {format_time(together)}, "
+            f"{_name_within(first)} alone {_saved(first)}"
         )
     else:
         said += f"; {describe_gain(first)}"
@@ -177,11 +178,6 @@ def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str
         ]
     unnamed = len(culprits) - len(names)
     return f"{', '.join(names)} and {unnamed} more" if unnamed else " and ".join(names)
-
-
-def _alone(culprit: Culprit) -> str:
-    saving = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
-    return f"{_name_within(culprit)} alone {saving}"
 
 
 def _name_within(culprit: Culprit) -> str:

@@ -23,6 +23,7 @@ from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, MEMORY, SYNC, copy_direction
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_medians
 
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
@@ -209,7 +210,8 @@ def time_programs(steps: RunSteps, programs: Sequence[Program], step_ns: Floats,
 def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
     """Return what each change of the recorded program saves per step, ns; 0 where no end of a step is known.
 
-    No rank's self times are replaced by medians, so what a change saves is no part of the loss.
+    No rank's self times are replaced by medians, so what a change saves is no part of the loss. The usual one of like
+    steps tells it: a pause in one of a few replayed steps is not one of each step of the run.
     """
     job = steps.run.job
     programs = [
@@ -217,6 +219,9 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
         for change in changes
     ]
     gained = replay_programs(steps, programs, first, last)
+    size_of = steps.alike.size_of[last - len(gained) : last]
+    for size in np.unique(size_of):
+        gained[size_of == size] = known_medians(gained[size_of == size])
     saved: list[float] = (np.nansum(gained, axis=0) / len(gained)).tolist()
     return saved
 

@@ -64,12 +64,17 @@ def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path):
     assert found["launch_bound"].fraction > 0.5
 
 
-@pytest.mark.parametrize(("form", "loading"), [("kineto", "yes"), ("nsys", "no")])
-def test_hosts_that_begin_every_step_late_are_a_finding(tmp_path: Path, form: str, loading: str):
-    """The call that waits for the GPU keeps data loading from being hidden: the loading is what takes the time."""
+@pytest.mark.parametrize(
+    ("form", "loading", "once"), [("kineto", "yes", []), ("nsys", "no", []), ("kineto", "yes", ["rank=1,step=3,ms=60"])]
+)
+def test_hosts_that_begin_every_step_late_are_a_finding(tmp_path: Path, form: str, loading: str, once: list[str]):
+    """The call that waits for the GPU keeps data loading from being hidden: the loading is what takes the time.
+
+    What one rank is late `once` was told of every step.
+    """
     faults = f"late_start:rank=0-3,ms=4,loading={loading}"
     more_ns = step_ns(Job(**SHORT), faults) - step_ns(Job(**SHORT))
-    found = losses(Job(**SHORT), tmp_path, form, faults)
+    found = losses(Job(**SHORT), tmp_path, form, faults, *(f"late_start:{late}" for late in once))
     late = found["late_start"]
     assert late.loss_ns / 5 == pytest.approx(more_ns, rel=0.1)
     assert late.gain_ns / 5 == pytest.approx(more_ns, rel=0.1)
@@ -124,6 +129,7 @@ def test_a_fault_of_one_rank_is_no_property_of_the_program(tmp_path: Path):
 def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
     job = Job(ranks=4, steps=4, kernels=100, seed=2, shape=shape, launch_queue=24, syncs=frozenset({"loss"}))
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
+    assert len(analysis.measured.of_steps) == 4
     unchanged = ProgramChange("host_time", np.zeros(len(analysis.run.job.kind), np.bool_))
     assert price_changes(analysis.steps, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.findings import Finding, divide_by_steps, join_late_ranks, part_and_measure
+from jitter.analysis.detection.findings import Finding, divide_by_steps, join_late_ranks, of_one_rank, part_and_measure
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.passes import RunReplay, StepExecutor, ThreadedStepExecutor
 from jitter.analysis.detection.pipeline_stages import find_unequal_stages
@@ -253,7 +253,10 @@ class Pricing:
         return [candidate for _, candidate in sorted(costs, key=lambda cost: -cost[0])]
 
     def _worth_fixing_together(self, candidates: Sequence[Finding], losses_ns: Sequence[float]) -> set[Outlier]:
-        """Return ranks that are late in the same steps and share a loss: each of a node's GPUs has an eighth of it."""
+        """Return ranks that are late in the same steps and share a loss: each of a node's GPUs has an eighth of it.
+
+        So do those that others mask: without them, the repair of all of these saves less.
+        """
         loss_of = {
             candidate.members[0]: max(loss_ns, 0.0)
             for candidate, loss_ns in zip(candidates, losses_ns, strict=True)
@@ -261,9 +264,18 @@ class Pricing:
         }
         kept: set[Outlier] = set()
         for alike in divide_by_steps(loss_of, part_and_measure):
-            shared_ns = sum(loss_of[outlier] for outlier in alike)
-            if shared_ns >= THRESHOLDS.much_more * self.min_gain_ns(alike[0].steps):
-                kept.update(outlier for outlier in alike if loss_of[outlier] >= shared_ns / len(alike) / 2)
+            shared_ns, least_ns = sum(loss_of[outlier] for outlier in alike), self.min_gain_ns(alike[0].steps)
+            if shared_ns >= THRESHOLDS.much_more * least_ns:
+                masked = [outlier for outlier in alike if loss_of[outlier] < shared_ns / len(alike) / 2]
+                kept.update(outlier for outlier in alike if outlier not in masked)
+                repaired = [alike, *([other for other in alike if other is not outlier] for outlier in masked)]
+                scenarios = [together(of_one_rank(outlier).repair for outlier in some) for some in repaired]
+                whole_ns, *without_ns = self._analysis.gains(scenarios)
+                kept.update(
+                    outlier
+                    for outlier, gain_ns in zip(masked, without_ns, strict=True)
+                    if whole_ns - gain_ns >= least_ns
+                )
         return kept
 
     @cached_property

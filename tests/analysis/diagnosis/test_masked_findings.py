@@ -38,6 +38,19 @@ def test_a_masked_rank_that_is_charged_for_is_no_less_guilty_for_the_error_of_re
     assert _select_worth_fixing(healthy, [gpu]) == ([gpu] if is_kept else [])
 
 
+@pytest.mark.parametrize(("factor", "are_alike"), [(2.8, True), (1.0, False)])
+def test_a_rank_that_is_nearly_as_late_is_named_with_the_one_that_masks_it(
+    tmp_path: Path, factor: float, are_alike: bool
+):
+    """All of the loss was charged to the later one, whose repair alone saves a tenth of it."""
+    job = Job(ranks=8, steps=6, kernels=60, seed=3, shape="tensor_parallel", cpu_bound=True)
+    faults = [Fault.parse(f"slow_cpu:rank={rank},factor={by}") for rank, by in ((4, 3), (5, factor)) if by > 1]
+    run = simulate(job, faults)
+    found = ingest_run(run, tmp_path).diagnose()
+    assert {one.ranks for one in found.culprits if one.rung == "ranks"} == {(4,), *([(5,)] if are_alike else [])}
+    assert found.what_if.culprits_repaired_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
+
+
 @pytest.mark.parametrize("shape", ["data_parallel", "sharded"])
 def test_a_finding_costs_what_its_rank_loses_by_its_class(tmp_path: Path, shape: str):
     """A host that falls behind step by step is late by earlier steps: up to half of the loss was `carried`."""

@@ -210,8 +210,8 @@ def time_programs(steps: RunSteps, programs: Sequence[Program], step_ns: Floats,
 def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
     """Return what each change of the recorded program saves per step, ns; 0 where no end of a step is known.
 
-    No rank's self times are replaced by medians, so what a change saves is no part of the loss. The usual one of like
-    steps tells it: a pause in one of a few replayed steps is not one of each step of the run.
+    No rank's self times are replaced by medians, so what a change saves is no part of the loss. Of pauses the usual one
+    of like steps tells it: what one rank pauses in one of a few replayed steps is not lost in each step of the run.
     """
     job = steps.run.job
     programs = [
@@ -219,9 +219,11 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
         for change in changes
     ]
     gained = replay_programs(steps, programs, first, last)
+    pauses = [number for number, change in enumerate(changes) if change.what == "host_time"]
     size_of = steps.alike.size_of[last - len(gained) : last]
     for size in np.unique(size_of):
-        gained[size_of == size] = known_medians(gained[size_of == size])
+        alike = np.ix_(size_of == size, pauses)
+        gained[alike] = known_medians(gained[alike])
     saved: list[float] = (np.nansum(gained, axis=0) / len(gained)).tolist()
     return saved
 

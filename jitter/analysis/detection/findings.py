@@ -199,8 +199,8 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
     them, or some steps more than so many thrown at random steps.
 
     Args:
-        outliers: one team's outliers of one part.
-        ranks: how many ranks the team has.
+        outliers: the outliers of one part, of a team or of all of them.
+        ranks: how many ranks these teams have.
         steps: how many steps the run has.
 
     """

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -127,24 +128,40 @@ class RunOutliers:
     @cached_property
     def above_noise(self) -> OutliersAboveNoise:
         """Outliers above the noise, whether they cost time or not, and random pauses."""
-        step_ns = self._measured.assumed_step_ns
-        outliers = OutliersAboveNoise([], [])
-        for team in self._measured.deviations:
+        step_ns, teams = self._measured.assumed_step_ns, self._measured.deviations
+        outliers, of_run = OutliersAboveNoise([], []), list[Outlier]()
+        for team in teams:
             of_team = [outlier for part in OWN_PARTS for outlier in self.standouts[team.team, part].outliers(step_ns)]
             if (work := self.launched_work.get(team.team)) is not None:
                 of_team = find_outliers_by_work(work, self._by_work[team.team], of_team, step_ns)
-            of_team = self._add_kernels(team.team, of_team)
-            for part in OWN_PARTS:
-                of_part = [outlier for outlier in of_team if outlier.part is part]
-                alone, shared = split_random_events(of_part, len(team.ranks), len(step_ns))
-                if shared and all(outlier.pace is None for outlier in of_part):
-                    # where any rank may pause, what is as far above its noise is one more of them
-                    further = self.standouts[team.team, part].with_all_events(step_ns).outliers(step_ns)
-                    alone_too, shared_too = split_random_events(further, len(team.ranks), len(step_ns))
-                    alone, shared = (alone_too, shared_too) if shared_too else (alone, shared)
-                outliers.of_ranks.extend(alone)
-                outliers.random.extend(shared)
+            of_run += self._add_kernels(team.team, of_team)
+        for part in OWN_PARTS:
+            of_part = [outlier for outlier in of_run if outlier.part is part]
+            # what may hit any rank may do so on any stage, of which each alone shows few events
+            split = self._split_random_events(part, teams, of_part)
+            if not split.random:
+                split = OutliersAboveNoise([], [])
+                for team in teams:
+                    mine = [outlier for outlier in of_part if outlier.team == team.team]
+                    of_ranks, random = self._split_random_events(part, [team], mine)
+                    split.of_ranks.extend(of_ranks)
+                    split.random.extend(random)
+            outliers.of_ranks.extend(split.of_ranks)
+            outliers.random.extend(split.random)
         return outliers
+
+    def _split_random_events(
+        self, part: TimePart, teams: Sequence[TeamDeviations], of_part: Sequence[Outlier]
+    ) -> OutliersAboveNoise:
+        """Return these teams' outliers of one part, random events apart."""
+        step_ns, ranks = self._measured.assumed_step_ns, sum(len(team.ranks) for team in teams)
+        split = OutliersAboveNoise(*split_random_events(of_part, ranks, len(step_ns)))
+        if split.random and all(outlier.pace is None for outlier in of_part):
+            # where any rank may pause, what is as far above its noise is one more of them
+            every = (self.standouts[team.team, part].with_all_events(step_ns).outliers(step_ns) for team in teams)
+            further = split_random_events([*chain.from_iterable(every)], ranks, len(step_ns))
+            split = OutliersAboveNoise(*further) if further[1] else split
+        return split
 
     @cached_property
     def idle_moments(self) -> list[Outlier]:

@@ -67,6 +67,16 @@ def test_a_stage_of_one_rank_whose_host_is_late_in_every_step_is_named_alone(tmp
     assert "Rank 2 waits for its data: more loader workers, or prefetching; it costs" in found.verdict
 
 
+def test_pauses_of_random_ranks_of_all_stages_are_one_finding(tmp_path: Path):
+    """Two ranks of the second stage are too few to be random: they were named one by one, and saved nothing alone."""
+    events = ((0, 1), (2, 5), (3, 8), (5, 3), (6, 6))
+    pauses = [Fault.parse(f"cpu_stall:rank={rank},step={step},kernel=30,ms=25") for rank, step in events]
+    run = simulate(small("pipeline", ranks=8, steps=10, stages=2), pauses)
+    (culprit,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (culprit.scope, culprit.ranks, culprit.recurs) == ("job", (0, 2, 3, 5, 6), "no")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, *pauses), rel=0.05)
+
+
 def test_batches_of_the_only_rank_are_told_from_a_slow_gpu_by_nothing(tmp_path: Path):
     run = simulate(small(ranks=1, steps=8), [Fault.parse("slow_gpu:rank=0,steps=2+5,factor=1.3")])
     (culprit,) = ingest_run(run, tmp_path).diagnose().culprits

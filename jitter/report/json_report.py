@@ -112,9 +112,11 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview, waterfall: Sequence[Rung
     missing = [] if facts.whole else describe_coverage(facts)
     problems = [f"{problem.first_file}: {problem.text}" for problem in (*facts.refused, *facts.problems)]
     unjudged = [rung_time.rung for rung_time in waterfall if rung_time.step_time_ns is None]
-    is_said = unjudged and diagnosis.steps
-    rungs = [f"The rungs {', '.join(unjudged)} of the waterfall are not judged."] if is_said else []
-    return [*diagnosis.notes, *missing, *describe_excluded(facts), *problems, *rungs]
+    warnings = [*diagnosis.notes, *missing, *describe_excluded(facts), *problems]
+    if unjudged and diagnosis.steps:
+        rungs, verb = ("rung", "is") if len(unjudged) == 1 else ("rungs", "are")
+        warnings.append(f"The {rungs} {', '.join(unjudged)} of the waterfall {verb} not judged.")
+    return warnings
 
 
 def _step(step: StepAnswer) -> dict[str, Any]:

@@ -173,7 +173,8 @@ def _assert_waterfall_adds_up(said: dict[str, Any]) -> None:
     assert [one["rung"] for one in said["waterfall"]] == RUNGS
     recorded, ranks, *_ = said["waterfall"]
     unjudged = [one["rung"] for one in said["waterfall"] if one["step_time_ns"] is None]
-    told = f"The rungs {', '.join(unjudged)} of the waterfall are not judged."
+    rungs, verb = ("rung", "is") if len(unjudged) == 1 else ("rungs", "are")
+    told = f"The {rungs} {', '.join(unjudged)} of the waterfall {verb} not judged."
     assert (told in said["run"]["warnings"]) == bool(unjudged)
     judged = [one for one in said["waterfall"] if one["step_time_ns"] is not None]
     for above, one in pairwise(judged):

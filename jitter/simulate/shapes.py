@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -58,32 +58,37 @@ class Builder:
         """Return the thread that launches a phase: autograd has one of its own."""
         return AUTOGRAD_THREAD if phase == "backward" and self.job.second_thread else MAIN_THREAD
 
-    def kernel(self, shape: KernelSpec, phase: str, after: tuple[int, ...] = (), stream: int | None = None) -> int:
-        """Add a compute kernel, by default on the main stream; return its position."""
+    def _add(
+        self,
+        name: str,
+        kind: Any,
+        call: str,
+        phase: str,
+        duration_ns: int,
+        after: tuple[int, ...] = (),
+        stream: int | None = None,
+        **details: Any,
+    ) -> int:
+        """Add an operation that a call launches, by default on the main stream; return its position."""
         at = len(self.operations)
         if stream is None:
             after, self._main_waits = (*after, *self._main_waits), ()
-            self.main = (at,)
-        chosen = self.job.autotuned and bool(shape.tiles) and self._tuned.random() < self.job.autotuned
-        self.operations.append(
-            Operation(
-                shape.name,
-                "compute",
-                "cudaLaunchKernel",
-                self.job.main_stream if stream is None else stream,
-                self._thread(phase),
-                round(shape.duration_ns * self._gpu_scale),
-                self._cpu_ns,
-                self._call_ns,
-                after,
-                phase,
-                grid=(shape.grid, 1, 1),
-                block=(shape.block, 1, 1),
-                sized=self.job.variable_work > 0 and shape.duration_ns > kernel_names.INPUT_SIZED_NS,
-                variants=shape.tiles if chosen else (),
-            )
-        )
+            self.main, stream = (at,), self.job.main_stream
+        times = self._thread(phase), duration_ns, self._cpu_ns, self._call_ns
+        self.operations.append(Operation(name, kind, call, stream, *times, after, phase, **details))
         return at
+
+    def kernel(self, shape: KernelSpec, phase: str, after: tuple[int, ...] = (), stream: int | None = None) -> int:
+        """Add a compute kernel, by default on the main stream; return its position."""
+        chosen = self.job.autotuned and bool(shape.tiles) and self._tuned.random() < self.job.autotuned
+        return self._add(
+            *(shape.name, "compute", "cudaLaunchKernel", phase),
+            *(round(shape.duration_ns * self._gpu_scale), after, stream),
+            grid=(shape.grid, 1, 1),
+            block=(shape.block, 1, 1),
+            sized=self.job.variable_work > 0 and shape.duration_ns > kernel_names.INPUT_SIZED_NS,
+            variants=shape.tiles if chosen else (),
+        )
 
     def kernels(self, shapes: Sequence[KernelSpec], phase: str) -> None:
         """Add compute kernels; with a side stream, the middle third runs there concurrently."""
@@ -103,26 +108,10 @@ class Builder:
 
     def memory(self, copy: str, n_bytes: int, phase: str) -> None:
         """Add a copy or a fill on the main stream."""
-        self.main = (len(self.operations),)
-        after, self._main_waits = self._main_waits, ()
         call = "cudaMemsetAsync" if copy == "memset" else "cudaMemcpyAsync"
         name = {"h2d": "[CUDA memcpy HtoD]", "d2h": "[CUDA memcpy DtoH]", "memset": "[CUDA memset]"}[copy]
-        self.operations.append(
-            Operation(
-                name,
-                "memory",
-                call,
-                self.job.main_stream,
-                self._thread(phase),
-                1300 + n_bytes // (800 if copy == "memset" else 20),
-                self._cpu_ns,
-                self._call_ns,
-                after,
-                phase,
-                n_bytes=n_bytes,
-                copy=copy,  # type: ignore[arg-type]
-            )
-        )
+        duration_ns = 1300 + n_bytes // (800 if copy == "memset" else 20)
+        self._add(name, "memory", call, phase, duration_ns, n_bytes=n_bytes, copy=copy)
 
     def call(self, name: str, phase: str) -> None:
         """Add a host call without GPU activity."""
@@ -166,27 +155,15 @@ class Builder:
             after = self.main
         if after:
             self._event(phase)
-        at = len(self.operations)
-        self.operations.append(
-            Operation(
-                kernel_names.COLLECTIVE_KERNELS[operation],
-                "collective",
-                "cudaLaunchKernelExC",
-                stream,
-                self._thread(phase),
-                round((latency_ns + n_bytes / bytes_a_ns) * self._transfer_scale),
-                self._cpu_ns,
-                self._call_ns,
-                after,
-                phase,
-                group,
-                operation,
-                n_bytes,
-                grid=(16, 1, 1),
-                block=(512, 1, 1),
-            )
+        return self._add(
+            *(kernel_names.COLLECTIVE_KERNELS[operation], "collective", "cudaLaunchKernelExC", phase),
+            *(round((latency_ns + n_bytes / bytes_a_ns) * self._transfer_scale), after, stream),
+            group=group,
+            collective=operation,
+            n_bytes=n_bytes,
+            grid=(16, 1, 1),
+            block=(512, 1, 1),
         )
-        return at
 
     def blocking(self, operation: str, group: str, stream: int, n_bytes: int, phase: str) -> None:
         """Add a collective that waits for the main stream and that the main stream waits for."""

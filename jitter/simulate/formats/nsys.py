@@ -152,11 +152,6 @@ ENUMS: Final[dict[str, dict[int, str]]] = {
         2: "DEVICE",
     },
 }
-SYNC_TYPES: Final = {
-    1: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE",
-    3: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE",
-    4: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE",
-}
 
 
 class Column(NamedTuple):
@@ -233,12 +228,7 @@ def write_parquet(report: NsysReport, folder: Path) -> Path:
 
     folder.mkdir(exist_ok=True)
     kinds = {"integer": pa.int64(), "text": pa.string(), "real": pa.float64(), "blob": pa.binary()}
-    special = {
-        "globalTid": pa.uint64(),
-        "endGlobalTid": pa.uint64(),
-        "globalPid": pa.uint64(),
-        "globalVid": pa.uint64(),
-    }
+    special = dict.fromkeys(("globalTid", "endGlobalTid", "globalPid", "globalVid"), pa.uint64())
     for table, described in report.columns.items():
         rows = report.rows[table]
         by_column = list(zip(*rows, strict=True)) or [()] * len(described)
@@ -372,8 +362,12 @@ _OTHER_SYNCS: Final = {
     "cudaEventSynchronize": "cudaEventSynchronize_v3020",
 }
 """In the table of names only if they are called."""
-_SYNC_TYPES: Final = {"cudaEventSynchronize": 1, "cudaStreamSynchronize": 3, "cudaDeviceSynchronize": 4}
-"""CUPTI's synchronization types: event, stream, context."""
+_SYNC_TYPES: Final = {
+    "cudaEventSynchronize": (1, "EVENT"),
+    "cudaStreamSynchronize": (3, "STREAM"),
+    "cudaDeviceSynchronize": (4, "CONTEXT"),
+}
+"""CUPTI's synchronization types: number and word."""
 _VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
 SECRET: Final = "PMI_SHARED_SECRET=7061737377307264"
 """A secret in the environment of every report; it must not appear in anything made from the report."""
@@ -514,7 +508,7 @@ def _add_calls(report: NsysReport, recording: RankRecording) -> None:
         streamId=[c.stream if c.name == "cudaStreamSynchronize" else 0 for c in syncs],
         correlationId=[c.correlation for c in syncs],
         globalPid=_global_tid(recording.pid, 0),
-        syncType=[_SYNC_TYPES[c.name] for c in syncs],
+        syncType=[_SYNC_TYPES[c.name][0] for c in syncs],
     )
 
 
@@ -580,8 +574,9 @@ def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, wo
         report.add(table, 2, name=list(product), value=list(product.values()))
     quoted = [f'{name}="{value}"' for name, _, value in (v.partition("=") for v in variables)]
     report.add("META_DATA_CAPTURE", len(quoted), name="PROCESS_0:ENVIRONMENT_VARIABLE", value=quoted)
-    kinds = {_SYNC_TYPES[call.name] for recording in ranks for call in recording.calls if call.is_sync}
-    synced = {kind: SYNC_TYPES[kind] for kind in sorted(kinds | {_SYNC_TYPES["cudaStreamSynchronize"]})}
+    called = {call.name for recording in ranks for call in recording.calls if call.is_sync} | {"cudaStreamSynchronize"}
+    kinds = sorted(_SYNC_TYPES[name] for name in called)
+    synced = {kind: f"CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_{word}_SYNCHRONIZE" for kind, word in kinds}
     for table, labels in (ENUMS | {"ENUM_CUPTI_SYNC_TYPE": synced}).items():
         report.add(table, len(labels), id=list(labels), name=list(labels.values()), label=list(labels.values()))
 

@@ -74,8 +74,8 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
 
     Raises `UsageError` for a file that jitter did not write, and for parquet on a terminal.
     """
-    form = choose_format(form, output)
-    if form is None and output is None and sys.stdout.isatty():
+    form = choose_row_format(form, output).form
+    if form == "text":
         _print_table(rows)
         return
     chunks: Iterable[Chunk]
@@ -170,13 +170,11 @@ def write_chunks(chunks: Iterable[Chunk], output: Path | None) -> None:
 
 
 def check_parquet_output(output: Path | None, force: bool) -> None:
-    """Raise `UsageError` for a terminal, and for a file that jitter did not write."""
+    """Raise `UsageError` for a file that jitter did not write."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if output is None:
-        if sys.stdout.isatty():
-            raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
         return
     is_own = False
     with suppress(OSError, pa.ArrowInvalid):

@@ -40,6 +40,7 @@ from jitter.core.formatting import (
     format_percent,
     format_rank,
     format_ranks,
+    format_some,
     format_time,
     format_time_range,
     format_timeline_span,
@@ -215,15 +216,6 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
 
 
 Hosts = Mapping[int, str | None]
-QUESTIONS = (
-    "How much does jitter cost?",
-    "Which step?",
-    "Which node?",
-    "Which GPU?",
-    "When in the step does it begin?",
-    "Where to look?",
-    "CPU or GPU?",
-)
 _MOST = 3
 _MAIN_SHARE = 0.25
 """Of the loss. A part of at least this size answers whether the CPU or the GPU costs the time."""
@@ -253,16 +245,15 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collect
     seen[1:] = [
         f"{text}; {describe_recurrence(finding)}" for text, finding in zip(seen[1:], culprits[1:_MOST], strict=True)
     ]
-    answers: tuple[tuple[str, tuple[str, ...]], ...] = (
-        (_cost(diagnosis), _gains(diagnosis)),
-        (_steps(diagnosis), tuple(seen)),
-        (_node(diagnosis, hosts), ()),
-        (_gpu(diagnosis, hosts), ()),
-        (_when(diagnosis), ()),
-        (_where(diagnosis), ()),
-        (_side(diagnosis), _evidence(diagnosis, shown)),
-    )
-    return [QuestionAnswer(question, *answer) for question, answer in zip(QUESTIONS, answers, strict=True)]
+    return [
+        QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
+        QuestionAnswer("Which step?", _steps(diagnosis), tuple(seen)),
+        QuestionAnswer("Which node?", _node(diagnosis, hosts)),
+        QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
+        QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
+        QuestionAnswer("Where to look?", _where(diagnosis)),
+        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis, shown)),
+    ]
 
 
 def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[str, ...]:
@@ -306,10 +297,8 @@ def _uncounted(diagnosis: Diagnosis) -> tuple[str, ...]:
     untimed = [step.key for step in diagnosis.steps if step.step_time_ns is None and step.loss_ns is None]
     if not 0 < len(untimed) < len(diagnosis.steps):
         return ()
-    named = str(untimed[0]) if len(untimed) == 1 else format_count(len(untimed), "step")
-    began = "it" if len(untimed) == 1 else "they"
-    verb = "is" if len(untimed) == 1 else "are"
-    return (f"{named} {verb} not counted: the step before was not recorded, so when {began} began is unknown",)
+    named, began = (f"{untimed[0]} is", "it") if len(untimed) == 1 else (f"{len(untimed):,} steps are", "they")
+    return (f"{named} not counted: the step before was not recorded, so when {began} began is unknown",)
 
 
 def _steps(diagnosis: Diagnosis) -> str:
@@ -358,9 +347,7 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
                 ranks_of[host].add(rank)
     if not ranks_of:
         return "The traces do not name the hosts." if not any(hosts.values()) else "No single node."
-    named = [f"{host} ({format_ranks(sorted(ranks))})" for host, ranks in list(ranks_of.items())[:_MOST]]
-    rest_text = f" and {len(ranks_of) - _MOST} more" if len(ranks_of) > _MOST else ""
-    return f"{', '.join(named)}{rest_text}."
+    return f"{format_some([f'{host} ({format_ranks(sorted(ranks))})' for host, ranks in ranks_of.items()], _MOST)}."
 
 
 def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:

@@ -1,6 +1,6 @@
 """Sentences about the run as a whole: what was ingested, what is missing, how the ranks were aligned."""
 
-from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.formatting import Ranks, capitalize, format_count, format_numbers, format_time
 from jitter.core.step_key import StepKey
 from jitter.report.views.run_overview import AlignmentSummary, RunOverview
 
@@ -29,10 +29,9 @@ def describe_alignment(overview: RunOverview) -> str:
         return "Clock alignment: not needed, no two ranks run the same program in a step."
     sentences = [_describe_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
     if alignment.unsynchronised:
-        verb = "was" if alignment.unsynchronised == 1 else "were"
         sentences.append(
             f"{format_count(alignment.unsynchronised, 'collective')} without a recorded group did not end at the same "
-            f"time on all ranks and {verb} not used for alignment."
+            f"time on all ranks and {'was' if alignment.unsynchronised == 1 else 'were'} not used for alignment."
         )
     return " ".join(sentences)
 
@@ -75,36 +74,32 @@ def describe_coverage(overview: RunOverview) -> list[str]:
     Ranks of the job that are not in the lake are a limit of the diagnosis, which states them.
     """
     sentences = [
-        f"{'Ranks' if len(hole.ranks) > 1 else 'Rank'} {format_numbers(hole.ranks)} "
-        f"{'have' if len(hole.ranks) > 1 else 'has'} no recording of {_format_steps(hole.steps)}."
+        capitalize(f"{Ranks(hole.ranks)} {Ranks(hole.ranks):has|have} no recording of {_format_steps(hole.steps)}")
         for hole in overview.holes[:_MAX_GAPS]
     ]
     if len(overview.holes) > _MAX_GAPS:
         sentences.append(f"{format_count(len(overview.holes) - _MAX_GAPS, 'more set')} of ranks lack other steps.")
-    if overview.cut:
-        sentences.append(
-            f"{format_count(overview.cut, 'recording')} of a step by a rank {'is' if overview.cut == 1 else 'are'} "
-            "incomplete: a launch has no kernel, or the step marker has no end."
-        )
-    if overview.left_out:
-        sentences.append(
-            f"{format_count(overview.left_out, 'recording')} of a step by a rank "
-            f"{'is' if overview.left_out == 1 else 'are'} excluded from all results: it ends before the step's last "
-            "collective, or no other rank recorded the step completely."
-        )
+    for count, problem in (
+        (overview.cut, "incomplete: a launch has no kernel, or the step marker has no end"),
+        (
+            overview.left_out,
+            "excluded from all results: it ends before the step's last collective, or no other rank recorded the step "
+            "completely",
+        ),
+    ):
+        if count:
+            counted = format_count(count, "recording of a step by a rank is", "recordings of a step by a rank are")
+            sentences.append(f"{counted} {problem}.")
     sentences = [*(f"{sentence}." for sentence in overview.damaged), *sentences]
     if sentences:
         return sentences
     if not overview.ranks:
         return []
+    steps = "the step" if overview.steps == 1 else f"all {overview.steps:,} steps"
     if overview.ranks == 1:
-        return [f"The only rank in the lake recorded {_format_all(overview.steps, 'step')} completely."]
+        return [f"The only rank in the lake recorded {steps} completely."]
     ranks = "Both" if overview.ranks == 2 else f"All {overview.ranks:,}"
-    return [f"{ranks} ranks in the lake recorded {_format_all(overview.steps, 'step')} completely."]
-
-
-def _format_all(count: int, noun: str) -> str:
-    return f"the {noun}" if count == 1 else f"all {format_count(count, noun)}"
+    return [f"{ranks} ranks in the lake recorded {steps} completely."]
 
 
 def _format_steps(steps: tuple[StepKey, ...]) -> str:

@@ -15,6 +15,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.locations import ranks_of_group
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.api import Lake
+from jitter.core.grouping import by_key
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -99,8 +100,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
     there = np.zeros((len(ranks), steps), np.bool_)
     for number, key in enumerate(examined.keys):
         there[[column[rank] for rank in lake.ranks_of(key) if rank in column], number] = True
-    values[OWN_LAYER] = ("own time above the peers' median, largest part", np.fmax.reduce(self_excess_ns))
-    ordered[OWN_LAYER] = values[OWN_LAYER]
+    ordered[OWN_LAYER] = ("own time above the peers' median, largest part", np.fmax.reduce(self_excess_ns))
     return arrange_heatmap(ranks, lake.hosts, ordered, there, examined.measured.usual_step_ns)
 
 
@@ -156,9 +156,7 @@ def arrange_heatmap(
     recorded which step. The colour scales are in proportion to the step time `step_ns`. The layer `OWN_LAYER` becomes
     `own`.
     """
-    ranks_of_host: dict[str | None, list[int]] = {}
-    for rank in ranks:
-        ranks_of_host.setdefault(hosts.get(rank), []).append(rank)
+    ranks_of_host = by_key((hosts.get(rank), rank) for rank in ranks)
     groups = list(ranks_of_host.values()) if len(ranks_of_host) <= MAX_ROWS else [list(ranks)]
     most = max(MAX_ROWS, len(groups))
     fold = next(n for n in range(1, len(ranks) + 1) if sum(-(-len(group) // n) for group in groups) <= most)

@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
 from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.api import Lake
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.records import SourceRecord
 
@@ -132,12 +133,8 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
 
 
 def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[MissingSteps, ...]:
-    lacking: dict[tuple[StepKey, ...], list[int]] = {}
-    for rank in ranks:
-        missing = tuple(step for step in steps if step not in held.get(rank, set()))
-        if missing:
-            lacking.setdefault(missing, []).append(rank)
-    return tuple(MissingSteps(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items())
+    lacking = by_key((tuple(step for step in steps if step not in held.get(rank, ())), rank) for rank in ranks)
+    return tuple(MissingSteps(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items() if missing)
 
 
 def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:

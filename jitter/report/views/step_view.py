@@ -25,7 +25,7 @@ from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
+from jitter.core.numeric.arrays import Codes, Floats, Ints
 from jitter.core.step_key import StepKey
 
 METRICS = tuple(MEASURED)
@@ -96,22 +96,20 @@ class StepGrid:
 
         The index is -1 for a kernel without an index or of another cohort.
         """
-        here, row = self._rows_of(ranks)
-        index = np.full(positions.shape, -1, np.int32)
-        index[..., here] = self._index[row, positions[..., here]]
+        index: Codes = self._look_up(self._index, -1, ranks, positions)
         return index
 
     def sizes_at(self, ranks: Sequence[int] | Ints, positions: Ints) -> Floats:
         """Return the message size (bytes) of kernels given as in `at`; NaN where there is none."""
-        here, row = self._rows_of(ranks)
-        size = np.full(positions.shape, np.nan)
-        size[..., here] = self.measured.message_bytes[row, positions[..., here]]
+        size: Floats = self._look_up(self.measured.message_bytes, np.nan, ranks, positions)
         return size
 
-    def _rows_of(self, ranks: Sequence[int] | Ints) -> tuple[Bools, Ints]:
+    def _look_up(self, table: npt.NDArray[Any], otherwise: float, ranks: Sequence[int] | Ints, positions: Ints) -> Any:
         given = np.asarray(ranks)
         here = np.isin(given, self._held)
-        return here, np.searchsorted(self._held, given[here])
+        found = np.full(positions.shape, otherwise, table.dtype)
+        found[..., here] = table[np.searchsorted(self._held, given[here]), positions[..., here]]
+        return found
 
     def of_operations(self, program: Program, times: TeamTimes) -> tuple[Codes, Ints]:
         """Return kernel index and position of a team's operations in this step, (operations, ranks).

@@ -248,9 +248,7 @@ class _Process:
 
     def events(self) -> Iterator[Event]:
         """Yield the names of process and tracks, then the events."""
-        start_ns, end_ns = self._step.start_ns, self._step.end_ns
-        args = {} if end_ns is not None else {"end": "not recorded"}
-        self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
+        self._slice(self._title, "step", self._track("step", 0), self._step.start_ns, self._step.end_ns, {})
         launched = self._launches()
         self._activities(launched)
         self._waits()
@@ -287,8 +285,7 @@ class _Process:
             spans = [(call[1], end if end is not None else call[1]) for call, (_, _, end) in calls_of_thread.items()]
             for (call, (name, kind, end)), lane in zip(calls_of_thread.items(), assign_tracks(spans), strict=True):
                 tracks[call] = self._track(label, lane)
-                args = {} if end is not None else {"end": "not recorded"}
-                self._slice(name, kind, tracks[call], call[1], end if end is not None else call[1], args)
+                self._slice(name, kind, tracks[call], call[1], end, {})
         return tracks
 
     def _activities(self, launched: dict[tuple[Any, ...], int]) -> None:
@@ -328,15 +325,11 @@ class _Process:
         name = label if lane == 0 else f"{label} [{lane + 1}]"
         return self._tracks.setdefault(name, self._pid + 1 + len(self._tracks))
 
-    def _slice(self, name: str, kind: str, track: int, start_ns: int, end_ns: int, args: Event) -> None:
-        event = {
-            "name": name,
-            "cat": kind,
-            "ph": "X",
-            "pid": self._pid,
-            "tid": track,
-            "dur": (end_ns - start_ns) / 1000,
-        }
+    def _slice(self, name: str, kind: str, track: int, start_ns: int, end_ns: int | None, args: Event) -> None:
+        if end_ns is None:
+            end_ns, args = start_ns, {"end": "not recorded"}
+        event = {"name": name, "cat": kind, "ph": "X", "pid": self._pid, "tid": track}
+        event["dur"] = (end_ns - start_ns) / 1000
         self._add(start_ns, event | ({"args": args} if args else {}))
 
     def _add(self, at_ns: int, event: Event) -> None:

@@ -320,11 +320,9 @@ def _shorten_names(recording: Recording, long_texts: int) -> None:
     long_names = sum(len(name) > LONGEST_NAME for name in recording.names)
     if long_names:
         recording.names = [name[:LONGEST_NAME] for name in recording.names]
-    cut = f"cut to {LONGEST_NAME:,} characters"
-    if long_names:
-        recording.problems.append(f"{cut}: {format_count(long_names, 'name')} of kernels or calls")
-    if long_texts:
-        recording.problems.append(f"{cut}: {format_count(long_texts, 'text')} of ranges")
+    for count, noun, of in (long_names, "name", "kernels or calls"), (long_texts, "text", "ranges"):
+        if count:
+            recording.problems.append(f"cut to {LONGEST_NAME:,} characters: {format_count(count, noun)} of {of}")
 
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:

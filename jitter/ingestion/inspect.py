@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count, format_numbers, format_ranks
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.ingest import IngestReport, ingest
@@ -58,9 +59,7 @@ class MissingSteps:
         parts = []
         if self.ranks:
             parts.append(f"{format_ranks(self.ranks)} ({len(self.ranks):,} of {self.expected.ranks:,})")
-        by_ranks: dict[tuple[int, ...], list[StepKey]] = defaultdict(list)
-        for key, ranks in self.steps.items():
-            by_ranks[ranks].append(key)
+        by_ranks = by_key((ranks, key) for key, ranks in self.steps.items())
         groups = [f"{_describe_steps(keys)} on {format_ranks(ranks)}" for ranks, keys in by_ranks.items()]
         parts += groups[:_SHOWN]
         if len(groups) > _SHOWN:
@@ -102,12 +101,9 @@ def find_missing(records: Iterable[SourceRecord], expected: Expectation) -> Miss
 
 
 def _describe_steps(keys: Iterable[StepKey]) -> str:
-    by_epoch: dict[int | None, list[int]] = defaultdict(list)
-    for key in keys:
-        by_epoch[key.epoch].append(key.step)
     return ", ".join(
         f"{'' if epoch is None else f'epoch {epoch} '}step{'s' if len(steps) > 1 else ''} {format_numbers(steps)}"
-        for epoch, steps in by_epoch.items()
+        for epoch, steps in by_key((key.epoch, key.step) for key in keys).items()
     )
 
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.files import modified_ns
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
@@ -21,7 +23,6 @@ from jitter.ingestion.ranks.jobs import (
     LeadingJob,
     OtherJobError,
     RecordedJob,
-    RecordedRank,
     choose_job,
     describe_steps,
     find_conflicts,
@@ -62,9 +63,7 @@ class Publisher:
         self._published: dict[str, list[SourceRecord]] = {}
         """The records that this run has published, by digest of the file."""
         self._records = {record.digest: record for record in folder.intact_records()[0]}
-        self._at_start: dict[str, list[SourceRecord]] = {}
-        for record in self.records:
-            self._at_start.setdefault(record.file, []).append(record)
+        self._at_start = by_key((record.file, record) for record in self.records)
         self.yielded: list[tuple[SourceRecord, JitterError]] = []
         """The recordings of assumed rank that another recording has removed from the lake, with the error."""
         self._incomplete: dict[str, Path] = {}
@@ -113,12 +112,11 @@ class Publisher:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""
         if self.may_replace:
             return []
-        counts: dict[tuple[str, int, int], int] = {}
+        counts = Counter[tuple[str, int, int]]()
         for source in sources:
             records = self._unchanged(source)
             if records and _is_outdated(records[0]):
-                key = source.reader, records[0].reader_version, readers()[source.reader].version
-                counts[key] = counts.get(key, 0) + 1
+                counts[source.reader, records[0].reader_version, readers()[source.reader].version] += 1
         return [
             f"{count} {'source was' if count == 1 else 'sources were'} read by version {old} of the reader {name!r}, "
             f"and version {new} is installed: --replace reads {'it' if count == 1 else 'them'} again"
@@ -132,10 +130,11 @@ class Publisher:
 
     def digests(self) -> dict[int, frozenset[str]]:
         """Return the digests of file contents that the lake holds, by file size in bytes."""
-        by_size: dict[int, set[str]] = {}
-        for digest, records in self._by_content().items() if not self._options.gives_ranks else ():
-            if self._is_held(records, Path(records[0].file)):
-                by_size.setdefault(records[0].size, set()).add(digest)
+        by_size = by_key(
+            (records[0].size, digest)
+            for digest, records in (self._by_content().items() if not self._options.gives_ranks else ())
+            if self._is_held(records, Path(records[0].file))
+        )
         return {size: frozenset(digests) for size, digests in by_size.items()}
 
     def found_again(self, outcome: Outcome) -> None:
@@ -304,10 +303,7 @@ class Publisher:
         in_lake = ranks_in_lake([record for record in self.records if record.digest not in dropped], self._folder.root)
         if self.may_replace:
             files = {str(source.path.resolve()): source.path for source in held}
-            by_file: dict[Path, list[RecordedRank]] = {}
-            for rank in in_lake:
-                if rank.record.file in files:
-                    by_file.setdefault(files[rank.record.file], []).append(rank)
+            by_file = by_key((files[rank.record.file], rank) for rank in in_lake if rank.record.file in files)
             given += [GivenRecording(path, ranks) for path, ranks in by_file.items()]
             in_lake = []
         choice = choose_job(given, in_lake, is_one_run=not self.may_replace, is_same_job=self._same_job)
@@ -374,10 +370,7 @@ class Publisher:
         self._folder.write_record(refusal)
 
     def _by_content(self) -> dict[str, list[SourceRecord]]:
-        records_of_digest: dict[str, list[SourceRecord]] = {}
-        for record in self.records:
-            records_of_digest.setdefault(record.file_digest, []).append(record)
-        return records_of_digest
+        return by_key((record.file_digest, record) for record in self.records)
 
     def _before(self, outcome: Outcome) -> list[SourceRecord]:
         """Records that this reading replaces: those of the same content, and earlier rejections of the same path."""
@@ -404,12 +397,10 @@ class Publisher:
         """Decide which source keeps steps that two sources hold for the same rank."""
         record = staged.record
         assert record.rank is not None
-        contested: dict[str, list[StepKey]] = {}
-        for step in record.steps:
-            owner = self._owners.get((step.key, record.rank))
-            if owner is not None and self._records[owner].file_digest != record.file_digest:
-                contested.setdefault(owner, []).append(step.key)
-        for owner, keys in contested.items():
+        owners = [(self._owners.get((step.key, record.rank)), step.key) for step in record.steps]
+        for owner, keys in by_key((owner, key) for owner, key in owners if owner is not None).items():
+            if self._records[owner].file_digest == record.file_digest:
+                continue
             owner_record = self._records[owner]
             if not self.may_replace:
                 raise _steps_taken_error(record, keys, owner_record)

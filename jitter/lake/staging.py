@@ -216,29 +216,16 @@ def _owner_name(lock: Path) -> str:
 def _is_dead(run: Path) -> bool:
     name = _RUN.fullmatch(run.name)
     if name is None or name["here"] != _here():
-        return (name is not None and _is_of_earlier_boot(run, name)) or _is_forgotten(run)
+        machine = _here()[: -len(_digest(""))]
+        is_of_machine = name is not None and name["machine"] == machine and not machine.endswith("-")
+        try:  # a run of this machine is dead if it has not changed anything since the machine was booted
+            return _last_change(run) < max(time.time() - _FORGOTTEN_S, _booted_s() if is_of_machine else 0)
+        except OSError:  # another run removes it, or works in it
+            return False
     if int(name["pid"]) == os.getpid():
         # containers number processes from 1: a dead run may have had the id of this process
         return not run.name.rpartition("-")[2].startswith(_THIS_PROCESS)
     return not _alive(int(name["pid"]))
-
-
-def _is_of_earlier_boot(run: Path, name: re.Match[str]) -> bool:
-    """Return whether a run of this machine has not changed anything since the machine was booted."""
-    machine = _here()[: -len(_digest(""))]
-    if machine.endswith("-") or name["machine"] != machine:
-        return False
-    try:
-        return _last_change(run) < _booted_s()
-    except OSError:  # another run removes it
-        return False
-
-
-def _is_forgotten(run: Path) -> bool:
-    try:
-        return _last_change(run) < time.time() - _FORGOTTEN_S
-    except OSError:  # another run removes it, or works in it
-        return False
 
 
 def _last_change(run: Path) -> float:
@@ -248,8 +235,6 @@ def _last_change(run: Path) -> float:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True

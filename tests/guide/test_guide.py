@@ -249,17 +249,17 @@ def test_recommended_markers_tell_step_and_rank():
     assert len(templates) >= 3
     for template in templates:
         text = template.format(epoch=1, step=2003, rank=12)
-        marker = parse_marker(pattern, 1, text, 0, 1)
+        marker = parse_marker(pattern, text)
         assert marker is not None, text
         assert (marker.epoch, marker.step, marker.rank) == (1 if "epoch" in template else None, 2003, 12)
     wordings = guide.text("recording").partition("Other wordings that are understood: ")[2].partition(".")[0]
     others = re.findall(r"`([^`]+)`", wordings)
     assert len(others) >= 5
-    assert all((marker := parse_marker(pattern, 1, text, 0, 1)) is not None and marker.step == 12 for text in others)
+    assert all((marker := parse_marker(pattern, text)) is not None and marker.step == 12 for text in others)
     assert host_range_kind("data_loading") == "data_loading"
     own = re.search(r"--step-pattern '([^']+)'", guide.text("recording"))
     assert own is not None
-    assert parse_marker(compile_step_pattern(own[1]), 1, "batch 7", 0, 1) is not None
+    assert parse_marker(compile_step_pattern(own[1]), "batch 7") is not None
 
 
 @pytest.mark.parametrize("suffix", ["-step113.json.gz", ".1700000000000.pt.trace.json.gz"])

@@ -193,6 +193,14 @@ def test_a_tar_header_that_lies(size: bytes, tmp_path: Path):
     assert [one.name for one, _ in discover([path.parent]).unreadable][:1] == ["a.tar"]
 
 
+def test_a_member_that_states_any_size_ends_with_the_file(tmp_path: Path):
+    trace_member, endless = tarfile.TarInfo("x.json"), tarfile.TarInfo("y.json")
+    trace_member.size, endless.size, endless.type = len(trace(0)), 1 << 60, b"Z"
+    content = trace(0) + bytes(-len(trace(0)) % 512)
+    (tmp_path / "a.tar").write_bytes(trace_member.tobuf() + content + endless.tobuf(tarfile.GNU_FORMAT))
+    assert ["unexpected end of data" in str(error) for _, error in discover([tmp_path]).unreadable] == [True]
+
+
 def test_an_archive_of_reports_is_not_said_to_be_without_a_trace(tmp_path: Path):
     """As `nsys-jax` packs them: the report, HLO of the modules, tables of `nsys stats`."""
     members = {

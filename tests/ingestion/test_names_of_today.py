@@ -149,13 +149,13 @@ def test_a_rank_in_a_group_is_no_global_rank(group: str):
 
 @pytest.mark.parametrize(("text", "expected"), listed(MARKERS, " | "))
 def test_steps_and_ranks_of_markers(text: str, expected: tuple[int | None, int, int | None] | None):
-    marker = parse_marker(compile_step_pattern(None), 1, text, 0, 1)
+    marker = parse_marker(compile_step_pattern(None), text)
     assert (None if marker is None else (marker.epoch, marker.step, marker.rank)) == expected
 
 
 @pytest.mark.parametrize("digits", [18, 19, 5000])
 def test_a_number_that_fits_no_column_is_no_step(digits: int):
-    marker = parse_marker(compile_step_pattern(None), 1, "ProfilerStep#" + "9" * digits, 0, 1)
+    marker = parse_marker(compile_step_pattern(None), "ProfilerStep#" + "9" * digits)
     assert (None if marker is None else marker.step) == (10**18 - 1 if digits == 18 else None)
 
 

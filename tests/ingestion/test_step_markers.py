@@ -23,7 +23,7 @@ from jitter.ingestion.transform.steps.step_markers import (
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:
-    marker = parse_marker(compile_step_pattern(expression), 1, text, 0, 1)
+    marker = parse_marker(compile_step_pattern(expression), text)
     assert marker is None or marker.text == text
     return None if marker is None else (marker.epoch, marker.step, marker.rank)
 

@@ -45,7 +45,7 @@ def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: 
     else:
         marker = f"step{21}-rank{3}"
         assert 'range_push(f"step{step}-rank{rank}")' in text
-        found = parse_marker(compile_step_pattern(None), None, marker, 0, 1)
+        found = parse_marker(compile_step_pattern(None), marker)
         assert found is not None
         assert (found.step, found.rank) == (21, 3)
         assert ("--no-python" in text) == (launcher in ("torchrun", "k8s"))
@@ -68,7 +68,7 @@ def test_the_lines_of_frameworks(capsys: pytest.CaptureFixture[str], profiler: s
     }
     assert all(words in text for words in wanted[profiler])
     assert rank_in_path(Path("my traces/rank3/plugins")) == 3
-    assert parse_marker(compile_step_pattern(None), None, "train#step_num=21#", 0, 1) is not None
+    assert parse_marker(compile_step_pattern(None), "train#step_num=21#") is not None
 
 
 def test_a_light_recording(capsys: pytest.CaptureFixture[str]):

@@ -3,7 +3,6 @@
 Only regular files are written, each to a new file inside the folder, whatever the archive names.
 """
 
-import io
 import os
 import re
 import shutil
@@ -12,8 +11,9 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, NamedTuple
 
@@ -133,10 +133,10 @@ class _Writer:
                         yield member.filename, content if kind in (0, 8) else None, None
 
     def _tar_members(self, problems: list[str]) -> Iterator[tuple[str, IO[bytes] | None, float | None]]:
-        stream = io.BufferedReader(_Chunks(read_chunks(self._path, _PIECE_BYTES, lambda _: None, problems)))
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
+        chunks = _Chunks(read_chunks(self._path, _HEAD_BYTES, lambda _: None, problems))
+        with tarfile.open(fileobj=chunks, mode="r|") as archive:  # type: ignore[call-overload]
             for member in archive:
-                archive.members.clear()  # type: ignore[attr-defined]  # else it keeps each
+                archive.members.clear()  # else it keeps each
                 if not member.isdir():
                     is_file = member.isreg() and not member.issparse()
                     yield member.name, archive.extractfile(member) if is_file else None, member.mtime
@@ -176,23 +176,17 @@ class _Writer:
         )
 
 
-class _Chunks(io.RawIOBase):
-    """A stream of chunks as a file that is read from the beginning to the end."""
+class _Chunks:
+    """Chunks as the file of a tar stream, which takes what `read` returns, however much it asked for."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks, self._left = chunks, b""
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chain(chunks, [b""])
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        """Copy the next bytes, and return how many."""
-        if not self._left:
-            self._left = next(self._chunks, b"")
-        piece, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
-        buffer[: len(piece)] = piece
-        return len(piece)
+    def read(self, _size: int) -> bytes:
+        """Return the next chunk, at the end nothing; raise `EOFError` behind it, where a stated size may lead."""
+        if (chunk := next(self._chunks, None)) is None:
+            raise EOFError("unexpected end of data")
+        return chunk
 
 
 def _remove_old(root: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
@@ -75,13 +76,10 @@ class RecordedRank:
         if not complete:
             return Counter()
         middle = median_low(step.kernels for step in complete)
-        path = self._path_of(next(step.key for step in complete if step.kernels == middle))
-        try:
-            rows = pq.read_table(path, columns=["kernel_name", "kind"], partitioning=None)
-        except (OSError, ValueError):  # a file lost from the lake: `verify` and queries name it
-            return Counter()
+        rows = self._read(next(step.key for step in complete if step.kernels == middle), "kernel_name", "kind")
         counts: Counter[str] = Counter()
-        for group in rows.group_by(["kernel_name", "kind"]).aggregate([([], "count_all")]).to_pylist():
+        groups = [] if rows is None else rows.group_by(rows.column_names).aggregate([([], "count_all")]).to_pylist()
+        for group in groups:
             if group["kind"] != KINDS[MEMORY]:
                 counts[group["kernel_name"]] += group["count_all"]
         return counts
@@ -89,12 +87,15 @@ class RecordedRank:
     @cached_property
     def groups(self) -> frozenset[frozenset[int]]:
         """The members of the groups of its first step's collectives, as far as the recording names them."""
+        rows = self._read(self.record.steps[0].key, "group_ranks")
+        return frozenset(frozenset(ranks) for ranks in (rows["group_ranks"].to_pylist() if rows else ()) if ranks)
+
+    def _read(self, step: StepKey, *columns: str) -> pa.Table | None:
+        """Return columns of a step; None of a file that is lost from the lake: `verify` and queries name it."""
         try:
-            path = self._path_of(self.record.steps[0].key)
-            members = pq.read_table(path, columns=["group_ranks"], partitioning=None)["group_ranks"]
+            return pq.read_table(self._path_of(step), columns=list(columns), partitioning=None)
         except (OSError, ValueError):
-            return frozenset()
-        return frozenset(frozenset(ranks) for ranks in members.to_pylist() if ranks)
+            return None
 
     @cached_property
     def utc_range(self) -> UtcRange | None:
@@ -756,10 +757,12 @@ def find_conflicts(
     Of two that nothing tells apart, one is taken if they are of the same time, else none. Of two that ran at the same
     time on two GPUs the one that states its rank is taken, if the other does not.
     """
-    holders: dict[_Claim, list[GivenRecording]] = {}
-    for recording in recordings:
-        for claim in ((rank.rank, step.key) for rank in recording.ranks for step in rank.record.steps):
-            holders.setdefault(claim, []).append(recording)
+    holders = by_key(
+        ((rank.rank, step.key), recording)
+        for recording in recordings
+        for rank in recording.ranks
+        for step in rank.record.steps
+    )
     rivals: dict[GivenRecording, dict[GivenRecording, list[_Claim]]] = {}
     for claim, holding in holders.items():
         for recording, rival in permutations(dict.fromkeys(holding), 2):

@@ -118,7 +118,7 @@ class Capture:
         And whether they also count as places in the code.
         """
         is_default = self._pattern.pattern == DEFAULT_STEP_PATTERN
-        if (marker := parse_marker(self._pattern, None, text, 0, None)) is not None:
+        if (marker := parse_marker(self._pattern, text)) is not None:
             return partial(self._add_marker, marker), False
         is_step = is_unnumbered_step(text)
         if is_step or (is_default and names_kind(text)):

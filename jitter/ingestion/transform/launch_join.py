@@ -5,7 +5,7 @@ launch take their place by ranges of time, and the rows of steps are ranges of p
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import coded, column_or_nulls, table_of_rows
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
 from jitter.ingestion.names import HostRangeKind
@@ -53,7 +54,7 @@ _IS_SYNCHRONISING: Final = re.compile(
     r"|^(?:cuda|cu|hip)Free(?!\w*Async)"
 ).match
 """Calls that block their thread until the GPU has done something: synchronise, blocking copy, free."""
-_IS_CAPTURE_EDGE: Final = re.compile(r"^(?:cuda|cu|hip)Stream(?:(?P<begin>Begin)|End)Capture").match
+_IS_CAPTURE_EDGE: Final = re.compile(r"^(?:cuda|cu|hip)Stream(?:Begin|End)Capture").match
 """Calls that begin or end a graph capture, in which launches run nothing."""
 
 
@@ -357,12 +358,12 @@ class JoinedCapture:
         if not len(edges):
             return is_in_capture
         process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
-        of_thread: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
+        edges = edges.filter(edges["thread"].is_valid())
         columns = (edges[name].to_pylist() for name in ("process", "thread", "start_ns", "name"))
-        for process_number, thread, at_ns, name in zip(*columns, strict=True):
-            if thread is not None:
-                edge = _IS_CAPTURE_EDGE(self._names[name])
-                of_thread[process_number, thread].append((at_ns, edge is not None and edge["begin"] is not None))
+        of_thread = by_key(
+            ((process_number, thread), (at_ns, "Begin" in self._names[name]))
+            for process_number, thread, at_ns, name in zip(*columns, strict=True)
+        )
         for (process_number, thread), begins in of_thread.items():
             on_thread = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == process_number)
             times, is_begin = zip(*sorted(begins), strict=True)

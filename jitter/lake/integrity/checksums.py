@@ -5,6 +5,7 @@ the file's identity: a file in the place of another is noticed. xxh3 is not cryp
 not against a person who changes a file and its checksum.
 """
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,6 @@ import xxhash
 
 from jitter.lake.integrity.containment import open_lake_file
 
-_CHUNK_BYTES: Final = 1 << 20
 _SEAL: Final = re.compile(rb',\n "checksum": "([0-9a-f]{16})"\n}\Z')
 
 
@@ -27,11 +27,8 @@ def checksum(*parts: bytes | memoryview) -> str:
 
 def file_checksum(path: Path) -> str:
     """Return the checksum of a file's content; raise `OSError` if it cannot be read."""
-    digest = xxhash.xxh3_64()
     with open_lake_file(path) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_64).hexdigest()
 
 
 def seal_json(content: bytes) -> bytes:

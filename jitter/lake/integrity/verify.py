@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -108,16 +109,13 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
 
 def record_problems(root: Path, record: SourceRecord) -> list[Problem]:
     """Return the files of a record that are missing, damaged or not as the record states."""
+    steps = (partial(read_rank_step, root, RankStepRecord(record, step), ("rank",)) for step in record.steps)
     problems = []
-    for step in record.steps:
+    for read in (*steps, partial(read_host_events, root, record, ("kind",))):
         try:
-            read_rank_step(root, RankStepRecord(record, step), ("rank",))
+            read()
         except DamagedFileError as error:
             problems.append(_as_problem(error.path, error))
-    try:
-        read_host_events(root, record, ("kind",))
-    except DamagedFileError as error:
-        problems.append(_as_problem(error.path, error))
     return problems
 
 

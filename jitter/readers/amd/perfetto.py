@@ -43,7 +43,6 @@ _REALTIME, _BOOTTIME = 1, 6
 """Clocks; rocprofiler's times are of the latter."""
 _HEAD_BYTES: Final = 4096
 _FIRST_FIELDS: Final = frozenset(range(1, 120)) | {1000}
-_RUN_PREFIX: Final = re.compile(r"(?i)(?:^|[^a-z])rank[-_.]?(\d{1,6})")
 
 
 class PerfettoReader(SourceReader):
@@ -62,9 +61,8 @@ class PerfettoReader(SourceReader):
             return False
 
     def recording(self, path: Path) -> Recording:
-        recording, rank = super().recording(path), _RUN_PREFIX.search(path.stem)
+        recording = super().recording(path)
         recording.processes = [Process(None)]
-        recording.rank_in_name = int(rank[1]) if rank else None
         return recording
 
     def batches(self, recording: Recording, progress: Progress) -> Iterator[Batch]:

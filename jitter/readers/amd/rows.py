@@ -148,7 +148,6 @@ _NO_STREAMS: Final = (
     "no kernel states its HIP stream: those of {} queues are read as one stream, so that gaps between them may be "
     "wrong; record with --hip-trace"
 )
-_MOST_NAMES: Final = 5
 _WORDS: Final = {
     **dict.fromkeys(("kernels", "copies"), "GPU activities"),
     "calls": "API calls",
@@ -421,9 +420,3 @@ def decode_text(value: bytes | str | None) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return the first names as text, with the number of the others."""
-    rest_text = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + rest_text

@@ -209,12 +209,8 @@ def _are_repeated(times: Times, rest: Sequence[Sequence[object]]) -> Bools:
 
 def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
     """Return three columns of shapes given as JSON; null where absent or too large."""
-    words = list(map(bytes, texts))
-    numbers = {
-        word: number for number, word in enumerate(dict.fromkeys(words))
-    }  # there are many kernels and few shapes
-    rows = pa.array(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
-    shapes = [parse_shape(word) for word in numbers]
+    shape_of_row = pa.array(map(bytes, texts), pa.binary()).dictionary_encode()  # many kernels, few shapes
+    rows, shapes = shape_of_row.indices, map(parse_shape, shape_of_row.dictionary.to_pylist())
     fit = [[size if size is not None and 0 <= size < 2**31 else None for size in shape] for shape in shapes]
     return [pa.array([shape[axis] for shape in fit], pa.int32()).take(rows) for axis in range(3)]
 

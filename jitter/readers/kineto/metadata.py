@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
+from jitter.core.formatting import format_some
 from jitter.core.numeric.arrays import Ints
-from jitter.readers import Process
+from jitter.readers import Process, Recording
 from jitter.readers.chrome_trace import opening_bracket
 
 SNIFFED_BYTES: Final = 64 * 1024
@@ -42,7 +43,7 @@ _NO_HOST: Final = re.compile(r"(?i)rank|^localhost$")
 _VERSIONS: Final = (
     ("pytorch_version", "PyTorch"),
     ("torch_version", "PyTorch"),
-    ("schemaVersion", "schema"),
+    ("schemaVersion", ""),
     ("cupti_version", "CUPTI"),
     ("roctracer_version", "roctracer"),
     ("rocprofiler_version", "rocprofiler"),
@@ -79,15 +80,6 @@ def member_value(members: dict[str, Raw], name: str) -> Any:
         return msgspec.json.decode(members[name]) if name in members else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def recorded_host(members: dict[str, Raw]) -> str | None:
-    """Return the host's name, as PyTorch or `jitter.record` states it; None if neither does."""
-    for name in ("host_name", "jitter_host"):
-        host = member_value(members, name)
-        if isinstance(host, str) and host:
-            return host.partition(".")[0]
-    return None
 
 
 def host_in_file_name(file_name: str, pid: int | None) -> str | None:
@@ -135,18 +127,27 @@ def base_time_ns(members: dict[str, Raw]) -> int | None:
     return base if type(base) is int and 0 < base < 2**62 else None
 
 
-def profiler_version(members: dict[str, Raw]) -> str | None:
-    """Return the versions of the profiler and its libraries as text; None if none is stated."""
+def describe(members: dict[str, Raw], recording: Recording, processes: "ProcessTable") -> None:
+    """Set what the members state of a recording and of its processes."""
+    is_paddles = isinstance(member_value(members, "schemaVersion"), str)
     versions = [(words, member_value(members, name)) for name, words in _VERSIONS]
-    words_of_schema = "Paddle schema" if isinstance(member_value(members, "schemaVersion"), str) else "Kineto schema"
-    return (
-        ", ".join(
-            f"{words_of_schema if words == 'schema' else words} {value}"
-            for words, value in versions
-            if isinstance(value, str | int | float)
+    schema = "Paddle schema" if is_paddles else "Kineto schema"
+    stated = [f"{words or schema} {value}" for words, value in versions if isinstance(value, str | int | float)]
+    recording.profiler_version = ", ".join(stated) or None
+    recording.gpu_models = gpu_models(members)
+    recording.world_size = distributed_number(members, "world_size") or None
+    rank, process = distributed_number(members, "rank"), processes.only_one()
+    if rank is not None and process is not None:
+        process.rank, process.rank_from = rank, "distributedInfo"
+    elif rank is not None:
+        recording.problems.append(
+            f"distributedInfo names rank {rank}, but several processes use GPUs: its process is unknown"
         )
-        or None
-    )
+    # as PyTorch or `jitter.record` states it
+    hosts = (member_value(members, name) for name in ("host_name", "jitter_host"))
+    stated_host = next((host.partition(".")[0] for host in hosts if isinstance(host, str) and host), None)
+    for process in recording.processes:
+        process.host = stated_host or host_in_file_name(recording.path.name, process.pid)
 
 
 Track = tuple[int | None, int | None]
@@ -305,8 +306,7 @@ class ProcessTable:
 
     def _describe(self) -> str:
         pids = [str(self.listed[process].pid) for process in self._calls]
-        more = f" and {len(pids) - _SHOWN} more" if len(pids) > _SHOWN else ""
-        return f"traces of {len(pids)} processes merged into one file ({', '.join(pids[:_SHOWN])}{more})"
+        return f"traces of {len(pids)} processes merged into one file ({format_some(pids, _SHOWN)})"
 
     def only_one(self) -> Process | None:
         """Return the process that uses GPUs; None if several do."""

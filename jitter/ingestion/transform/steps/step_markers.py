@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
@@ -10,6 +10,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from jitter.core.formatting import format_count, format_time
+from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.ingestion.names import (
     DEFAULT_STEP_PATTERN,
@@ -75,7 +76,7 @@ def describe_unmatched_pattern(texts: Iterable[str]) -> str:
     Numbers are shown as N, so that all ranks of a job say the same.
     """
     default = compile_step_pattern(None)
-    first = sorted(texts, key=lambda text: (parse_marker(default, None, text, 0, None) is None, len(text)))
+    first = sorted(texts, key=lambda text: (parse_marker(default, text) is None, len(text)))
     shown = ", ".join(repr(re.sub(r"\d+", "N", text)[:_MAX_TEXT_LENGTH]) for text in first[:_MAX_TEXTS])
     return "--step-pattern matches no range of the trace; " + (
         f"ranges with numbers (N): {shown}" if shown else "no range has a number"
@@ -90,15 +91,13 @@ _MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}
 """Digits that fit the lake's columns."""
 
 
-def parse_marker(
-    pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
-) -> Marker | None:
-    """Return the marker of a range, or None if its text states no step number that fits the column."""
+def parse_marker(pattern: re.Pattern[str], text: str) -> Marker | None:
+    """Return a range's marker without thread and times; None if its text states no number that fits the column."""
     is_default = pattern.pattern == DEFAULT_STEP_PATTERN
     match = None if is_default and not may_name_step(text) else pattern.search(text)
     if match is None or (is_default and is_beside_training(text[: match.end("step")])):
         return None
-    marker = _marker_of(match, thread, start_ns, end_ns)
+    marker = _marker_of(match)
     if marker is not None and marker.rank is None and is_default:
         return marker._replace(rank=rank_in_text(text))
     return marker
@@ -107,11 +106,11 @@ def parse_marker(
 def parse_counted_range(text: str) -> Marker | None:
     """Return the marker of a range whose number may count the steps, without thread and times; None for others."""
     match = match_counted(text)
-    marker = None if match is None else _marker_of(match, None, 0, None)
+    marker = None if match is None else _marker_of(match)
     return None if marker is None else marker._replace(rank=rank_in_text(text), role="counted")
 
 
-def _marker_of(match: re.Match[str], thread: int | None, start_ns: int, end_ns: int | None) -> Marker | None:
+def _marker_of(match: re.Match[str]) -> Marker | None:
     text = match.string
     head = text[: match.end("step")]
     words = {name: (word or "").replace(",", "") for name, word in match.groupdict().items()}
@@ -123,7 +122,7 @@ def _marker_of(match: re.Match[str], thread: int | None, start_ns: int, end_ns: 
     if step is None:
         return None
     kind = _NUMBER.sub("N", head[-_KIND_LENGTH:])
-    return Marker(thread, text, start_ns, end_ns, numbers["epoch"], step, numbers["rank"], kind)
+    return Marker(None, text, 0, None, numbers["epoch"], step, numbers["rank"], kind)
 
 
 def find_marked_steps(ranges: Sequence[Marker]) -> StepRanges:
@@ -214,9 +213,8 @@ def select_counting(counted: Iterable[Marker], unnumbered: Sequence[Marker]) -> 
     Numbers that count rise from range to range and are at least three: sizes are equal, and those of parts begin anew
     in each step. Ranges of steps without a number (`unnumbered`) are preferred, unless there are as many.
     """
-    kinds: dict[tuple[int | None, str], list[Marker]] = defaultdict(list)
-    for marker in sorted(counted, key=lambda marker: marker.start_ns):
-        kinds[marker.thread, marker.kind].append(marker)
+    ordered = sorted(counted, key=lambda marker: marker.start_ns)
+    kinds = by_key(((marker.thread, marker.kind), marker) for marker in ordered)
     rising = [
         markers
         for markers in kinds.values()
@@ -339,10 +337,7 @@ _KINDS_SHOWN = 3
 
 
 def _by_thread(markers: Iterable[Marker]) -> dict[int | None, list[Marker]]:
-    threads: dict[int | None, list[Marker]] = defaultdict(list)
-    for marker in markers:
-        threads[marker.thread].append(marker)
-    return threads
+    return by_key((marker.thread, marker) for marker in markers)
 
 
 def _outermost_regular(markers: list[Marker]) -> list[Marker]:
@@ -362,9 +357,8 @@ _MIN_REGULAR = 3
 
 def _other_kinds(markers: Sequence[Marker], chosen: Sequence[Marker]) -> list[str]:
     """Return a sentence on the kinds of range that could be steps, if there are several; `chosen` are the steps."""
-    kinds: dict[str, list[int]] = defaultdict(list)
-    for marker in markers:
-        kinds[marker.kind].append(0 if marker.end_ns is None else marker.end_ns - marker.start_ns)
+    ends = (marker.start_ns if marker.end_ns is None else marker.end_ns for marker in markers)
+    kinds = by_key((marker.kind, end - marker.start_ns) for marker, end in zip(markers, ends, strict=True))
     chosen_kinds = {marker.kind for marker in chosen}
     if not kinds.keys() - chosen_kinds:
         return []

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.formatting import abbreviate, format_count
+from jitter.core.formatting import abbreviate, format_count, format_some
 from jitter.readers import Files, Process, Reader
 from jitter.readers.amd.rows import (
     SHAPE,
@@ -24,7 +24,6 @@ from jitter.readers.amd.rows import (
     Kind,
     RowBuilder,
     decode_text,
-    join_names,
     pid_in_file_name,
     sibling_files,
 )
@@ -72,6 +71,7 @@ _SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results
 _MOST_AGENTS: Final = 1 << 24
 """Bytes of a list of agents that are read."""
 _MANY_THREADS: Final = 10_000
+_MOST_NAMES: Final = 5
 
 
 class RocprofCsvReader(AmdReader):
@@ -92,7 +92,7 @@ class RocprofCsvReader(AmdReader):
     def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         kernels, companions = CsvFile(path), _companions(path)
         if not kernels.has(*_NEEDED):
-            missing = join_names(sorted(_NEEDED.difference(kernels.columns)))
+            missing = format_some(sorted(_NEEDED.difference(kernels.columns)), _MOST_NAMES)
             raise UnreadableTraceError(f"{path}: no kernel trace of rocprofv3: no column {missing}", "record again")
         rows.stem = companions.stem
         agents = _read_agents(companions.files.get("agents", []), rows.problems)
@@ -126,7 +126,8 @@ class RocprofCsvReader(AmdReader):
             rows.problems += file.problems()
             rows.recording.is_incomplete |= file.is_cut
             if unknown := [name for name in file.columns if name not in _KNOWN]:
-                rows.problems.append(f"{file.path.name}: columns unknown to jitter are not read: {join_names(unknown)}")
+                listed = format_some(unknown, _MOST_NAMES)
+                rows.problems.append(f"{file.path.name}: columns unknown to jitter are not read: {listed}")
         if renamed:
             count = format_count(len(renamed), "kernel name is the text", "kernel names are texts")
             rows.problems.append(

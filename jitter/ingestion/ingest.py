@@ -1,11 +1,11 @@
 """Ingest: read trace files with worker processes, and logs found beside them or alone, into a lake."""
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,12 +27,11 @@ from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task, file_digest
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
-from jitter.ingestion.names import rank_in_path
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Publisher
 from jitter.ingestion.ranks.decide_ranks import ReadOptions, parse_options, rank_map_rows
 from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, describe_clocks, left_out_errors, ranks_in_lake
-from jitter.ingestion.ranks.windows import find_windows
+from jitter.ingestion.ranks.windows import find_misread
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import DEFAULT_LAKE, catalog
 from jitter.lake.folder import LakeFolder
@@ -127,8 +126,8 @@ class RejectedSource(NamedTuple):
     """A source that was not ingested; `reader` is None if no reader accepts it."""
 
     path: Path
-    reader: str | None
     error: JitterError
+    reader: str | None = None
 
 
 @dataclass
@@ -203,10 +202,8 @@ def ingest(
     if rank is not None and len(inputs.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(inputs.sources)}", "use --rank-map")
     folder = LakeFolder(Path(lake))
-    unreadable = [RejectedSource(path, None, error) for path, error in inputs.unreadable]
-    report = IngestReport(
-        folder.root, inputs, rejected=unreadable, other_files=inputs.others, warnings=list(inputs.notes)
-    )
+    report = IngestReport(folder.root, inputs, other_files=inputs.others, warnings=list(inputs.notes))
+    report.rejected += starmap(RejectedSource, inputs.unreadable)
     # a lake made for a mistyped path would hide the mistake
     if not inputs.sources and not inputs.logs and not Path(lake).exists():
         report.warnings += _unused_lines(options, [])
@@ -255,7 +252,7 @@ def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publis
         report.warnings.append(
             f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
         )
-    report.rejected += [RejectedSource(path, None, error) for path, error in folder.intact_records()[1]]
+    report.rejected += starmap(RejectedSource, folder.intact_records()[1])
     left_out = _logs_of_others(report)
     if left_out:
         report.warnings.append(
@@ -264,7 +261,7 @@ def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publis
             + "; to add it, give it alone"
         )
     report.logs = ingest_logs(folder, [path for path in report.found.logs if path not in left_out], label)
-    report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
+    report.rejected += starmap(RejectedSource, report.logs.rejected)
 
 
 def _logs_of_others(report: IngestReport) -> list[Path]:
@@ -412,7 +409,7 @@ class _Run:
         """Convert windows of one process again, as windows of one rank, where their names gave them several or none.
 
         Windows that the lake holds are read again, too. Where nothing states the rank, it is 0 if the lake will hold
-        these windows alone. A damaged file whose name differs from theirs in numbers only counts as one of them.
+        these windows alone.
         """
         pairs = {outcome.source.path.resolve(): (task, outcome) for task, outcome in converted}
         new = {file: window for file, (_, outcome) in pairs.items() if (window := outcome.find_window()) is not None}
@@ -422,18 +419,11 @@ class _Run:
         damaged |= {file for file, (_, outcome) in pairs.items() if outcome.error is not None and file not in new}
         others = {*pairs, *sources, *(Path(record.file) for record in self._publisher.records)} - damaged
         again: dict[Path, Task] = {}
-        for files in find_windows(in_lake | new):
-            given = [file for file in files if file in pairs]
-            named = [file for file in files if file not in pairs and in_lake[file].rank is not None]
-            is_only = (
-                others == {*files} and {*named} <= {*sources} and {*map(_series, damaged)} <= {*map(_series, files)}
-            )
-            if given and (is_only or any(rank_in_path(file, is_window=True) != new[file].rank for file in given)):
-                task = pairs[given[0]][0]
-                is_only = is_only and not task.options.gives_ranks
-                task = replace(task, known=frozenset(), is_only=is_only, is_window=True)
-                again |= {file: replace(task, source=pairs[file][1].source) for file in given}
-                again |= {file: replace(task, source=sources[file]) for file in named if file in sources}
+        for files, is_only in find_misread(in_lake | new, pairs.keys(), sources.keys(), others, damaged):
+            task = pairs[files[0]][0]
+            task = replace(task, known=frozenset(), is_only=is_only and not task.options.gives_ranks, is_window=True)
+            of_files = ((file, pairs[file][1].source if file in pairs else sources[file]) for file in files)
+            again |= {file: replace(task, source=source) for file, source in of_files}
         for file in again.keys() & pairs.keys():
             self._publisher.withdraw(pairs[file][1])
             shutil.rmtree(pairs[file][1].staging, ignore_errors=True)
@@ -531,7 +521,7 @@ class _Run:
         self._report_added(outcome, added)
         while self._publisher.yielded:
             record, rejection = self._publisher.yielded.pop(0)
-            self._report.rejected.append(RejectedSource(Path(record.file), record.reader, rejection))
+            self._report.rejected.append(RejectedSource(Path(record.file), rejection, record.reader))
 
     def _report_added(self, outcome: Outcome, added: Sequence[SourceRecord]) -> None:
         self._report.added += added
@@ -541,11 +531,6 @@ class _Run:
         self._report.rejected.append(_rejected(outcome, error))
         if not isinstance(error, OtherJobError):  # it says nothing of the lake's job
             self._publisher.refuse(outcome, error)
-
-
-def _series(path: Path) -> Path:
-    """Return the path with numbers for those in the file's name."""
-    return path.with_name(re.sub(r"\d+", "#", path.stem))
 
 
 def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRecord]) -> list[str]:
@@ -560,4 +545,4 @@ def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRec
 
 
 def _rejected(outcome: Outcome, error: JitterError) -> RejectedSource:
-    return RejectedSource(outcome.source.path, outcome.source.reader, error)
+    return RejectedSource(outcome.source.path, error, outcome.source.reader)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from jitter.core import arrow
 from jitter.core.numeric.arrays import Ints
-from jitter.core.schema import PROFILER
+from jitter.core.schema import HOST, PROFILER
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import read_host, unreadable_file_error
@@ -48,20 +48,6 @@ class SyncCalls(NamedTuple):
     names: tuple[str, ...]
 
 
-def select_sync_calls(host: pa.Table | None) -> SyncCalls:
-    """Return the synchronising calls among host events (`schema.HOST`); none if `host` is None."""
-    nothing = np.empty(0, np.int64)
-    if host is None:
-        return SyncCalls(nothing, nothing, nothing, ())
-    # of a few rows, as most recordings have, Arrow's own filter and sort take ten times as long
-    rows = np.flatnonzero(pc.equal(host["kind"], "sync").to_numpy() & arrow.is_valid(host["end_ns"]))
-    start_ns = arrow.to_numpy(host["start_ns"])[rows]
-    order = np.argsort(start_ns, kind="stable")
-    rows = rows[order]
-    end_ns, thread = (arrow.to_numpy(host[name], null)[rows] for name, null in (("end_ns", 0), ("thread", -1)))
-    return SyncCalls(start_ns[order], end_ns, thread, tuple(host["name"].take(pa.array(rows)).to_pylist()))
-
-
 _ENDLESS: Final = np.iinfo(np.int64).max
 
 
@@ -82,7 +68,8 @@ class HostEvents:
     """The host events of one recording, by step. Raises `LakeError` if the file is missing or damaged."""
 
     def __init__(self, root: Path, record: SourceRecord) -> None:
-        self._rows = read_host_events(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
+        rows = read_host_events(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
+        self._rows = HOST.empty_table() if rows is None else rows
         self._bounds, keys = step_bounds(record)
         self._number = {key: number for number, key in enumerate(keys)}
         ends = [step.end_ns for step in sorted(record.steps, key=lambda step: step.start_ns)]
@@ -91,7 +78,14 @@ class HostEvents:
     @cached_property
     def calls(self) -> SyncCalls:
         """The synchronising calls that ended, in order of start."""
-        return select_sync_calls(self._rows)
+        # of a few rows, as most recordings have, Arrow's own filter and sort take ten times as long
+        host = self._rows
+        rows = np.flatnonzero(pc.equal(host["kind"], "sync").to_numpy() & arrow.is_valid(host["end_ns"]))
+        start_ns = arrow.to_numpy(host["start_ns"])[rows]
+        order = np.argsort(start_ns, kind="stable")
+        rows = rows[order]
+        end_ns, thread = (arrow.to_numpy(host[name], null)[rows] for name, null in (("end_ns", 0), ("thread", -1)))
+        return SyncCalls(start_ns[order], end_ns, thread, tuple(host["name"].take(pa.array(rows)).to_pylist()))
 
     def loading(self, key: StepKey) -> HostTimes:
         """Return the waits for the data of a step: those in it, and those since the end of the step before.
@@ -104,9 +98,9 @@ class HostEvents:
         """Return when the profiler held up the host in a step, or since the end of the step before."""
         return self._of_step(self._profiling, key)
 
-    def _of_step(self, rows: pa.Table | None, key: StepKey) -> HostTimes:
+    def _of_step(self, rows: pa.Table, key: StepKey) -> HostTimes:
         at = self._number.get(key)
-        if rows is None or at is None:
+        if at is None:
             return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64))
         start = rows["start_ns"].to_numpy()
         end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), self._ends[at])
@@ -115,16 +109,12 @@ class HostEvents:
         return HostTimes(start[inside], end[inside])
 
     @cached_property
-    def _data_loading(self) -> pa.Table | None:
-        if self._rows is None:
-            return None
+    def _data_loading(self) -> pa.Table:
         return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
 
     @cached_property
-    def _profiling(self) -> pa.Table | None:
+    def _profiling(self) -> pa.Table:
         """Each once: where the profiler does not state the thread, it may stand for several."""
-        if self._rows is None:
-            return None
         rows = self._rows.filter(pc.equal(self._rows["name"], PROFILER))
         return rows.group_by("start_ns").aggregate([("end_ns", "max")]).rename_columns(["start_ns", "end_ns"])
 

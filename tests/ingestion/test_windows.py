@@ -159,6 +159,15 @@ def test_containers_that_seem_one_process_are_told_how_to_give_their_ranks(tmp_p
     assert _steps(tmp_path / "lake") == dict.fromkeys(range(2), _of_windows(0))
 
 
+def test_a_window_that_was_copied_again(recorded: dict[tuple[int, int], Path], tmp_path: Path):
+    traces, lake = tmp_path / "traces", tmp_path / "lake"
+    for windows in ((0,), (0, 1)):
+        named = {f"a/report.{1 + window}.sqlite": recorded[0, window] for window in windows}
+        _copy({**named, "rank5/rank5.sqlite": recorded[1, 0]}, traces)
+        report = jitter.ingest(traces, lake)
+    assert ["window of its process" in error.message for error in report.refused] == [True, True]
+
+
 def test_windows_without_markers_are_epochs_of_the_same_job(recorded: dict[tuple[int, int], Path], tmp_path: Path):
     """One rank lost its file of the second; the third is given later."""
     traces, lake = tmp_path / "traces", tmp_path / "lake"

@@ -10,6 +10,7 @@ from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.core.files import modified_ns
+from jitter.core.formatting import format_some
 from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
@@ -142,8 +143,7 @@ class _Search:
         errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
         notes = [*self._notes, *(str(error) for error in self._broken.values())]
         notes += [
-            f"reader {name!r} failed to examine {paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-            for name, paths in self._sniff_errors.items()
+            f"reader {name!r} failed to examine {format_some(paths, 1)}" for name, paths in self._sniff_errors.items()
         ]
         for links, what in (
             (self._links, "a link to a folder, which is not followed: name the folder itself"),
@@ -172,9 +172,9 @@ class _Search:
             is_other = source.path.parent in folders and _EVALUATION.search(source.path.name)
             (others if is_other else kept).append(source)
         if others:
-            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            paths = format_some([str(source.path) for source in others], 1)
             self._notes.append(
-                f"{others[0].path}{more}: recorded by Lightning in steps that do not train, and left out; for these "
+                f"{paths}: recorded by Lightning in steps that do not train, and left out; for these "
                 "alone, name the files"
             )
         return kept

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from jitter.core.compression import is_packed, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
+from jitter.core.formatting import format_some
 from jitter.readers.sqlite import sniff_tables
 
 _HEAD_BYTES: Final = 1 << 16
@@ -124,8 +125,7 @@ class UnrecognizedFiles:
     def notes(self) -> list[str]:
         """Return one sentence per kind of file that jitter does not read, with what to do; `classify` finds them."""
         return [
-            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind}, which jitter does not "
-            f"read; {instead}"
+            f"{format_some(list(map(str, paths)), 1)}: {kind}, which jitter does not read; {instead}"
             for (kind, instead), paths in self._unsupported.items()
         ]
 

@@ -4,7 +4,8 @@
 cycles.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
+from jitter.ingestion.names import rank_in_path
 from jitter.ingestion.ranks.decide_ranks import BY_NAME
 from jitter.ingestion.ranks.jobs import RESTART_NS, RecordedRank, UtcRange, time_between
 
@@ -37,6 +39,28 @@ def window_of(rank: RecordedRank) -> Window | None:
     return Window(
         process, rank.utc_range, frozenset(step.key for step in record.steps), rank.rank if is_named else None
     )
+
+
+def find_misread(
+    recordings: Mapping[Path, Window], read: Set[Path], held: Set[Path], others: Set[Path], damaged: Set[Path]
+) -> Iterator[tuple[list[Path], bool]]:
+    """Yield windows of one process to read again as such, and whether the lake will hold these alone.
+
+    Their names gave them several ranks or none. Those that this run has `read` come first; of others those that the
+    lake holds and that were given, too (`held`). `others` are all files of the lake and of this run that are not
+    `damaged`. A damaged file whose name differs from theirs in numbers only counts as one of them.
+    """
+    for files in find_windows(recordings):
+        given = [file for file in files if file in read]
+        named = [file for file in files if file not in read and recordings[file].rank is not None]
+        is_only = others == {*files} and {*named} <= held and {*map(_series, damaged)} <= {*map(_series, files)}
+        if given and (is_only or any(rank_in_path(file, is_window=True) != recordings[file].rank for file in given)):
+            yield [*given, *(file for file in named if file in held)], is_only
+
+
+def _series(path: Path) -> Path:
+    """Return the path with numbers for those in the file's name."""
+    return path.with_name(re.sub(r"\d+", "#", path.stem))
 
 
 def find_windows(recordings: Mapping[Path, Window]) -> list[list[Path]]:

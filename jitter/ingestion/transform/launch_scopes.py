@@ -135,7 +135,7 @@ class CodeRanges:
     def _short_of(self, place: _Place, low_ns: int | None = None, high_ns: int | None = None) -> Ints:
         """Return the short ranges (start, end and key, ranges) of a thread with `low_ns` <= start < `high_ns`."""
         self._short.finish()
-        rows = self._short.rows(low_ns, high_ns, self._numbers[place])
+        rows = self._short.rows(low_ns, high_ns, self._numbers.get(place, -1))
         return np.stack([rows[name].to_numpy() for name in (KEY, *_SHORT.names)])
 
     @property
@@ -153,37 +153,31 @@ class CodeRanges:
         """Return whether the process has ranges."""
         return any(range_process == process for range_process, _ in self._numbers)
 
-    def around(self, process: int, thread: int, first_ns: int, last_ns: int) -> ThreadRanges | None:
-        """Return the ranges of a thread that may hold a time from `first_ns` to `last_ns`; None if it has none."""
-        place = process, thread
-        if place not in self._numbers:
-            return None
-        parts = [self._short_of(place, first_ns - LONG_OPERATION_NS + 1, last_ns + 1)]
-        if (long := self._long_of(place)) is not None:
-            parts.append(long[:, (long[0] <= last_ns) & (long[1] >= first_ns)])
-        return self._in_order(np.concatenate(parts, axis=1))
+    def around(self, process: int, thread: int, first_ns: int, last_ns: int) -> ThreadRanges:
+        """Return the ranges of a thread that may hold a time from `first_ns` to `last_ns`."""
+        long = self._long_of((process, thread))
+        short = self._short_of((process, thread), first_ns - LONG_OPERATION_NS + 1, last_ns + 1)
+        return self._in_order(short, long[:, (long[0] <= last_ns) & (long[1] >= first_ns)])
 
-    def operations(self, process: int, thread: int, text: str, names: Sequence[str]) -> ThreadRanges | None:
-        """Return the long ranges of a thread, and all of this text; None if it has none.
-
-        `names` are the recording's.
-        """
+    def operations(self, process: int, thread: int, text: str, names: Sequence[str]) -> ThreadRanges:
+        """Return the long ranges of a thread, and all of this text; `names` are the recording's."""
         place = process, thread
-        parts = [] if (long := self._long_of(place)) is None else [long]
+        parts = [self._long_of(place)]
         keys = [-1 - self._texts[text] * self.KINDS - kind for kind in range(self.KINDS) if text in self._texts]
         keys += [names.index(text) * self.KINDS + kind for kind in range(self.KINDS) if text in names]
-        if keys and place in self._numbers:
+        if keys:
             rows = self._short_of(place)
             parts.append(rows[:, np.isin(rows[2], keys)])
-        return self._in_order(np.concatenate(parts, axis=1)) if parts else None
+        return self._in_order(*parts)
 
-    def _long_of(self, place: _Place) -> Ints | None:
-        parts = self._long.get(place, [])
+    def _long_of(self, place: _Place) -> Ints:
+        parts = self._long.get(place, [np.empty((3, 0), np.int64)])
         if len(parts) > 1:
             self._long[place] = parts = [np.concatenate(parts, axis=1)]
-        return parts[0] if parts else None
+        return parts[0]
 
-    def _in_order(self, rows: Ints) -> ThreadRanges:
+    def _in_order(self, *parts: Ints) -> ThreadRanges:
+        rows = np.concatenate(parts, axis=1)
         start_ns, end_ns, key = rows[:, np.lexsort((-rows[1], rows[0]))]
         return ThreadRanges(start_ns, end_ns, np.where(key < 0, self._names - 1 - key, key))
 
@@ -232,7 +226,7 @@ class LaunchScopes:
         self._nodes = [_Node(None, None, None, None, None)]
         self._known: dict[tuple[int, int, int], int] = {}
         self._launching: set[tuple[int, int]] = set()
-        self._operations: dict[tuple[int, int], tuple[ThreadRanges, Bools] | None] = {}
+        self._operations: dict[tuple[int, int], tuple[ThreadRanges, Bools]] = {}
         """By process and thread the operations, and which of them hold a launch or a forward operator of one."""
 
     def annotate(self, process: int, activities: pa.Table) -> pa.Table:
@@ -263,10 +257,9 @@ class LaunchScopes:
         """
         operation_rows: list[tuple[str, int, int, int]] = []
         for launching_process, thread in sorted(self._launching):
-            operations = self._operations[launching_process, thread]
-            if launching_process != process or thread == NO_THREAD or operations is None:
+            if launching_process != process or thread == NO_THREAD:
                 continue
-            ranges, holds_launch = operations
+            ranges, holds_launch = self._operations[launching_process, thread]
             rows = np.flatnonzero(~holds_launch & (ranges.end_ns != OPEN))
             took = ranges.end_ns - ranges.start_ns
             rows = rows[np.argsort(-took[rows], kind="stable")[:_MOST_OPERATIONS]]
@@ -285,26 +278,19 @@ class LaunchScopes:
             times = start_ns[mine]
             self._note_launches(process, thread_number, times)
             ranges = self._ranges.around(process, thread_number, int(times.min()), int(times.max()))
-            if ranges is not None:
-                nodes[mine] = self._nodes_on_thread(process, thread_number, ranges, times)
+            nodes[mine] = self._nodes_on_thread(process, thread_number, ranges, times)
         return nodes
 
     def _note_launches(self, process: int, thread: int, times: Ints) -> None:
         """Mark the operations of a thread that hold one of these times."""
         if (process, thread) not in self._operations:
-            thread_operations = self._ranges.operations(process, thread, MIGRATION, self._names)
-            self._operations[process, thread] = (
-                None
-                if thread_operations is None
-                else (thread_operations, np.zeros(len(thread_operations.key), np.bool_))
-            )
-        operations = self._operations[process, thread]
-        if operations is not None:
-            ranges, holds_launch = operations
-            near = np.flatnonzero((ranges.start_ns <= times.max()) & (ranges.end_ns >= times.min()))
-            launches = np.sort(times)
-            first = np.searchsorted(launches, ranges.start_ns[near], side="left")
-            holds_launch[near] |= np.searchsorted(launches, ranges.end_ns[near], side="right") > first
+            ranges = self._ranges.operations(process, thread, MIGRATION, self._names)
+            self._operations[process, thread] = ranges, np.zeros(len(ranges.key), np.bool_)
+        ranges, holds_launch = self._operations[process, thread]
+        near = np.flatnonzero((ranges.start_ns <= times.max()) & (ranges.end_ns >= times.min()))
+        launches = np.sort(times)
+        first = np.searchsorted(launches, ranges.start_ns[near], side="left")
+        holds_launch[near] |= np.searchsorted(launches, ranges.end_ns[near], side="right") > first
 
     def _nodes_on_thread(self, process: int, thread: int, ranges: ThreadRanges, start_ns: Ints) -> Ints:
         order = np.argsort(start_ns, kind="stable")

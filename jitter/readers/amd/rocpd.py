@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.grouping import by_key
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers import Files, Process, Reader
 from jitter.readers.amd.rocprofv3.csv import is_companion_csv
@@ -202,10 +203,8 @@ class _SessionParts:
             recording.world_size = recording.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
             self._processes[row["id"]] = process
         # the GPUs of each process are numbered separately, because each process lists all agents of its node
-        agents: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
-        for row in session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index"):
-            if row["absolute_index"] is not None:
-                agents[row["nid"], row["pid"]].append(row)
+        rows = session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index")
+        agents = by_key(((row["nid"], row["pid"]), row) for row in rows if row["absolute_index"] is not None)
         for listed in agents.values():
             ordinals = Agents.of((str(agent["type"] or ""), agent["absolute_index"], None) for agent in listed).by_node
             self._agents |= {

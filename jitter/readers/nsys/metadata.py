@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.bandwidth import size_of_message
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import parse_operation
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.core.numeric.arrays import Codes
@@ -117,11 +118,9 @@ def _read_system(tables: Tables, origin: ExportMetadata, recording: Recording) -
 
 def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
     """Return the rank and size variables among `NAME=value`; a variable with two different values counts as absent."""
-    values_of_name: dict[str, set[int]] = {}
-    for variable in environment:
-        if match := _VARIABLE.fullmatch(variable.strip()):
-            values_of_name.setdefault(match[1].decode(), set()).add(int(match[2]))
-    return {name: values.pop() for name, values in values_of_name.items() if len(values) == 1}
+    matches = (_VARIABLE.fullmatch(variable.strip()) for variable in environment)
+    values_of_name = by_key((match[1].decode(), int(match[2])) for match in matches if match)
+    return {name: values[0] for name, values in values_of_name.items() if len(set(values)) == 1}
 
 
 def _text(value: bytes) -> str:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Ints, distinct_rows
 from jitter.readers.columns import Interner, look_up, to_int64
 from jitter.readers.sqlite import (
     DAMAGE,
@@ -188,7 +188,7 @@ _DIRECTIONS: Final = (
     *("Unified Host-to-Device", "Unified Device-to-Host", "Unified Device-to-Device"),
 )
 _MEMORY_KINDS: Final = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-_UNKNOWN: Final = len(_MEMORY_KINDS)
+_OF_COPIES: Final = ("copyKind", "srcKind", "dstKind")
 _HOST_KINDS: Final = frozenset({"Pageable", "Pinned"})
 
 
@@ -253,23 +253,14 @@ def name_copies(rows: pa.RecordBatch, names: Interner[NameKey], labels: Mapping[
     The name has the direction, and the memory of both ends where one is host memory. `labels` are the export's own
     names of directions that are not known here.
     """
-    directions = rows["copyKind"].dictionary_encode("encode")
-    kinds = directions.dictionary.to_pylist()
-    source, target = (_memory_kinds(rows, column) for column in ("srcKind", "dstKind"))
-    codes = (directions.indices.to_numpy().astype(np.int64) * (_UNKNOWN + 1) + source) * (_UNKNOWN + 1) + target
+    columns = [column_or_nulls(rows, name, pa.int64()).fill_null(-1).to_numpy() for name in _OF_COPIES]
+    first, copy = distinct_rows(*columns)
 
-    def name(code: int) -> str:
-        rest, to = divmod(code, _UNKNOWN + 1)
-        position, start = divmod(rest, _UNKNOWN + 1)
-        kind = -1 if kinds[position] is None else kinds[position]
+    def name(kind: int, *places: int) -> str:
         direction = _DIRECTIONS[kind] if 0 <= kind < len(_DIRECTIONS) else labels.get(kind, "Unknown")
-        ends = [_MEMORY_KINDS[end] for end in (start, to) if end != _UNKNOWN]
+        ends = [_MEMORY_KINDS[place] for place in places if 0 <= place < len(_MEMORY_KINDS)]
         memory = f" ({' -> '.join(ends)})" if len(ends) == 2 and _HOST_KINDS.intersection(ends) else ""
         return f"[CUDA memcpy {direction}{memory}]"
 
-    return names.positions(pa.array(codes), name)
-
-
-def _memory_kinds(rows: pa.RecordBatch, column: str) -> Ints:
-    values = column_or_nulls(rows, column, pa.int64()).fill_null(_UNKNOWN).to_numpy()
-    return np.where((values >= 0) & (values < _UNKNOWN), values, _UNKNOWN)
+    numbers = [names.position(name(*(int(column[at]) for column in columns))) for at in first.tolist()]
+    return pa.array(np.array(numbers, np.int32)[copy])

@@ -381,11 +381,9 @@ def _anchor(period: str) -> str:
 
 
 def _occurrences(text: str, part: str) -> list[int]:
-    places = []
-    at = text.find(part)
-    while at >= 0:
+    places, at = [], -1
+    while (at := text.find(part, at + 1)) >= 0:
         places.append(at)
-        at = text.find(part, at + 1)
     return places
 
 

@@ -20,6 +20,7 @@ from jitter.core.arrow import map_distinct
 from jitter.core.compression import GZIP_DAMAGE, UnpackedLimit, is_packed, sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
+from jitter.core.grouping import by_key
 from jitter.readers import Process, Reader
 from jitter.readers.amd.rows import Agents, AmdReader, Columns, Kind, RowBuilder
 from jitter.readers.columns import Integer64, Progress
@@ -112,10 +113,7 @@ def _record_type(name: str, paths: Iterable[str], required: Collection[str], wor
 
     An object without one of the `required` paths is invalid. `words` are required members that may be text.
     """
-    members: dict[str, list[str]] = {}
-    for path in paths:
-        member, _, rest = path.partition(".")
-        members.setdefault(member, []).append(rest)
+    members = by_key((parts[0], parts[2]) for parts in (path.partition(".") for path in paths))
     fields: list[Any] = [(word, Integer64 | str) for word in words]
     for member, rests in members.items():
         inner = [path.partition(".")[2] for path in required if path.startswith(f"{member}.")]

@@ -137,11 +137,8 @@ def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequenc
             if record.checksums.get(relation) not in (None, checksum(content)):
                 raise wrong_checksum_error(path)
             read = pq.ParquetFile(pa.BufferReader(content)).read()
-            tables.append(_of_schema(read, schema))
+            columns = (column_or_nulls(read, field.name, field.type).cast(field.type) for field in schema)
+            tables.append(pa.table(list(columns), schema=schema))
         except (OSError, pa.ArrowException) as error:
             raise unreadable_file_error(path, error) from None
     return pa.concat_tables(tables)
-
-
-def _of_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
-    return pa.table([column_or_nulls(read, field.name, field.type).cast(field.type) for field in schema], schema=schema)

@@ -128,9 +128,7 @@ class JsonObjects:
         """Return the objects that end with this line."""
         line = line.rstrip()
         if line.startswith(b"{"):
-            if self._lines:
-                self.broken.append(self._first)
-                self._lines = []
+            self.end()
             if line.endswith((b"}", b"},", b"]")):
                 yield from self._whole(line, number)
                 return
@@ -142,11 +140,10 @@ class JsonObjects:
                 content, self._lines = b"\n".join(self._lines), []
                 yield from self._whole(content, self._first)
             elif self._size > _LARGEST:
-                self.broken.append(self._first)
-                self._lines = []
+                self.end()
 
     def end(self) -> None:
-        """Take the end of the file: an object that is open is broken."""
+        """Take the end of the file, or of what an object may be: one that is open is broken."""
         if self._lines:
             self.broken.append(self._first)
             self._lines = []

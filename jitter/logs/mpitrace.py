@@ -57,7 +57,7 @@ class MpitraceParser(LineParser):
     def line(self, line: bytes, number: int) -> None:
         text = split_prefix(line)[1].rstrip()
         if match := _START.search(text):
-            self._end_profile()
+            self.finish()
             self._begin_profile(int(match[1]), int(match[2]))
             self._call, self._columns = None, []
             self._in_distributions = False
@@ -77,9 +77,6 @@ class MpitraceParser(LineParser):
             self._read_value(match[1], float(match[2]))
         else:
             self._read_row(text)
-
-    def finish(self) -> None:
-        self._end_profile()
 
     def _begin_profile(self, rank: int, world_size: int) -> None:
         """Begin the profile of another rank, or of another run: that of a rank which the run has, or of more ranks."""
@@ -165,7 +162,7 @@ class MpitraceParser(LineParser):
         if values:
             self._add_rank(self._rank, **values)
 
-    def _end_profile(self) -> None:
+    def finish(self) -> None:
         self._end_rank()
         for rank, seconds in self._summary.items():
             self._add_rank(rank, communication_s=seconds)

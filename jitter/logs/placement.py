@@ -111,16 +111,13 @@ class NvidiaTopologyParser(LineParser):
         text = split_prefix(line)[1].rstrip()
         if "CPU Affinity" in text:
             if "GPU0" in text:
-                self._end()
+                self.finish()
                 self._columns = _COLUMN.findall(text)
                 self.is_open = True
         elif text.startswith("GPU"):
             self._read_row(text)
         elif match := _LEGEND.fullmatch(text):
             self._names[match[1]] = match[2]
-
-    def finish(self) -> None:
-        self._end()
 
     def _read_row(self, text: str) -> None:
         name, *cells = text.split()
@@ -141,7 +138,7 @@ class NvidiaTopologyParser(LineParser):
         numa = int(after[1]) if len(after) > 1 and after[1].isdigit() and "NUMA Affinity" in self._columns else None
         self._rows.append((int(name[3:]), cpus, near, numa))
 
-    def _end(self) -> None:
+    def finish(self) -> None:
         has_nics = any(not column.startswith(("GPU", "CPU", "NUMA")) for column in self._columns)
         for gpu, cpus, nics, numa in self._rows:
             names = [self._names.get(nic, nic) for nic in nics] if has_nics else None

@@ -98,7 +98,7 @@ class RunAnalysis:
     @cached_property
     def slow_steps(self) -> SlowSteps:
         """The steps in which all ranks are slow."""
-        return find_slow_steps(self.measured, self.account.loss_ns, self.outliers)
+        return find_slow_steps(self.measured, self.account, self.outliers)
 
     @cached_property
     def slow_network(self) -> Finding | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.detection.awaited_ranks import blame_awaited_ranks
 from jitter.analysis.detection.deviations import (
     TeamDeviations,
     collect_kernel_deviations,
@@ -28,6 +29,7 @@ from jitter.analysis.detection.findings import (
 )
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.measured_run import MeasuredRun
+from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.detection.significance import binomial_tail, quiet_level
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -202,11 +204,13 @@ class SlowSteps(NamedTuple):
     """Numbers of the steps before which a serving engine may have had no requests."""
 
 
-def find_slow_steps(measured: MeasuredRun, loss_ns: Floats, outliers: RunOutliers) -> SlowSteps:
-    """Return the steps of the run in which all ranks are slow; `loss_ns`, (steps,), is each step's loss."""
+def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOutliers) -> SlowSteps:
+    """Return the steps of the run in which all ranks are slow."""
     steps, run = measured.steps, measured.steps.run
     of_sizes = [
-        find_in_like_steps([team.of_steps(numbers) for team in measured.deviations], measured.step_ns, loss_ns, numbers)
+        find_in_like_steps(
+            [team.of_steps(numbers) for team in measured.deviations], measured.step_ns, account.loss_ns, numbers
+        )
         for numbers in steps.alike.by_size
     ]
     every = [finding for finding in of_sizes if finding is not None]
@@ -223,6 +227,7 @@ def find_slow_steps(measured: MeasuredRun, loss_ns: Floats, outliers: RunOutlier
     ]
     warm_up = slow.pop(is_first.index(True)) if any(is_first) else None
     after_idle = [*(finding.steps for finding in idle), *(late.steps for late in outliers.idle_moments)]
+    slow = [blame_awaited_ranks(finding, account.of_steps, len(run.team_of)) or finding for finding in slow]
     return SlowSteps(slow, warm_up, sorted(set().union(*after_idle)))
 
 

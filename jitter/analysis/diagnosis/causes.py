@@ -454,6 +454,7 @@ RULES: Final = (
     Rule("cpu_launch", _CPU, "likely",
          lambda evidence, late: None if _has_meeting(evidence, late) else Match(),
          "its launches are late; the ranks share no collective in these steps"),
+    Rule("cpu_launch", _CPU, "likely", lambda evidence, late: Match() if late.is_of_all_ranks else None),
     Rule("cpu_launch", _CPU, "likely", _otherwise,
          "its launches are late, but slower ranks mask them: the job did not wait for them"),
     Rule("gpu_time", _GPU, "unknown", _whole_graph,

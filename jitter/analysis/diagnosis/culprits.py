@@ -103,7 +103,7 @@ def _rung(group: FindingGroup) -> Rung | None:
         return "ranks"
     if not group.parts:
         return "network"
-    return "steps" if {candidate.kind for candidate in group.candidates} == {"slow_steps"} else None
+    return "steps" if {candidate.kind for candidate in group.candidates} <= {"slow_steps", "awaited"} else None
 
 
 def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
@@ -128,7 +128,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / usual_ns)
-        where = "on these ranks"
+        where = "on this rank" if len(ranks) == 1 else "on these ranks"
         if group.is_lead:
             where = "where the job waited for it"
         elif group.known_gain_ns is None:
@@ -325,8 +325,8 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if _is_doubtful(group, evidence):
         return "low"
     if group.chance <= THRESHOLDS.high_chance or group.sigmas > THRESHOLDS.sentences.max_sigmas:
-        # host time that no launches were recorded for, but gaps of the GPU
-        is_inferred = any(
+        # host time that no launches were recorded for, but gaps of the GPU; a wait of hosts that no call records
+        is_inferred = any(candidate.kind == "awaited" for candidate in group.candidates) or any(
             outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
         )
         return "medium" if is_inferred else "high"
@@ -387,7 +387,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     answers = [
         _of_job(candidate, evidence)
         for candidate in group.candidates
-        if candidate.kind not in ("late_rank", "late_together")
+        if candidate.kind not in ("late_rank", "late_together", "awaited")
     ]
     alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
     answers = answers or [

@@ -326,7 +326,7 @@ def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
         return FindingGroup((job,), group, STAGE_KINDS[job.kind].after(*job.evidence))
     judgement = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
-    if is_whole_job or job.kind not in ("late_together", "slow_steps"):
+    if is_whole_job or job.kind not in ("late_together", "slow_steps", "awaited"):
         return FindingGroup((job,), RankGroup("job", job.ranks), judgement.after(*job.evidence))
     places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)

@@ -1,0 +1,80 @@
+"""Ranks whose hosts those of all others seem to wait for: the steps of all ranks are slow because a few are held up.
+
+No recording says that a host waits for another one, as in a barrier or before Horovod's collectives. The wait shows as
+time of the waiting host's own, which the loss does not contain, as most ranks have it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
+from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.detection.findings import Finding, join_outliers
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.numeric.arrays import Floats
+
+
+def blame_awaited_ranks(slow: Finding, of_steps: Sequence[StepAccount], ranks: int) -> Finding | None:
+    """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing.
+
+    An awaited rank takes longer than the median rank at some places, and as much less where the others wait for it:
+    together at least half of what all are slower.
+
+    Args:
+        slow: all ranks are slow in some steps.
+        of_steps: the account of each step of the run.
+        ranks: how many ranks the run has.
+
+    """
+    if slow.part is TimePart.GPU:
+        return None
+    gain_ns, longer_ns = slow.excess_ns / len(slow.steps), 0.0
+    awaited: dict[int, dict[int, Floats]] = {}
+    for number in slow.steps:
+        late = _late_elsewhere(of_steps[number].losses, THRESHOLDS.main_share * gain_ns)
+        longer_ns += max((float(of_parts.sum()) for _, of_parts in late.values()), default=0.0)
+        for rank, (origin, of_parts) in late.items():
+            awaited.setdefault(rank, {})[origin] = of_parts
+    if longer_ns < THRESHOLDS.main_share * slow.excess_ns or 2 * len(awaited) >= ranks:
+        return None
+    of_rank = {rank: sum(by_step.values(), np.zeros(len(OWN_PARTS))) for rank, by_step in sorted(awaited.items())}
+    part = TimePart(int(sum(of_rank.values(), np.zeros(len(OWN_PARTS))).argmax()))
+    members = [
+        replace(
+            slow.worst,
+            rank=rank,
+            part=part,
+            steps=tuple(awaited[rank]),
+            excess_ns=float(of_parts.sum()),
+            is_of_all_ranks=False,
+        )
+        for rank, of_parts in of_rank.items()
+    ]
+    others = sorted(set(slow.ranks) - awaited.keys())
+    steps, awaited_hosts = format_count(len(slow.steps), "step"), "it" if len(members) == 1 else "them"
+    sentence = (
+        f"in {steps} the hosts of ranks {format_numbers(others)} seem to wait for {awaited_hosts}, as in a barrier: "
+        f"they take {format_time(gain_ns)} longer than in the other steps, but elsewhere"
+    )
+    return join_outliers("awaited", members, sentence, are_late_together=True, gain_ns=slow.known_gain_ns)
+
+
+def _late_elsewhere(losses: Losses, least_ns: float) -> dict[int, tuple[int, Floats]]:
+    """Return by rank what it takes longer at some places, if so much, and as it saves as much at others.
+
+    The step in which most of that lies, this one or one before, and, (own parts,), all of it.
+    """
+    late = {}
+    for rank in np.unique(losses.rank[losses.loss_ns < 0]).tolist():
+        own = losses.of(OWN_CLASSES, rank)
+        longer, saved_ns = own.where(own.loss_ns > 0), -float(own.loss_ns[own.loss_ns < 0].sum())
+        longer_ns = np.fmax(longer.excess_ns, longer.loss_ns)
+        if min(longer_ns.sum(), saved_ns) >= least_ns:
+            of_class = np.bincount(longer.loss_class, longer_ns, len(LossClass))
+            of_parts = np.array([of_class[list(CLASSES_OF_PART[part])].sum() for part in OWN_PARTS])
+            late[rank] = int(np.bincount(longer.origin, longer_ns).argmax()), of_parts
+    return late

@@ -1,0 +1,52 @@
+"""Hosts that wait for another one, as in a barrier: no profiler records it, and who is waited for is to blame."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small, true_gain_ns
+
+JOB = small(ranks=8, steps=10, kernels=120, gpus_per_node=8)
+OTHERS = "0-2+4-7"
+
+
+def barrier(*of_rank_3: str) -> list[Fault]:
+    """What holds rank 3 up in step 5, and the wait of the others there."""
+    return [*map(Fault.parse, of_rank_3), Fault.parse(f"cpu_stall:rank={OTHERS},step=5,kernel=60,ms=19.7")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("cpu_stall:rank=3,step=5,kernel=20,ms=20", "cpu_launch"),
+        ("late_start:rank=3,step=5,ms=20", "late_start"),
+        ("late_end:rank=3,step=4,ms=20", "cpu_after"),
+    ],
+)
+def test_the_rank_that_the_others_wait_for_is_to_blame(tmp_path: Path, fault: str, cause: str):
+    faults = barrier(fault)
+    run = simulate(JOB, faults)
+    culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
+    assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), cause, "steps")
+    assert culprit.confidence == "medium"  # none of these waits is recorded
+    assert culprit.loss_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
+    assert any(f"hosts of ranks {OTHERS.replace('+', ',')} seem to wait for it" in one for one in culprit.evidence)
+
+
+def test_ranks_that_are_late_together_wait_for_none(tmp_path: Path):
+    run = simulate(JOB, [Fault.parse("cpu_stall:rank=0-7,step=5,kernel=60,ms=19.7")])
+    culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
+    assert (culprit.ranks, culprit.scope) == (tuple(range(8)), "job")
+    assert not any("seem to wait" in one for one in culprit.evidence)
+
+
+def test_what_costs_time_of_its_own_is_not_waited_for(tmp_path: Path):
+    """Where the hosts keep step, rank 3 and then the others are late one after another: both cost time."""
+    run = simulate(
+        replace(JOB, shape="sharded", kernels=300, cpu_bound=True),
+        barrier("cpu_stall:rank=3,step=5,kernel=20,ms=20"),
+    )
+    culprits = ingest_run(run, tmp_path).diagnose().culprits
+    assert not any("seem to wait" in one for culprit in culprits for one in culprit.evidence)

@@ -300,6 +300,11 @@ def _own_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
     return match if match is not None and _slow_copies(evidence, late) is not None else None
 
 
+def _in_exchanges(evidence: "Evidence", late: "Outlier") -> Match | None:
+    share = evidence.share_in_exchanges(late)
+    return Match({"share": format_percent(share)}) if share >= THRESHOLDS.main_share else None
+
+
 def _whole_graph(evidence: "Evidence", late: "Outlier") -> Match | None:
     other = _other_kernel(evidence, late)
     is_whole = [] if other is None else [other.values[name].startswith(WHOLE_GRAPH) for name in ("own", "usual")]
@@ -457,6 +462,9 @@ RULES: Final = (
     Rule("cpu_launch", _CPU, "likely", lambda evidence, late: Match() if late.is_of_all_ranks else None),
     Rule("cpu_launch", _CPU, "likely", _otherwise,
          "its launches are late, but slower ranks mask them: the job did not wait for them"),
+    Rule("gpu_time", _GPU, "unknown", _in_exchanges,
+         "{share} of its loss lies in communication, where some exchanges name no partners: it may wait there",
+         "takes longer in communication, where it may wait for others: check the ranks that it exchanges with, too"),
     Rule("gpu_time", _GPU, "unknown", _whole_graph,
          "some ranks recorded CUDA graphs as a whole, others their kernels: which kernels are slower is unknown",
          "takes longer for its CUDA graphs: record kernels of graphs on all ranks, then check its work and its GPU"),

@@ -352,6 +352,8 @@ def _hinges_on_unrecorded(group: FindingGroup, evidence: Evidence) -> bool:
     if not group.parts:
         # of exchanges without partners, waiting cannot be told from transfers
         return evidence.coverage.has_unrecorded_ranks or matching.unpaired > 0
+    if any(evidence.share_in_exchanges(outlier) >= THRESHOLDS.main_share for outlier in group.outliers):
+        return True
     # what a rank without peers waits for is known from the groups of its collectives alone
     return evidence.peers(group.group.ranks) < 1 and (evidence.coverage.has_unrecorded_ranks or matching.lacks_groups)
 

@@ -5,19 +5,25 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import jitter
 from jitter.analysis.detection.run_analysis import PARTNERS, UNRECORDED, Pricing
+from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.verdict import describe_advice
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.cli import main
+from jitter.core.names.kernels import COLLECTIVE
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
+from tests.support.findings import evidence_of
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.recorded_events import remove_events
 from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
@@ -312,6 +318,24 @@ def test_the_slow_rank_is_a_lead_of_unknown_cost(lake: "jitter.Lake"):
     assert one.gain_ns < 0.01 * sum(step.step_time_ns or 0 for step in found.steps)
     assert "what fixing it would save is unknown, because some exchanges name no partners." in found.verdict
     assert any(line.startswith("whether that delays other ranks is unknown") for line in one.evidence)
+
+
+def test_a_loss_in_communication_whose_partners_are_unknown_is_no_slow_gpu(lake: "jitter.Lake"):
+    evidence = evidence_of(lake)
+    analysis = evidence.analysis
+    (finding,) = (one for one in analysis.candidates if one.ranks == (3,) and one.part is TimePart.GPU)
+    assert evidence.share_in_exchanges(finding.worst) < 0.5
+    assert find_cause(evidence, finding).cause == "gpu_compute"
+    kinds = analysis.run.programs[finding.worst.team].kinds
+    place = int(np.flatnonzero(kinds == COLLECTIVE)[0])
+    analysis.account.of_steps = [
+        replace(account, losses=replace(account.losses, place=np.full_like(account.losses.place, place)))
+        for account in analysis.account.of_steps
+    ]
+    assert evidence.share_in_exchanges(finding.worst) == 1
+    judgement = find_cause(evidence, finding)
+    assert (judgement.cause, judgement.certainty) == ("gpu_time", "unknown")
+    assert "100.0% of its loss lies in communication, where some exchanges name no partners" in judgement.sentences[0]
 
 
 def test_a_range_names_missing_partners_only_where_they_make_it_wide(lake: "jitter.Lake"):

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.account.losses import Losses
+from jitter.analysis.account.losses import CLASSES_OF_PART, Losses, join_losses
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.run_analysis import Pricing, RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
@@ -27,6 +27,7 @@ from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_time
 from jitter.core.grouping import by_key
+from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.step_key import StepKey
@@ -302,6 +303,20 @@ class Evidence:
                 else compare_for_work(self.analysis.outliers.launched_work[outlier.team].times(outlier.rank))
             )
         return self._workloads[outlier]
+
+    def share_in_exchanges(self, outlier: Outlier) -> float:
+        """Return which part of its loss on the GPU lies in communication, where some exchanges name no partners.
+
+        It may wait there for other ranks.
+        """
+        account, run = self.analysis.account, self.analysis.run
+        if outlier.part is not TimePart.GPU or not run.matching.unpaired:
+            return 0.0
+        losses = join_losses([account.of_steps[number].losses for number in outlier.steps])
+        own = losses.of(CLASSES_OF_PART[TimePart.GPU], outlier.rank)
+        longer = own.where(own.loss_ns > 0)
+        communicates = (longer.place >= 0) & (run.programs[outlier.team].kinds[longer.place] == COLLECTIVE)
+        return float(longer.loss_ns[communicates].sum()) / max(float(longer.loss_ns.sum()), 1.0)
 
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
         """Return a sentence on the first number of its markers that is larger than all others' in its worst steps.

@@ -101,6 +101,25 @@ def test_without_wall_clock_and_with_other_collectives_they_are_refused(mine, th
         step_offset(phased(steps(0, 4), collectives=mine), phased(steps(0, 4), clock="b", collectives=theirs))
 
 
+@pytest.mark.parametrize(
+    ("uptime_ns", "begun", "late_ns", "offset"),
+    [
+        (10**14, 2, 0, 2),
+        (10**14, 2, PERIOD // 10, 2),
+        (10**14, 2, PERIOD // 2, None),  # out of phase
+        (10**14, 9, 0, None),  # at another time
+        (0, 2, 0, None),  # clocks that begin with the recording
+    ],
+)
+def test_clocks_of_one_boot_relate_steps_without_wall_clock(uptime_ns, begun, late_ns, offset):
+    reference, other = phased(steps(0, 5, uptime_ns)), phased(steps(begun, 5, uptime_ns + late_ns), clock="b")
+    if offset is None:
+        with pytest.raises(UnknownRankError, match="no wall clock"):
+            step_offset(reference, other)
+    else:
+        assert step_offset(reference, other) == offset
+
+
 def test_the_same_collectives_at_places_that_contradict_each_other_are_refused():
     reference = phased(steps(0, 3), collectives="x", before=(0, 4, 8))
     with pytest.raises(UnknownRankError):

@@ -488,15 +488,15 @@ def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
 def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     """Return the number to add to a repetition's index on `other` to get its index on `reference`.
 
-    Uses the clock they share, else wall clock or an equal sequence of collectives. Wall clocks of two hosts may differ
-    by more than a step, and equal sequences may be of other steps: where the two contradict each other, that under
-    which the steps begin most evenly apart. A host that waits for nothing runs ahead, each as far as it can: where the
-    hosts' times relate the steps differently, the GPUs' do. Raises `UnknownRankError` if none of these relates the two
-    ranks.
+    Uses the clock they share, as by the same boot of one host, else wall clock or an equal sequence of collectives.
+    Wall clocks of two hosts may differ by more than a step, and equal sequences may be of other steps: where the two
+    contradict each other, that under which the steps begin most evenly apart. A host that waits for nothing runs ahead,
+    each as far as it can: where the hosts' times relate the steps differently, the GPUs' do. Raises `UnknownRankError`
+    if none of these relates the two ranks.
     """
     by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
     shift_ns: int | None = None  # added to a time of `other` it gives the reference's
-    if reference.clock == other.clock:
+    if reference.clock == other.clock or _is_one_boot(reference, other):
         shift_ns = 0
     elif reference.utc_offset_ns is not None and other.utc_offset_ns is not None:
         shift_ns = other.utc_offset_ns - reference.utc_offset_ns
@@ -525,6 +525,18 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
     return by_time
+
+
+def _is_one_boot(reference: RankRepetition, other: RankRepetition) -> bool:
+    """Return whether clocks without UTC count from one boot: both long after it, at one time, with steps in phase.
+
+    Recordings of two hosts, or of clocks that begin with the recording, hardly do.
+    """
+    if reference.utc_offset_ns is not None or other.utc_offset_ns is not None:
+        return False
+    mine, theirs = np.array(reference.repetition.starts_ns), np.array(other.repetition.starts_ns)
+    is_one_time = _LEAST_UPTIME_NS < max(mine[0], theirs[0]) < min(mine[-1], theirs[-1])
+    return bool(is_one_time) and _offset_by_time(mine, theirs) is not None
 
 
 def _offset_by_time(reference: Ints, other: Ints) -> int | None:
@@ -575,6 +587,8 @@ def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | No
     return offset if (np.abs(offsets - offset) <= _LARGEST_PHASE).all() else None
 
 
+_LEAST_UPTIME_NS: Final = 3600 * 10**9
+"""Of a host that trains, when a recording begins."""
 _LARGEST_PHASE: Final = 0.25
 """Largest distance of a start by wall clock from the nearest start of the reference, in periods."""
 _CLEAR_PHASE: Final = 0.05

@@ -354,6 +354,7 @@ class _Run:
         """
         converted: list[tuple[Task, Outcome]] = []
         before = self._publisher.records
+        are_marked = step_numbering.are_marked(before)
         self._publisher.expect([task.source for task in tasks])
         for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
             if isinstance(outcome.error, FullDiskError):
@@ -362,7 +363,7 @@ class _Run:
             if is_new and not self._is_first(outcome):
                 continue
             converted.append((task, outcome))
-            is_numbered = is_new and not step_numbering.has_provisional_steps(outcome)
+            is_numbered = are_marked and is_new and not step_numbering.has_provisional_steps(outcome)
             if is_numbered and outcome.staged and not step_numbering.has_unnumbered_steps(outcome):
                 self._publisher.publish_certain(outcome)
         converted = self._read_windows(converted, held)
@@ -453,6 +454,8 @@ class _Run:
         for task, outcome in sorted(pairs, key=lambda pair: str(pair[1].source.path)):
             if early := self._publisher.published(outcome):
                 self._report_added(outcome, early)
+            elif outcome.error is not None:
+                self._refuse(outcome, outcome.error)
             elif step_numbering.has_provisional_steps(outcome):
                 provisional.append((task, outcome))
             else:

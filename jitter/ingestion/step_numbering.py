@@ -42,10 +42,17 @@ def has_provisional_steps(outcome: Outcome) -> bool:
 def find_few_marked(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> list[int]:
     """Return the places of outcomes with step markers if more have none: steps of both kinds cannot be numbered alike.
 
-    In doubt, and in a lake that holds `records`, those with markers stay: `number_steps` rejects the others.
+    What the lake holds (`records`) decides, if it does. In doubt those with markers stay: `number_steps` rejects the
+    others.
     """
     marked = [place for place, outcome in enumerate(outcomes) if not has_provisional_steps(outcome)]
-    return marked if not records and 2 * len(marked) < len(outcomes) else []
+    is_marked = are_marked(records) if records else 2 * len(marked) >= len(outcomes)
+    return [] if is_marked else marked
+
+
+def are_marked(records: Sequence[SourceRecord]) -> bool:
+    """Return whether the steps of most of these, if there are any, are told by markers."""
+    return 2 * sum(record.steps_from == "marker" for record in records) >= len(records)
 
 
 def describe_other_kinds(records: Iterable[SourceRecord]) -> list[str]:

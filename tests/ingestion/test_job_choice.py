@@ -234,6 +234,17 @@ def test_ranks_without_markers_beside_one_with_markers(given: Path, jobs, capsys
     assert "rank0.sqlite: its step markers are not used: most recordings have none" in capsys.readouterr().err
 
 
+def test_a_rank_with_markers_is_added_to_ranks_without(given: Path, jobs):
+    """The markers' numbers were taken, which are other ones."""
+    job = replace(JOB, ranks=4, steps=6, first_step=100)
+    put(jobs(replace(job, marker="none")), [1, 2, 3], given)
+    assert ingest(given) == 0
+    put(jobs(job), [0], given)
+    assert ingest(given) == 0
+    found = records(given.parent / "lake")
+    assert {tuple(step["step"] for step in record["steps"]) for record in found} == {(0, 1, 2, 3, 4, 5)}
+
+
 def test_a_rank_whose_pauses_hide_that_its_kernels_repeat_is_cut_as_the_others(given: Path):
     job = replace(JOB, ranks=4, steps=2, kernels=60, marker="none")
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=30,ms=3")]), given, "nsys")

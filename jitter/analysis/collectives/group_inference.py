@@ -147,21 +147,20 @@ def _error_limit(usual: float) -> float:
     return min(max(THRESHOLDS.outlier_sigmas * usual, _LIMITS.resolution_ns), _LIMITS.max_spread_ns)
 
 
-def _spread_between_ranks(end: Floats, offset: Floats | None = None) -> Floats | None:
+def _spread_between_ranks(end: Floats, *, is_on_one_clock: bool = False) -> Floats | None:
     """Return, (ranks, ranks), by how much the difference of two ranks' ends varies over (steps, places, ranks).
 
     The root of the mean square over the places of a step, of the step where it is largest. The difference varies about
-    that of the clocks: `offset` (steps, ranks) if it is known, else its mean. None if no two ranks have a step in
-    common.
+    that of the clocks, by which it is its mean where they are not one. None if no two ranks have a step in common.
     """
     ranks = end.shape[2]
     spread = np.full((ranks, ranks), np.nan)
-    for number, step in enumerate(end):
+    for step in end:
         ends = step[~np.isnan(step).all(axis=1)]
         here = ~np.isnan(ends).any(axis=0)
-        if len(ends) < (2 if offset is None else 1) or here.sum() < 2:
+        if len(ends) < (1 if is_on_one_clock else 2) or here.sum() < 2:
             continue
-        centred = ends[:, here] - (ends[:, here].mean(axis=0) if offset is None else offset[number, here])
+        centred = ends[:, here] - (0.0 if is_on_one_clock else ends[:, here].mean(axis=0))
         centred -= centred.mean(axis=1, keepdims=True)
         product = centred.T @ centred / len(ends)
         square = np.diagonal(product)
@@ -407,7 +406,7 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
 
 def _divide_on_one_clock(end: Floats, took: Floats, offset: Floats) -> Ints:
     """Return the groups of ranks that leave together, by (steps, collectives, ranks) ends and clock offsets."""
-    spread = _spread_between_ranks(end, offset)
+    spread = _spread_between_ranks(end - offset[:, None], is_on_one_clock=True)
     labels = None if spread is None else divide_ranks(spread, took)
     return np.full(end.shape[2], ALONE, np.int64) if labels is None else labels
 

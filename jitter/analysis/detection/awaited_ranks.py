@@ -48,7 +48,7 @@ def blame_awaited_ranks(slow: Finding, of_steps: Sequence[StepAccount], ranks: i
             slow.worst,
             rank=rank,
             part=part,
-            steps=tuple(awaited[rank]),
+            steps=tuple(sorted(awaited[rank])),
             excess_ns=float(of_parts.sum()),
             is_of_all_ranks=False,
         )
@@ -68,12 +68,13 @@ def _late_elsewhere(losses: Losses, least_ns: float) -> dict[int, tuple[int, Flo
 
     The step in which most of that lies, this one or one before, and, (own parts,), all of it.
     """
-    late = {}
-    for rank in np.unique(losses.rank[losses.loss_ns < 0]).tolist():
-        own = losses.of(OWN_CLASSES, rank)
-        longer, saved_ns = own.where(own.loss_ns > 0), -float(own.loss_ns[own.loss_ns < 0].sum())
+    late, own = {}, losses.of(OWN_CLASSES)
+    ranks, of_rank = np.unique(own.rank, return_inverse=True)
+    saved_ns = np.bincount(of_rank, np.maximum(-own.loss_ns, 0.0), len(ranks))
+    for at in np.flatnonzero(saved_ns >= least_ns).tolist():
+        rank, longer = int(ranks[at]), own.where((of_rank == at) & (own.loss_ns > 0))
         longer_ns = np.fmax(longer.excess_ns, longer.loss_ns)
-        if min(longer_ns.sum(), saved_ns) >= least_ns:
+        if longer_ns.sum() >= least_ns:
             of_class = np.bincount(longer.loss_class, longer_ns, len(LossClass))
             of_parts = np.array([of_class[list(CLASSES_OF_PART[part])].sum() for part in OWN_PARTS])
             late[rank] = int(np.bincount(longer.origin, longer_ns).argmax()), of_parts

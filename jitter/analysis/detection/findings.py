@@ -34,11 +34,10 @@ FindingKind = Literal[
     "slow_stage",
 ]
 """`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on. `in_turn`: one
-rank after another holds up the others. `slow_steps`: all ranks are slow in some steps. `awaited`: they
-seem to wait for the hosts of a few. `random_pauses`: single ranks
-pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a fast group. `late_together`:
-many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work than the
-others. `slow_stage`: it runs the same kernels more slowly.
+rank after another holds up the others. `slow_steps`: all ranks are slow in some steps. `awaited`: they seem to
+wait for the hosts of a few. `random_pauses`: single ranks pause in steps that chance may choose. `two_clusters`: the
+ranks fall into a slow and a fast group. `late_together`: many ranks are late in the same steps. `unequal_stages`: a
+pipeline stage has more work than the others. `slow_stage`: it runs the same kernels more slowly.
 """
 
 

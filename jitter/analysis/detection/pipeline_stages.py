@@ -183,7 +183,7 @@ def _times_by_kernel(run: RunModel, team: int, key: StepKey, gpu: Floats) -> dic
     operations, first = run.programs[team].operations, int(run.job.first[team])
     ranks = run.ranks(key, team)[:1]
     (rows,), (shapes,) = run.file_rows(key, team, ranks).T, run.reader.launch_shapes(key, ranks)
-    sizes = np.round(np.log2(np.where(rows >= 0, shapes.threads[rows], np.nan)))
+    sizes = np.round(np.log2(np.where(rows >= 0, shapes.threads[rows], np.nan).clip(1)))
     of_kernels = zip(operations, np.nan_to_num(sizes, nan=-1.0).astype(int).tolist(), strict=True)
     times = zip(of_kernels, gpu[first : first + len(operations)].tolist(), strict=True)
     return by_key(((op.name, size), ns) for (op, size), ns in times if op.kind == COMPUTE and not np.isnan(ns))

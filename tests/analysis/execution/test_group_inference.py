@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from jitter.analysis.alignment.program import Operation, Program
-from jitter.analysis.collectives.group_inference import ALONE, infer_attended, infer_groups, with_absent_ranks
+from jitter.analysis.collectives.group_inference import (
+    ALONE,
+    _divide_on_one_clock,
+    infer_attended,
+    infer_groups,
+    with_absent_ranks,
+)
 from jitter.analysis.collectives.matching import Group, match
 from jitter.core.names.kernels import COLLECTIVE
 from tests.accuracy.layouts.job import LayoutJob
@@ -254,3 +260,11 @@ def test_the_only_collective_of_a_stage_is_its_own_if_the_other_stage_leaves_at_
     attended = {rank: [(at, None) for at in range(5)] for rank in team_of}
     inferred = infer_attended(programs, team_of, attended, steps).attended
     assert dict(inferred[0])[4].ranks == group
+
+
+def test_a_rank_whose_clock_is_unknown_in_a_step_hides_no_groups_of_the_others():
+    ends, clocks = np.array([[[0.0, 5.0, 1e6, 1e6 + 5.0]]] * 5), np.zeros((5, 4))
+    clocks[:4, 3] = np.nan
+    assert _divide_on_one_clock(ends, np.full_like(ends, 1e3), clocks).tolist() == [0, 0, 1, 1]
+    clocks[4, 3] = np.nan
+    assert _divide_on_one_clock(ends, np.full_like(ends, 1e3), clocks).tolist() == [0, 0, ALONE, ALONE]

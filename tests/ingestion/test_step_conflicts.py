@@ -100,6 +100,19 @@ def test_of_two_gpus_that_are_called_one_rank_none_is_taken(tmp_path: Path, is_c
     assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
 
 
+def test_of_two_hosts_whose_steps_take_as_long_none_is_taken(tmp_path: Path):
+    """Ranks that wait for each other in every step may keep step to the microsecond."""
+    traces = tmp_path / "traces"
+    write(simulate(Job(ranks=4, steps=3, kernels=16, marker="profiler")), traces, "nsys")
+    (traces / "other").mkdir()
+    shutil.copy(traces / "rank1.sqlite", traces / "other/rank1.sqlite")
+    edit(traces / "other/rank1.sqlite", "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'other' WHERE name = 'Hostname'")
+    report = ingest(traces)
+    assert [record.rank for record in report.added] == [0, 2, 3]
+    assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
+    assert len(report.refused) == 2
+
+
 def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):
     shutil.copy(traces / "rank1.sqlite", traces / "a-rank1.sqlite")
     edit(traces / "a-rank1.sqlite", "PRAGMA user_version = 7")

@@ -831,7 +831,9 @@ def _is_stated(rank: RecordedRank) -> bool:
 
 
 def _differ(rank: RecordedRank, other_rank: RecordedRank) -> bool:
-    """Return whether whole steps of the same numbers took other times: another GPU ran them."""
+    """Return whether another GPU ran them: on another host, or whole steps of the same numbers took other times."""
+    if None not in (rank.record.host, other_rank.record.host) and rank.record.host != other_rank.record.host:
+        return True
     steps, others = ({step.key: step for step in one.record.steps if not step.cut} for one in (rank, other_rank))
     pairs = [(steps[key], others[key]) for key in steps.keys() & others.keys()]
     shifts = [

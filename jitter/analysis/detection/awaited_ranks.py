@@ -4,7 +4,8 @@ No recording says that a host waits for another one, as in a barrier or before H
 time of the waiting host's own, which the loss does not contain, as most ranks have it.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,41 +19,44 @@ from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Floats
 
 
-def blame_awaited_ranks(slow: Finding, of_steps: Sequence[StepAccount], ranks: int) -> Finding | None:
+def blame_awaited_ranks(
+    slow: Finding, of_steps: Sequence[StepAccount], team_of: Mapping[int, int]
+) -> Finding | None:  # fmt: skip
     """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing.
 
     An awaited rank takes longer than the median rank at some places, and as much less where the others wait for it:
-    together at least half of what all are slower.
+    each at least half of what the steps are slower.
 
     Args:
         slow: all ranks are slow in some steps.
         of_steps: the account of each step of the run.
-        ranks: how many ranks the run has.
+        team_of: the team of each rank of the run.
 
     """
     if slow.part is TimePart.GPU:
         return None
     gain_ns, longer_ns = slow.excess_ns / len(slow.steps), 0.0
-    awaited: dict[int, dict[int, Floats]] = {}
+    awaited, of_parts = defaultdict[int, set[int]](set), defaultdict[int, Floats](lambda: np.zeros(len(OWN_PARTS)))
     for number in slow.steps:
         late = _late_elsewhere(of_steps[number].losses, THRESHOLDS.main_share * gain_ns)
-        longer_ns += max((float(of_parts.sum()) for _, of_parts in late.values()), default=0.0)
-        for rank, (origin, of_parts) in late.items():
-            awaited.setdefault(rank, {})[origin] = of_parts
-    if longer_ns < THRESHOLDS.main_share * slow.excess_ns or 2 * len(awaited) >= ranks:
+        longer_ns += max((float(of_rank.sum()) for _, of_rank in late.values()), default=0.0)
+        for rank, (origin, of_rank) in late.items():
+            awaited[rank].add(origin)
+            of_parts[rank] += of_rank
+    if longer_ns < THRESHOLDS.main_share * slow.excess_ns or 2 * len(awaited) >= len(team_of):
         return None
-    of_rank = {rank: sum(by_step.values(), np.zeros(len(OWN_PARTS))) for rank, by_step in sorted(awaited.items())}
-    part = TimePart(int(sum(of_rank.values(), np.zeros(len(OWN_PARTS))).argmax()))
+    part = TimePart(int(np.sum([*of_parts.values()], axis=0).argmax()))
     members = [
         replace(
             slow.worst,
+            team=team_of[rank],
             rank=rank,
             part=part,
             steps=tuple(sorted(awaited[rank])),
-            excess_ns=float(of_parts.sum()),
+            excess_ns=float(of_parts[rank].sum()),
             is_of_all_ranks=False,
         )
-        for rank, of_parts in of_rank.items()
+        for rank in sorted(awaited)
     ]
     others = sorted(set(slow.ranks) - awaited.keys())
     steps, awaited_hosts = format_count(len(slow.steps), "step"), "it" if len(members) == 1 else "them"

@@ -109,7 +109,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     differs = np.fmax.reduce(few.threads[:, 0], axis=1) > np.fmin.reduce(few.threads[:, 0], axis=1)
     sized_share = float(np.nansum(few.gpu_ns[differs, 0]) / max(float(np.nansum(few.gpu_ns[:, 0])), 1.0))
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
-    is_sized = sized_share >= (1 - THRESHOLDS.whole_share)
+    is_sized = sized_share >= 1 - THRESHOLDS.whole_share
     expected = expected_times(read.gpu_ns, read.threads) if is_sized else times_at_usual_pace(read.gpu_ns)
     if expected is None:
         return None

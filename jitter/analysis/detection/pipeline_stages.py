@@ -1,9 +1,9 @@
 """Pipeline stages that have more layers than the others, or longer ones: every micro-batch waits for them.
 
-A stage has no peers, but the stages have each other. GPU times are compared by the kernels' names and sizes of launch:
-where a stage has more layers, or a slow GPU, most of its time is in those that take longer there. An embedding or a
-loss, which one stage alone has, are few, also where a product of matrices in it has the name of one of a layer. A
-replay in which the stage is shorter by that says what equal stages would save.
+A stage has no peers, but the stages have each other. GPU times are compared by kernel name and launch size. A stage
+with more layers, or a slow GPU, spends most of its time in kernels that take longer there. An embedding or a loss,
+which one stage alone has, is a small part, even if its matrix products have the names of the layers'. A replay in which
+the stage is shorter by the difference says what equal stages would save.
 """
 
 from collections.abc import Callable, Mapping, Sequence

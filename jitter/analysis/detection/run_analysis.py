@@ -255,7 +255,7 @@ class Pricing:
     def _worth_fixing_together(self, candidates: Sequence[Finding], losses_ns: Sequence[float]) -> set[Outlier]:
         """Return ranks that are late in the same steps and share a loss: each of a node's GPUs has an eighth of it.
 
-        So do those that others mask: without them, the repair of all of these saves less.
+        Ranks that later ones of them mask have hardly a share, but are kept if the repair of all needs them.
         """
         loss_of = {
             candidate.members[0]: max(loss_ns, 0.0)

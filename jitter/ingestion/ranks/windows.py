@@ -46,9 +46,9 @@ def find_misread(
 ) -> Iterator[tuple[list[Path], bool]]:
     """Yield windows of one process to read again as such, and whether the lake will hold these alone.
 
-    Their names gave them several ranks or none. Those that this run has `read` come first; of others those that the
-    lake holds and that were given, too (`held`). `others` are all files of the lake and of this run that are not
-    `damaged`. A damaged file whose name differs from theirs in numbers only counts as one of them.
+    By their names they were of several ranks, or of none. Files that this run has `read` come first, then files that
+    the lake held before and that were given again (`held`). `others` are all files of the lake and of this run but the
+    `damaged` ones. A damaged file whose name differs from theirs in numbers only counts as one of them.
     """
     for files in find_windows(recordings):
         given = [file for file in files if file in read]

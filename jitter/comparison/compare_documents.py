@@ -133,6 +133,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """The differences between the base and the new run. Times in ns a step."""
 
     verdict: Verdict
+    """Of the median step; of the mean step where the median tells no difference."""
     reasons: tuple[str, ...]
     """Why the runs cannot be compared; empty where they can."""
     notes: tuple[str, ...]
@@ -252,13 +253,15 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     reasons = _find_reasons(ordered, new, pairs)
     times_of_bases = [step_times(document) for document in bases]
     effect = None if reasons else measure_effect(times_of_bases, step_times(new))
+    mean_effect = effect and measure_effect(times_of_bases, step_times(new), "mean")
     verdict: Verdict = "incomparable"
     rows: list[Row] = []
     split: tuple[PartChange, ...] = ()
     costs: tuple[Cost, ...] = ()
     kernels = None
-    if effect is not None:
-        verdict = "same" if not effect.is_real else "slower" if effect.difference_ns > 0 else "faster"
+    if effect is not None and mean_effect is not None:
+        real = next((one for one in (effect, mean_effect) if one.is_real), None)
+        verdict = "same" if real is None else "slower" if real.difference_ns > 0 else "faster"
         runs = AlignedRuns(base, new, pairs)
         rows = charge_difference(runs, round(effect.new_ns) - round(effect.base_ns))
         split, costs = _split(rows), _costs(runs, rows)
@@ -271,7 +274,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         base=_side(bases, tuple(odd)),
         new=_side([new]),
         effect=effect,
-        mean_effect=effect and measure_effect(times_of_bases, step_times(new), "mean"),
+        mean_effect=mean_effect,
         base_loss=base.loss_fraction,
         new_loss=new.loss_fraction,
         split=split,
@@ -543,22 +546,25 @@ def write_sentence(comparison: Comparison) -> str:
     if effect is None or kernels is None:
         by_logs = describe_logs(comparison.bandwidths, comparison.throughput)
         return f"{by_logs} Step times are not comparable: {reasons}." if by_logs else f"Not comparable: {reasons}."
-    interval = f"95% interval {_span_of_effect(effect)}"
-    size = f"{format_time(effect.difference_ns, signed=True)} a step, {interval}"
-    rare = (f"Beside the median step, {clause}." for clause in describe_rare(comparison, effect))
-    beside = "".join(map(" {}".format, (*_describe_mean(comparison, effect), *rare)))
+    rare = [f" Beside the median step, {clause}." for clause in describe_rare(comparison, effect)]
     unknown = "" if comparison.base.runs > 1 else " The spread between runs is unknown: there is one base."
-    if verdict == "same":
-        noise = f"noise {format_percent(effect.noise_fraction)}"
-        changed = f"; {_describe_kernel(kernels)}" if kernels.changes else ""
+    of_mean = "".join(_describe_mean(comparison, effect))
+    size = f"a step, 95% interval {_span_of_effect(effect)}"
+    if not effect.is_real:
+        is_noise = abs(effect.fraction) <= effect.noise_fraction
+        costs = "" if is_noise or verdict == "same" else describe_costs(comparison, effect)
+        changed = "".join(f"; {what}" for what in (costs, _describe_kernel(kernels)) if what)
         sign = "+" if effect.fraction >= 0.0001 else ""
-        same = "Same median step" if _beside_median(comparison, effect) else "Same step time"
-        same = same if abs(effect.fraction) <= effect.noise_fraction else "No difference can be told"
-        return f"{same}: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{beside}{unknown}"
-    size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
+        same = "Same median step" if of_mean else "Same step time"
+        same = same if is_noise else "No difference of the median step can be told"
+        size = f"{format_time(effect.difference_ns, signed=True)} {size}; noise {format_percent(effect.noise_fraction)}"
+        by_median = f"{same}: {sign}{format_percent(effect.fraction)} ({size}){changed}."
+        sentences = [by_median, of_mean] if verdict == "same" else [of_mean, by_median]
+        return f"{' '.join(filter(None, sentences))}{''.join(rare)}{unknown}"
     least_ns = _MIN_KERNEL_SHARE * abs(effect.difference_ns)
     what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(kernels, least_ns))))
-    return f"{format_pace(effect.fraction)} ({size}){f': {what}' if what else ''}.{beside}{unknown}"
+    by_median = f"{format_pace(effect.fraction)} ({format_time(abs(effect.difference_ns))} {size})"
+    return f"{by_median}{f': {what}' if what else ''}.{of_mean and f' {of_mean}'}{''.join(rare)}{unknown}"
 
 
 def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
@@ -612,9 +618,10 @@ def _beside_median(comparison: Comparison, effect: StepEffect) -> float:
 
 
 def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
-    """Say by how much the mean step differs where that is something else."""
+    """Say by how much the mean step differs where that is something else, or decides."""
     mean = comparison.mean_effect
-    if mean is not None and _beside_median(comparison, effect):
+    decides = comparison.verdict != "same" and not effect.is_real
+    if mean is not None and (decides or _beside_median(comparison, effect)):
         size = f"{format_time(abs(mean.difference_ns))} a step, 95% interval {_span_of_effect(mean)}"
         yield f"The mean step is {format_pace(mean.fraction)} ({size})."
 

@@ -93,7 +93,7 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     if comparison.base.left_out:
         within += f"; without {', '.join(comparison.base.left_out)}, unlike the other bases"
     measured, of_mean = f"{within}; {_span(effect.interval)}", f"mean step {format_pace(mean.fraction)}"
-    if low > limit and comparison.verdict == "slower":
+    if low > limit and effect.is_real:
         parts = describe_costs(comparison, effect)
         result, text = Result.FAIL, f"slower than baseline by {change} ({within}){f': {parts} a step' if parts else ''}"
     elif high <= limit:

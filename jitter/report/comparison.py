@@ -75,7 +75,8 @@ def build_tables(comparison: Comparison, most: int) -> list[Table]:
 
 
 def _tabulate_split(comparison: Comparison) -> Table:
-    whole_ns = 0 if comparison.verdict == "same" else sum(part.difference_ns for part in comparison.split)
+    is_told = comparison.effect is not None and comparison.effect.is_real
+    whole_ns = sum(part.difference_ns for part in comparison.split) if is_told else 0
     columns = (
         Column("what the new run adds", lambda part: LOSS_CLASS_INFO[part.part].words),
         Column("usual step", "usual_ns", measure_change),

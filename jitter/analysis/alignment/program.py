@@ -89,6 +89,11 @@ class Example(NamedTuple):
     graphs: Sequence[tuple[Sequence[int], Sequence[float]]] = ()
     """The operations of each launch that runs on several streams, and their starts on the GPU, ns."""
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether launches tell the order of all operations."""
+        return self.starts_ns is None and not self.graphs
+
     def by_start(self) -> "Example":
         """Return the example with the operations of each graph in the order of their starts, as without launches."""
         if not self.graphs:
@@ -477,7 +482,7 @@ def _split(
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
         commonest = find_commonest(mine)
         usual_order = example(commonest).by_start()
-        if usual_order.starts_ns is None and not usual_order.graphs:
+        if usual_order.is_ordered:
             alike = {
                 signature
                 for signature in set(mine.values())
@@ -494,8 +499,7 @@ def _split(
         streams = _streams_of_exchanges(usual_order)
         for signature in alike - {commonest} if streams else ():
             order = example(signature).by_start()
-            is_ordered = order.starts_ns is None and not order.graphs
-            if (is_ordered and _streams_of_exchanges(order) != streams) or _is_reordered(order, usual_order):
+            if (order.is_ordered and _streams_of_exchanges(order) != streams) or _is_reordered(order, usual_order):
                 alike.remove(signature)
         members = [rank for rank, signature in mine.items() if signature in alike]
         team_of |= dict.fromkeys(members, number)
@@ -569,12 +573,13 @@ def _count_collectives(example: Example) -> list[int]:
 
 
 def _streams_of_exchanges(example: Example) -> list[int]:
-    """Return the stream of each send and receive: a neighbour, or a direction, has a stream of its own."""
-    return [
-        stream
-        for stream, collective in zip(example.streams, example.collectives, strict=True)
-        if collective == SEND_RECV
-    ]
+    """Return the stream of each send and receive: a neighbour, or a direction, has a stream of its own.
+
+    In a known order an operation without a name may be one.
+    """
+    exchanges = (SEND_RECV, None) if example.is_ordered else (SEND_RECV,)
+    columns = zip(example.streams, example.collectives, example.kind, strict=True)
+    return [stream for stream, collective, kind in columns if kind == COLLECTIVE and collective in exchanges]
 
 
 def _is_reordered(example: Example, reference: Example) -> bool:

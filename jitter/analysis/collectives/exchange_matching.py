@@ -144,7 +144,6 @@ class Exchanges(NamedTuple):
 
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
     """Match the exchanges of all ranks; each is matched once, with those that agree best first."""
-    end = {rank: rank_exchanges.end for rank, rank_exchanges in exchanges.items()}
     named = {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
     likely = list(_likely_pairs(exchanges, named, team_of))
     kept, used = list[MatchedPair](), set[tuple[int, int]]()
@@ -172,7 +171,7 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             is_free = [(first_rank, at) not in used and (second_rank, to) not in used for at, to in pair.messages]
             free = tuple(compress(pair.messages, is_free))
             is_enough = free == pair.messages or matched is not _match_streams
-            if is_enough and len(free) >= _least_messages(end[first_rank], end[second_rank]):
+            if is_enough and len(free) >= _least_messages(exchanges[first_rank], exchanges[second_rank]):
                 kept.append(replace(pair, messages=free, waits_ns=pair.waits_ns[is_free]))
                 used.update((first_rank, at) for at, _ in free)
                 used.update((second_rank, at) for _, at in free)
@@ -276,23 +275,24 @@ def _likely_pairs(
         yield from ((rank, rank + distance) for rank in ranks if rank + distance in exchanges)
 
 
-def _least_messages(first_end: Floats, second_end: Floats) -> int:
-    """Return how many messages must agree for two ranks to be matched, given their (steps, exchanges) ends."""
-    fewest = int(min(first_end.shape[1], second_end.shape[1]))
+def _least_messages(first: Exchanges, second: Exchanges) -> int:
+    """Return how many messages must agree for two ranks to be matched, given all that may be messages."""
+    fewest, fewest_named = min(len(first.named), len(second.named)), min(sum(first.named), sum(second.named))
     # a stage exchanges half of its messages with each neighbour
     of_neighbour = math.ceil(fewest / 2)
-    return max(2, min(THRESHOLDS.min_repeats, of_neighbour), math.ceil(THRESHOLDS.minor_share * fewest))
+    return max(2, min(THRESHOLDS.min_repeats, of_neighbour), math.ceil(THRESHOLDS.minor_share * fewest_named))
 
 
 def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
     """Yield the messages between two ranks, if enough exchanges of both end together."""
-    first_end, second_end = (exchanges[rank].end for rank in ranks)
+    first, second = (exchanges[rank] for rank in ranks)
+    first_end, second_end = first.end, second.end
     steps = ~np.isnan(first_end).all(axis=1) & ~np.isnan(second_end).all(axis=1)
     if not steps.any():
         return
-    first_places = np.flatnonzero(~np.isnan(first_end[steps]).any(axis=0) & exchanges[ranks[0]].with_rank(ranks[1]))
-    second_places = np.flatnonzero(~np.isnan(second_end[steps]).any(axis=0) & exchanges[ranks[1]].with_rank(ranks[0]))
-    least = _least_messages(first_end, second_end)
+    first_places = np.flatnonzero(~np.isnan(first_end[steps]).any(axis=0) & first.with_rank(ranks[1]))
+    second_places = np.flatnonzero(~np.isnan(second_end[steps]).any(axis=0) & second.with_rank(ranks[0]))
+    least = _least_messages(first, second)
     if min(len(first_places), len(second_places)) < least:
         return
     apart = (first_end[steps][:, first_places, None] - second_end[steps][:, None, second_places]).reshape(
@@ -310,12 +310,12 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> I
         limit = min(_LIMITS.spread_ratio * spread_ns, THRESHOLDS.group_inference.max_spread_ns)
         cells = np.flatnonzero(distance <= limit)
         rows, columns = first_places[cells // len(second_places)], second_places[cells % len(second_places)]
-        streams = exchanges[ranks[0]].stream[rows], exchanges[ranks[1]].stream[columns]
+        streams = first.stream[rows], second.stream[columns]
         messages = _unique(rows, columns, streams, distance[cells] / spread_ns)
         if len(messages) >= least:
             offset = np.full(len(first_end), np.nan)
             offset[steps] = middle
-            waits_ns = _waits_of(exchanges[ranks[0]], exchanges[ranks[1]], messages)
+            waits_ns = _waits_of(first, second, messages)
             yield MatchedPair(ranks, messages, offset, spread_ns, waits_ns, are_streams=False)
             return
 

@@ -206,8 +206,8 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
 
 
 def test_transfers_without_partners_may_hold_waits_for_them(tmp_path: Path):
-    """Messages in both directions on one stream, and their kernels do not name them: all waits seem transfers."""
-    job = LayoutJob(12, ranks=4, row=2, shape="crossed", naming="nothing")
+    """Ranks leave a message so far apart that their ends match none: all waits seem transfers."""
+    job = LayoutJob(12, shape="pipeline", naming="column", end_spread_ns=3e4)
     (found,) = (one for one in ingest_job(job, tmp_path).diagnose().of_all_ranks if one.rung == "overlap")
     assert found.confidence == "low"
     assert name_cause(found).endswith("or waits for their partners")

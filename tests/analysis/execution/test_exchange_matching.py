@@ -129,6 +129,16 @@ def test_of_operations_without_a_name_whole_streams_are_matched():
     exchanges = chain(3, 6)
     unnamed = {rank: own._replace(named=np.zeros(len(own.stream), np.bool_)) for rank, own in exchanges.items()}
     assert pairs_of(unnamed) == pairs_of(exchanges)
+    # collectives of a stage, which no other stage leaves together, are more than its messages
+    with_collectives = {
+        rank: exchanges_of(
+            np.hstack([own.end, np.cumsum(np.random.default_rng(rank).uniform(2e4, 2e5, (4, 60)), axis=1)]),
+            np.full((4, own.end.shape[1] + 60), 2e4),
+            np.append(own.stream, np.full(60, 9)),
+        )._replace(named=np.zeros(len(own.stream) + 60, np.bool_))
+        for rank, own in exchanges.items()
+    }
+    assert pairs_of(with_collectives) == pairs_of(exchanges)
     unnamed[2].end[:, 0] += 1e6  # one message less is no stream
     assert set(pairs_of(unnamed)) == {(0, 1)}
     exchanges[2].end[:, 0] += 1e6

@@ -11,7 +11,7 @@ import jitter
 from jitter.analysis.execution.schedule import CALLS
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
-from tests.accuracy.layouts.job import LayoutJob
+from tests.accuracy.layouts.job import LayoutJob, Naming
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
@@ -94,10 +94,10 @@ def test_of_a_full_launch_queue_where_ranks_do_not_run_the_same_kernels(tmp_path
     assert_replay_matches_recording(lake)
 
 
-@pytest.mark.parametrize("slow", [1, 6])
-def test_of_ranks_that_come_to_their_messages_in_different_orders(tmp_path: Path, slow: int):
+@pytest.mark.parametrize(("slow", "naming"), [(1, "ranks"), (6, "ranks"), (6, "nothing")])
+def test_of_ranks_that_come_to_their_messages_in_different_orders(tmp_path: Path, slow: int, naming: Naming):
     """The second stage posts two receives once a third message is there, which the first stage sends after theirs."""
-    job = LayoutJob(5, shape="crossed", row=2, microbatches=4, naming="ranks", slow=(slow, 1.3))
+    job = LayoutJob(5, shape="crossed", row=2, microbatches=4, naming=naming, slow=(slow, 1.3))
     lake = ingest_job(job, tmp_path)
     order = lake.analyze().run.schedule
     assert order.uncoupled == frozenset()

@@ -204,7 +204,7 @@ class Thresholds(NamedTuple):
     to the rest of it a difference is none."""
     minor_share: float = 0.25
     """Of a whole. Up to here a part is a minor one: of absent ranks, of an excess, of what starts differ by, of gaps in
-    which a host did not wait."""
+    which a host did not wait, of links that are faster than the others."""
     tolerance_share: float = 0.1
     """Of a time or price. Within this two are the same; beyond it a price is a range."""
     min_samples: int = 4
@@ -222,7 +222,8 @@ class Thresholds(NamedTuple):
     """Ranks. Of fewer, a median absolute deviation tells too little, and they fall into two clusters by chance."""
     much_more: float = 2.0
     """Factor on the usual value. So much more is no variation of it. What may be a wait for unrecorded ranks must save
-    so much more than the least, and a rank without peers is not late by so many steps."""
+    so much more than the least, a rank without peers is not late by so many steps, and a link that takes so much longer
+    than the fastest one is no reference."""
     min_cost_share: float = 0.01
     """Of the usual time of its steps. What costs less, or would save less, is not worth a person's time."""
     min_clear_share: float = 0.02

@@ -267,7 +267,10 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     kind_of_group: dict[int, _Kind] = {}
     is_incomplete = arrays.incomplete.tolist()
     for number, (first, last) in enumerate(pairwise(arrays.first_group.tolist())):
-        operations = [run.programs[team].operations[place].collective for team, place in run.matching.places(number)]
+        operations = [
+            SEND_RECV if run.is_exchange(*place) else run.programs[place[0]].operations[place[1]].collective
+            for place in run.matching.places(number)
+        ]
         operation = next((operation for operation in operations if operation is not None), None)
         for group in range(first, last) if operation is not None else ():
             recorded = None if np.isnan(largest[group]) else float(largest[group])
@@ -282,6 +285,12 @@ class AlikeTransfers(NamedTuple):
     """Those of one number are alike."""
     have_assumed_sizes: Bools
     """Whether their sizes are taken to be equal, and not known."""
+    are_reference: Bools
+    """Whether they tell what is usual: those of clearly slower links do not, if the others are no minor part."""
+
+    def usual_ns(self, seen: Sequence[Floats]) -> Floats:
+        """Return, (groups of all collectives,), what each should take, given each step's times."""
+        return baseline_transfers(self.numbers, [np.where(self.are_reference, took, np.nan) for took in seen])
 
 
 def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
@@ -290,18 +299,19 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, are compared with those of
     other pairs of one size, within a node or between nodes, if these are at least `min_repeats` pairs: the fastest of
     each pair, the next ones, and so on, as those of one direction may take longer on all links. Where sizes were not
-    recorded, pairs with about as many are taken to have equal ones. `seen` are each step's times, of the same shape.
+    recorded, pairs with about as many are taken to have equal ones. A slow node in the middle of a short pipeline has
+    most of the links. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
     groups = np.diff(arrays.first_group)
     alike = np.repeat(np.arange(len(groups)), groups)
-    have_assumed_sizes = np.zeros(len(alike), np.bool_)
+    have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
     first = arrays.first_in_group[:-1]
     exchanges = np.flatnonzero(np.diff(arrays.first_in_group) == 2)
     pairs = run.rank_numbers[arrays.rank[arrays.by_group[first[exchanges][:, None] + np.arange(2)]]]
     pairs.sort(axis=1)
     if len(np.unique(pairs, axis=0)) < THRESHOLDS.min_repeats:
-        return AlikeTransfers(alike, have_assumed_sizes)
+        return AlikeTransfers(alike, have_assumed_sizes, are_reference)
     kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
     of_link: dict[tuple[float | None, bool, int, int], list[int]] = {}
     for exchange, (rank, other) in zip(exchanges.tolist(), pairs.tolist(), strict=True):
@@ -320,12 +330,15 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
             links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
         ]
         if len(links) >= THRESHOLDS.min_repeats:
-            for of_pair in links:
+            pace_ns = np.array([lower_median(usual[of_pair][None])[0, 0] for of_pair in links])
+            is_slow = pace_ns > most * np.fmin.reduce(pace_ns)
+            for of_pair, is_of_slow in zip(links, is_slow & (is_slow.mean() < 1 - THRESHOLDS.minor_share), strict=True):
+                are_reference[of_pair] = not is_of_slow
                 ascending = np.array(of_pair)[np.argsort(usual[of_pair], kind="stable")]
                 alike[ascending] = count + np.arange(len(of_pair)) * parts // len(of_pair)
                 have_assumed_sizes[of_pair] = is_assumed
             count += parts
-    return AlikeTransfers(alike, have_assumed_sizes)
+    return AlikeTransfers(alike, have_assumed_sizes, are_reference)
 
 
 def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
@@ -393,14 +406,14 @@ class RunTransfers:
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
         """
-        of_steps, alike = [step.transfers for step in self.measured.of_steps], self.alike.numbers
+        of_steps, alike = [step.transfers for step in self.measured.of_steps], self.alike
         mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
         whole = [np.where(transfers.complete, transfers.took, np.nan) for transfers in of_steps]
 
         def usual(numbers: Ints) -> Floats:
             known = np.sum([~np.isnan(whole[number]) for number in numbers], axis=0)
-            is_known = np.bincount(alike, known)[alike] >= THRESHOLDS.min_repeats
-            complete, most = (baseline_transfers(alike, [of[number] for number in numbers]) for of in (whole, mostly))
+            is_known = np.bincount(alike.numbers, known)[alike.numbers] >= THRESHOLDS.min_repeats
+            complete, most = (alike.usual_ns([of[number] for number in numbers]) for of in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
 
         return self.of_like_steps(usual)
@@ -429,8 +442,7 @@ class RunTransfers:
         seen, expected = ([of[number] for number in numbers] for of in (self.took, self.expected))
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._medians[numbers[0]])
-        recorded = baseline_transfers(self.alike.numbers, seen)
-        return np.where(np.isnan(usual), recorded, usual)
+        return np.where(np.isnan(usual), self.alike.usual_ns(seen), usual)
 
     @cached_property
     def _slow_in_every_step(self) -> Bools:

@@ -200,7 +200,7 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
         slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         if run.following_hosts:  # which step of another rank is late through these is not known
             slow = [collectives for collectives in slow if not _has_exchanges(run, collectives)]
-    links = [transfers.of_slowest_rank(link, transfers.baseline) for link in attribute_to_ranks(slow)]
+    links = [transfers.of_slowest_rank(link, transfers.baseline) for link in attribute_to_ranks(slow, transfers.nodes)]
     unrecorded = transfers.find_always_slow(incomplete=True)
     if unrecorded is not None and not any(
         set(link.meetings) >= set(unrecorded.meetings) and set(link.steps) >= set(unrecorded.steps) for link in links

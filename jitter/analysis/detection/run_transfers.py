@@ -3,7 +3,7 @@
 They are compared with like ones of the run, or with a benchmark.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -173,12 +173,13 @@ def _families(matching: CollectiveMatching) -> list[_Family]:
     ]
 
 
-def attribute_to_ranks(slow: Sequence[Finding]) -> list[Finding]:
-    """Return the ranks whose links explain the slow collectives, worst first.
+def attribute_to_ranks(slow: Sequence[Finding], nodes: Mapping[int, object]) -> list[Finding]:
+    """Return the ranks whose links explain the slow collectives, worst first; `nodes` are those of ranks, where known.
 
     Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
-    common; if they have none in common, the worst group is explained by itself. Groups with members that were not
-    recorded are explained together where they share steps: all of them may wait for one such member.
+    common; or, if these are more groups, those between nodes by the ranks of the nodes that all have in common. With
+    none in common, the worst group is explained by itself. Groups with members that were not recorded are explained
+    together where they share steps: all of them may wait for one such member.
     """
     remaining = list(slow)
     explained = []
@@ -189,10 +190,10 @@ def attribute_to_ranks(slow: Sequence[Finding]) -> list[Finding]:
             same = [collectives for collectives in same if collectives.is_incomplete]
             shared = set().union(*(collectives.ranks for collectives in same))
         else:
-            same = [collectives for collectives in same if set(collectives.ranks) & set(worst.ranks)]
-            shared = set(worst.ranks).intersection(*(collectives.ranks for collectives in same))
-        if not shared:
-            same, shared = [worst], set(worst.ranks)
+            between = [one for one in same if len({nodes.get(rank) for rank in one.ranks}) > 1]
+            explained_by = [_explain_by_place(worst, same, {rank: rank for one in same for rank in one.ranks})]
+            explained_by += [_explain_by_place(worst, between, nodes)] if worst in between else []
+            same, shared = max(explained_by, key=lambda one: len(one[0]))
         steps = tuple(sorted({step for collectives in same for step in collectives.steps}))
         explained.append(
             replace(
@@ -206,6 +207,22 @@ def attribute_to_ranks(slow: Sequence[Finding]) -> list[Finding]:
         )
         remaining = [collectives for collectives in remaining if collectives not in same]
     return explained
+
+
+def _explain_by_place(
+    worst: Finding, slow: Sequence[Finding], place_of: Mapping[int, object]
+) -> tuple[list[Finding], set[int]]:
+    """Return the slow collectives at any place of the worst ones, and the ranks at the places common to all of them.
+
+    With no place in common the worst alone, and its ranks.
+    """
+    places = [{place_of[rank] for rank in one.ranks if rank in place_of} for one in slow]
+    of_worst = places[slow.index(worst)]
+    same = [one for one, of_one in zip(slow, places, strict=True) if of_one & of_worst]
+    common = of_worst.intersection(*(of_one for of_one in places if of_one & of_worst))
+    if not common:
+        return [worst], set(worst.ranks)
+    return same, {rank for one in same for rank in one.ranks if place_of.get(rank) in common}
 
 
 class _Kind(NamedTuple):
@@ -394,10 +411,18 @@ class RunTransfers:
         return [value_of_step[number] for number in range(len(self.took))]
 
     @cached_property
+    def nodes(self) -> Mapping[int, object]:
+        """The nodes of ranks, where known."""
+        return self._lake.nodes(self._middle)
+
+    @cached_property
     def alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
-        keys = self.run.keys
-        return number_alike(self._lake, self.run, keys[len(keys) // 2], self.took)
+        return number_alike(self._lake, self.run, self._middle, self.took)
+
+    @property
+    def _middle(self) -> StepKey:
+        return self.run.keys[len(self.run.keys) // 2]
 
     @cached_property
     def _medians(self) -> list[Floats]:

@@ -360,9 +360,11 @@ def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:
         return RankGroup("unrecorded", slow.ranks)
     if len(slow.ranks) == len(evidence.locations):
         return RankGroup("job", slow.ranks)
-    hosts = {evidence.locations[rank].host for rank in slow.ranks}
-    (host,) = hosts if len(hosts) == 1 else (None,)
-    return RankGroup("ranks", slow.ranks) if host is None else RankGroup("host", slow.ranks, host=host)
+    of_rank = assign_nodes(evidence.locations)
+    nodes = {of_rank.get(rank) for rank in slow.ranks}
+    if len(nodes) > 1 or None in nodes:
+        return RankGroup("ranks", slow.ranks)
+    return RankGroup("host", slow.ranks, host=evidence.locations[slow.ranks[0]].host)
 
 
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)

@@ -87,9 +87,18 @@ def test_one_ranks_link_is_behind_all_its_groups():
     matching = pairs_and_all()
     slow, _, _ = found(matching, lambda step, ranks, number: 30_000.0 if 3 in ranks else 0.0)
     assert {one.ranks for one in slow} == {(2, 3), (1, 3)}
-    (links,) = attribute_to_ranks(slow)
+    (links,) = attribute_to_ranks(slow, {})
     assert links.ranks == (3,)
     assert len(links.meetings) == sum(len(one.meetings) for one in slow) == 4
+
+
+def test_the_link_of_a_node_is_behind_the_groups_of_its_ranks():
+    groups = {rank: Group(pair) for pair in ((0, 2), (1, 4), (3, 5), (6, 8), (7, 9)) for rank in pair}
+    matching = meetings_of({rank: [groups[rank]] * 2 for rank in range(10)})
+    slow, _, _ = found(matching, lambda step, ranks, number: 30_000.0 if ranks & {2, 3} else 0.0)
+    assert {links.ranks for links in attribute_to_ranks(slow, {})} == {(0, 2), (3, 5)}
+    (links,) = attribute_to_ranks(slow, {rank: rank // 2 for rank in range(10)})
+    assert (links.ranks, len(links.meetings)) == ((2, 3), 4)
 
 
 def test_groups_without_a_rank_in_common_answer_for_themselves():
@@ -98,9 +107,9 @@ def test_groups_without_a_rank_in_common_answer_for_themselves():
         matching,
         lambda step, ranks, number: {2: 30_000.0, 5: 60_000.0}.get(step, 0.0) if ranks in ({0, 1}, {2, 3}) else 0.0,
     )
-    told = attribute_to_ranks(slow)
+    told = attribute_to_ranks(slow, {})
     assert sorted(links.ranks for links in told) == [(0, 1), (2, 3)]
-    assert attribute_to_ranks([]) == []
+    assert attribute_to_ranks([], {}) == []
 
 
 def test_everywhere_is_told_before_groups_are():
@@ -123,10 +132,10 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not():
         matching, lambda step, ranks, number: 90_000.0 * (step == 3) + 50_000.0 * (step == 7 and 0 in ranks)
     )
     assert [(one.ranks, one.steps, one.is_incomplete) for one in slow] == [((0, 1), (3,), True), ((0,), (7,), True)]
-    (of_all, of_one) = attribute_to_ranks(slow)
+    (of_all, of_one) = attribute_to_ranks(slow, {})
     assert (of_all.ranks, of_one.ranks) == ((0, 1), (0,))
     apart = [replace(one, steps_of_rank=dict.fromkeys(one.ranks, (3, 7))) for one in slow]
-    (waits,) = attribute_to_ranks(apart)
+    (waits,) = attribute_to_ranks(apart, {})
     assert (waits.ranks, waits.steps, len(waits.meetings)) == ((0, 1), (3, 7), 6)
 
 

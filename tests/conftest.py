@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,12 +25,17 @@ from tests.support.loops import each_way
 __all__ = ["browser", "dask_cluster", "each_way"]
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES = 8 << 30
 settings.register_profile("without deadline", deadline=None)  # a busy machine is no failure
 settings.load_profile("without deadline")
 
 
 def pytest_configure() -> None:
     """Let commands that tests start end on SIGINT: a shell's background job ignores it, and children inherit that."""
+    if "TMPDIR" not in os.environ and _holds_all_lakes(IN_MEMORY):
+        # a lake is many small files in many folders: a disk takes longer to make and remove these than all else
+        tempfile.tempdir = os.environ["TMPDIR"] = str(IN_MEMORY)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # waits for the disk take longer than small lakes; commands that tests start wait, and power cuts are simulated
@@ -39,6 +45,15 @@ def pytest_configure() -> None:
     os.fsync = lambda _descriptor: None
     workers.cpu_count = lambda: 1  # an ingest converts here: worker processes take longer than a small job
     durability._syncfs = lambda: lambda _descriptor: 0
+
+
+def _holds_all_lakes(folder: Path) -> bool:
+    """Return whether a file system in memory has room for what all tests write."""
+    pages = Path("/proc/meminfo")
+    if not (os.access(folder, os.W_OK) and pages.exists()):
+        return False
+    available_kib = int(pages.read_text().split("MemAvailable:")[1].split()[0])
+    return min(shutil.disk_usage(folder).free, available_kib << 10) > ROOM_BYTES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

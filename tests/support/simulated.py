@@ -42,13 +42,18 @@ def true_gain_ns(run: Run, *faults: Fault) -> int:
     return run_ns(run) - run_ns(run.without(*faults))
 
 
+def write_traces(run: Run, folder: Path, form: str = "kineto", **options: Any) -> list[Path]:
+    """Write the run's traces as text that tests may edit: JSON is not compressed, which takes as long as to write."""
+    return write(run, folder, form, **({"zipped": False} if form == "kineto" else {}) | options)
+
+
 def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, **options: Any) -> "jitter.Lake":
     """Write the run's traces in a profiler's format, ingest them, and open the lake.
 
     `rejected` is how many files the ingest must reject; `options` are the format's. Traces go to `folder / "traces"`,
     the lake to `folder / "lake"`.
     """
-    write(run, folder / "traces", form, **options)
+    write_traces(run, folder / "traces", form, **options)
     return ingest_traces(folder, rejected=rejected)
 
 

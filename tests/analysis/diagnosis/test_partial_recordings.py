@@ -1,6 +1,5 @@
 """Ranks of which a part of the recording is lost: the answers hold for what is left."""
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ from jitter.core.step_key import StepKey
 from jitter.report.json_report import render_json
 from jitter.report.page import render_html
 from jitter.report.views.run_overview import build_run_overview
-from jitter.simulate import Fault, Run, simulate, write
+from jitter.simulate import Fault, Run, simulate
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.recorded_events import list_events, open_ranges, remove_events
-from tests.support.simulated import PartialRun, ingest_partial_run, ingest_traces, small, true_gain_ns
+from tests.support.simulated import PartialRun, ingest_partial_run, ingest_traces, small, true_gain_ns, write_traces
 
 STEPS = 4
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")
@@ -28,7 +27,7 @@ def lake_of(
 ) -> Lake:
     """Return the lake of what profilers saw of a run, after `lose` took more from the traces, which are in order."""
     partial = PartialRun(run, frozenset(), sees)
-    lose(write(partial, folder / "in", form))  # type: ignore[arg-type]
+    lose(write_traces(partial, folder / "in", form))  # type: ignore[arg-type]
     return ingest_traces(folder, folder / "in")
 
 
@@ -204,11 +203,11 @@ def test_lost_kernels_that_no_rank_waits_for_make_no_price_a_range(tmp_path: Pat
     run = simulate(small("pipeline", ranks=8, steps=6), [SLOW])
 
     def lose(traces: list[Path]) -> None:
-        document = json.loads(gzip.decompress(traces[7].read_bytes()))
+        document = json.loads(traces[7].read_text())
         computing = [one for one in document["traceEvents"] if one.get("cat") == "kernel" and "nccl" not in one["name"]]
         gone = set(map(id, computing[::3]))
         document["traceEvents"] = [one for one in document["traceEvents"] if id(one) not in gone]
-        traces[7].write_bytes(gzip.compress(json.dumps(document).encode()))
+        traces[7].write_text(json.dumps(document))
 
     found = lake_of(run, tmp_path, lambda *_: True, lose).diagnose()
     (culprit,) = found.culprits

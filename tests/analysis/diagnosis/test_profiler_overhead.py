@@ -1,6 +1,5 @@
 """A host that its profiler held up is no slow host: the recording says so, and the advice is another one."""
 
-import gzip
 import json
 import sqlite3
 from itertools import pairwise
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jitter.simulate import Fault, simulate, write
-from tests.support.simulated import ingest_traces, small
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_traces, small, write_traces
 
 RUN = simulate(small(ranks=4, steps=10), [Fault.parse("cpu_stall:rank=1,step=5,kernel=20,ms=30")])
 
@@ -31,7 +30,7 @@ def hold_up_by_nsys(trace: Path, kind: int) -> None:
 
 
 def hold_up_by_kineto(trace: Path, name: str) -> None:
-    content = json.loads(gzip.decompress(trace.read_bytes()))
+    content = json.loads(trace.read_text())
     calls = [
         (event["ts"], event["ts"] + event["dur"])
         for event in content["traceEvents"]
@@ -40,7 +39,7 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
     begin, end = longest_gap(calls)
     overhead = {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": begin, "dur": end - begin}
     content["traceEvents"].append(overhead)
-    trace.write_bytes(gzip.compress(json.dumps(content).encode()))
+    trace.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
     ],
 )
 def test_a_pause_of_the_profiler_is_told(tmp_path: Path, form: str, kind: int | str, is_of_profiler: bool):
-    traces = write(RUN, tmp_path / "traces", form)
+    traces = write_traces(RUN, tmp_path / "traces", form)
     (hold_up_by_nsys if form == "nsys" else hold_up_by_kineto)(traces[1], kind)
     (culprit,) = ingest_traces(tmp_path).diagnose().culprits
     assert (culprit.ranks, culprit.cause) == ((1,), "cpu_launch")
@@ -62,7 +61,7 @@ def test_a_pause_of_the_profiler_is_told(tmp_path: Path, form: str, kind: int | 
 
 def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):
     """Kineto does not state the thread, so every thread that launches has the event."""
-    paused = write(RUN, tmp_path / "traces", "kineto")[1]
+    paused = write_traces(RUN, tmp_path / "traces")[1]
     hold_up_by_kineto(paused, "Activity Buffer Request")
     lake = ingest_traces(tmp_path, paused)
     hosts = lake.run_reader(lake.step_keys).host(lake.step_keys[5], 1)

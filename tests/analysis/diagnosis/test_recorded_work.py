@@ -1,6 +1,5 @@
 """What recordings say of a finding: markers, checkpoints, the code behind a kernel, where to look."""
 
-import gzip
 import json
 import sqlite3
 from contextlib import closing
@@ -15,16 +14,16 @@ from jitter.analysis.diagnosis.evidence.code import describe_code
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.lake.records import records_by_step
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.recorded_events import list_events, remove_events
-from tests.support.simulated import ingest_run, ingest_traces, small
+from tests.support.simulated import ingest_run, ingest_traces, small, write_traces
 
 
 @pytest.mark.parametrize(("batch", "cause"), [("800_8", "workload_imbalance"), ("640_8", "gpu_compute")])
 def test_a_larger_batch(tmp_path: Path, batch: str, cause: str):
     """A GPU that runs the same kernels more slowly: a fault of the GPU, unless its markers state a larger batch."""
     fault = Fault.parse("slow_gpu:rank=2,factor=1.3")
-    write(simulate(Job(ranks=6, steps=8, kernels=60, seed=3), [fault]), tmp_path / "traces", "nsys")
+    write_traces(simulate(Job(ranks=6, steps=8, kernels=60, seed=3), [fault]), tmp_path / "traces", "nsys")
     with closing(sqlite3.connect(tmp_path / "traces" / "rank2.sqlite")) as connection:
         connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '640_8', ?)", [batch])
         connection.execute("UPDATE StringIds SET value = replace(value, '640_8', ?) WHERE value LIKE '%step%'", [batch])
@@ -53,12 +52,9 @@ Event = dict[str, Any]
 
 def edit(path: Path, change: Any) -> Any:
     """Change a trace's events; return what the change returns."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt") as file:
-        trace = json.load(file)
+    trace = json.loads(path.read_text())
     told = change(trace["traceEvents"])
-    with opened(path, "wt") as file:
-        json.dump(trace, file)
+    path.write_text(json.dumps(trace))
     return told
 
 
@@ -79,7 +75,7 @@ def longest_pause(events: list[Event]) -> tuple[Event, float, float]:
 def test_a_checkpoint_explains_late_launches(tmp_path: Path, name: str, kind: str):
     job = Job(ranks=4, steps=8, kernels=60, seed=3)
     faults = [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]
-    write(simulate(job, faults), tmp_path / "traces", "kineto")
+    write_traces(simulate(job, faults), tmp_path / "traces")
 
     def add_range(events: list[Event]) -> float:
         place, start, pause = longest_pause(events)
@@ -137,7 +133,7 @@ def add_allocation(events: list[Event]) -> None:
 @pytest.mark.parametrize("allocates", [True, False])
 def test_a_late_launch(tmp_path: Path, allocates: bool):
     job = Job(ranks=4, steps=8, kernels=60, seed=3)
-    write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]), tmp_path / "traces", "kineto")
+    write_traces(simulate(job, [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]), tmp_path / "traces")
     for path in (tmp_path / "traces").iterdir():
         edit(path, add_operators)
         if allocates and "2" in path.name.partition("rank")[2][:2]:
@@ -186,7 +182,7 @@ def test_words(code: tuple[str | None, str | None, str | None, str | None], word
 def test_pauses_of_all_ranks(tmp_path: Path, allocates: bool):
     """A finding about the whole job names its longest pauses, and the host operations that cover them."""
     job = Job(ranks=8, steps=12, kernels=60, seed=5, gpus_per_node=2, marker="profiler", epoch=None)
-    write(simulate(job, [Fault.parse("pause:every=5,ms=3")]), tmp_path / "traces", "kineto")
+    write_traces(simulate(job, [Fault.parse("pause:every=5,ms=3")]), tmp_path / "traces")
     for path in (tmp_path / "traces").iterdir() if allocates else ():
         edit(path, add_allocation)
     (culprit,) = ingest_traces(tmp_path).diagnose().culprits
@@ -210,7 +206,7 @@ def test_of_ranks_that_pause_alike_none_pauses_longest(tmp_path: Path):
 
 
 def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
-    write(simulate(small()), tmp_path / "traces", "nsys")
+    write_traces(simulate(small()), tmp_path / "traces", "nsys")
     (trace,) = (tmp_path / "traces").glob("rank1.*")
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
     ends = sorted(event.end_ns for event in list_events([trace]) if event.table == table)

@@ -1,6 +1,5 @@
 """Slow GPUs and what looks like them: steps that are graphs, slow copies, launches of some ranks alone."""
 
-import gzip
 import json
 from collections.abc import Container, Iterator
 from dataclasses import replace
@@ -16,8 +15,8 @@ from jitter.analysis.diagnosis.evidence.workload import _with_peers
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
-from jitter.simulate import Fault, Job, RankRecording, Run, simulate, write
-from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate
+from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns, write_traces
 
 
 class GraphedRun:
@@ -99,7 +98,7 @@ def test_a_kernel_that_only_one_rank_runs_in_the_place_of_another_is_named(tmp_p
     slow = Fault.parse("slow_gpu:rank=6,factor=2,kernels=20-22")
     run = simulate(small(ranks=8, steps=8), [slow])
     usual = {op.name for recording in run.ranks([0]) for op in recording.operations if op.kernel == 20}
-    write(OtherAlgorithm(run, 6, range(20, 23), "void triton::gemm_cfg7<64>(int)"), tmp_path / "traces", "kineto")  # type: ignore[arg-type]
+    write_traces(OtherAlgorithm(run, 6, range(20, 23), "void triton::gemm_cfg7<64>(int)"), tmp_path / "traces")  # type: ignore[arg-type]
     found = ingest_traces(tmp_path).diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.cause) == ((6,), "workload_imbalance")
@@ -113,14 +112,14 @@ def test_copies_that_one_rank_alone_makes_are_no_uneven_work(tmp_path: Path):
     run: Any = simulate(small(ranks=8, steps=8), [Fault.parse("slow_gpu:rank=6,factor=3,kernels=20-22")])
     for rank in range(8):
         run = OtherAlgorithm(run, rank, range(20, 23), "Memcpy DtoH (Device -> Pinned)")
-    for path in write(run, tmp_path / "traces", "kineto"):
-        told = json.loads(gzip.decompress(path.read_bytes()))
+    for path in write_traces(run, tmp_path / "traces"):
+        told = json.loads(path.read_text())
         copies = [event for event in told["traceEvents"] if "DtoH" in event["name"]]
         for event in copies:
             event["cat"] = "gpu_memcpy"
         if told["distributedInfo"]["rank"] != 6:
             told["traceEvents"] = [event for event in told["traceEvents"] if event not in copies]
-        path.write_bytes(gzip.compress(json.dumps(told).encode()))
+        path.write_text(json.dumps(told))
     found = ingest_traces(tmp_path).diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.cause) == ((6,), "workload_imbalance")
@@ -134,7 +133,7 @@ def test_a_rank_that_runs_other_variants_of_all_kernels_is_compared_with_the_oth
     """As with another driver or GPU model; no kernel of the rank has the name of one of the other ranks."""
     slow = [] if factor is None else [Fault.parse(f"slow_gpu:rank=6,factor={factor}")]
     run = simulate(small(ranks=8, steps=8), slow)
-    write(OtherAlgorithm(run, 6, range(1000), "sm90_{}"), tmp_path / "traces", "kineto")  # type: ignore[arg-type]
+    write_traces(OtherAlgorithm(run, 6, range(1000), "sm90_{}"), tmp_path / "traces")  # type: ignore[arg-type]
     found = ingest_traces(tmp_path).diagnose()
     assert not any("program of its own" in doubt for doubt in found.conclusion.doubts)
     assert [(one.ranks, one.cause) for one in found.culprits] == [((6,), "workload_imbalance")] * len(slow)

@@ -4,11 +4,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.support.forked_command import run_forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,12 +25,10 @@ def commands(heading: str) -> list[str]:
 
 def test_the_sample_shows_what_the_readme_says(tmp_path):
     shutil.copytree(ROOT / "data", tmp_path / "data")
-    environment = {**os.environ, "COLUMNS": "160", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     said = {}
     for command in commands("Try it on the sample"):
-        done = subprocess.run(
-            shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        wide = partial(os.environ.update, COLUMNS="160")
+        done = run_forked(*shlex.split(command)[1:], cwd=tmp_path, prepare=wide)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         said.setdefault(command.split()[1], done.stdout)
     step = next(line.split() for line in said["steps"].splitlines() if line.split()[0] == "1/2003")

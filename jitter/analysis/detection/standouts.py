@@ -301,7 +301,11 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_s
     events = (alone < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
     standouts.total_ns[numbers], standouts.sigmas[numbers] = total * sample.work, sigmas
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
-    unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
+    of_usual = _chances_of_usual(sample)
+    # ranks of one slow host hide each other: each one widens the spread of the others
+    tail, together_by_chance = _select_events(np.where(of_usual <= THRESHOLDS.max_chance, of_usual, 1.0), 2 * tests)
+    is_together = (of_usual <= tail) & (together_by_chance <= THRESHOLDS.medium_chance)
+    unusual = np.minimum(of_usual * trials, np.where(is_together, together_by_chance, 1.0))
     is_mostly = 2 * (known_ns > 0).sum(axis=0) > is_known.sum(axis=0)
     is_usual = is_mostly & (is_known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
     always = is_usual & (unusual <= THRESHOLDS.max_chance)
@@ -344,10 +348,10 @@ def _chances_of_usual(sample: TestedTimes) -> Floats:
 
 
 def _select_events(tails: Floats, trials: int) -> tuple[float, float]:
-    """Select the steps of one rank that chance explains least, by the tail probability of each of its steps.
+    """Select the steps of one rank, or the ranks, that chance explains least, by the tail probability of each of them.
 
-    For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance. Of the
-    least likely k and those up to the next one tried, the least likely then tells the steps.
+    For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent ones by chance. Of the
+    least likely k and those up to the next one tried, the least likely then tells which they are.
 
     Returns:
         the tail probability up to which a step is one of them, -1 if none is, and the probability that chance makes so

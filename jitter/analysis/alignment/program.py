@@ -33,7 +33,7 @@ from jitter.analysis.alignment.kernel_index import find_commonest
 from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps, lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV, collective_operation
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, MEMORY, SEND_RECV, collective_operation
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes
 
 Signature = tuple[str, bytes]
@@ -150,10 +150,10 @@ class Program:
 
     @cached_property
     def kernels(self) -> tuple[tuple[str, ...], Ints]:
-        """The names of its compute kernels, and, (operations,), the place of each one's; others: the last + 1."""
-        names = sorted({op.name for op in self.operations if op.kind == COMPUTE})
+        """The names of its kernels and copies, and, (operations,), the place of each one's; collectives: the last + 1."""
+        names = sorted({op.name for op in self.operations if op.kind in (COMPUTE, MEMORY)})
         number = dict(zip(names, range(len(names)), strict=True))
-        of_operations = [number[op.name] if op.kind == COMPUTE else len(names) for op in self.operations]
+        of_operations = [number.get(op.name, len(names)) for op in self.operations]
         return tuple(names), np.array(of_operations, np.int64)
 
     @cached_property

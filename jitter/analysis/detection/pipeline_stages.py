@@ -119,8 +119,10 @@ def find_unequal_stages(
         is_slow = pace - 1 >= max(_MIN_SLOWER, THRESHOLDS.main_share * share)
         # a slow GPU slows all kernels, those bound by memory less
         excess = stage.excess_ns(others, -1.0 if is_slow else share / 2)
-        usual = float(np.nanmedian(stage.usual_ns))
-        if (share < THRESHOLDS.tolerance_share and not is_slow) or excess >= usual:
+        usual, *of_others = (float(np.nanmedian(one.usual_ns)) for one in (stage, *others))
+        if not is_slow:  # what it has less of, such as the same work in launches of another size, makes up for it
+            excess = min(excess, usual - float(np.median(of_others)))
+        if (share < THRESHOLDS.tolerance_share and not is_slow) or not 0 < excess < usual:
             continue
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
         relative = stage.usual_ns / known_medians(np.stack([one.usual_ns for one in others]))  # batches vary
@@ -142,7 +144,7 @@ def find_unequal_stages(
             )
         sentence = (
             f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
-            f"({format_percent(share)}) more than the median of the other "
+            f"({format_percent(excess / (usual - excess))}) more than the median of the other "
             f"{format_count(len(others), 'stage')}: the loss, which compares ranks of a stage, does not contain it"
         )
         why = (

@@ -113,6 +113,18 @@ def test_a_stage_that_a_loss_makes_longer_is_a_limit_of_the_program_and_no_fault
     assert "divide the layers anew; it costs " in diagnosis.verdict
 
 
+def test_work_in_launches_of_another_size_makes_no_stage_longer(tmp_path):
+    """Of the kernels of one size the first stage had twice as many, and was the longer one, with high confidence."""
+    ingest_job(LayoutJob(26, shape="pipeline", row=2, ranks=4), tmp_path)
+    for path in (tmp_path / "traces").iterdir():
+        events = path.read_text()
+        if "rank-2" in path.name or "rank-3" in path.name:
+            events = re.sub(r'(kernel_[024]<[^{]*{[^{]*"grid": )\[128,', r"\1[512,", events)
+        path.write_text(re.sub(r"kernel_\d", "gemm", events))
+    jitter.ingest([tmp_path / "traces"], tmp_path / "resized")
+    assert not jitter.open(tmp_path / "resized").diagnose().culprits
+
+
 def test_equal_stages_of_one_rank_have_no_finding(tmp_path):
     assert not ingest_job(LayoutJob(26, shape="pipeline", ranks=4, noise=0.04), tmp_path).diagnose().culprits
 

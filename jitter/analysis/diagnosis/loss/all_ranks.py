@@ -143,6 +143,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if team in (loss.teams or {team})))
         waits = in_transfers if is_exposed else None
+        is_of_stages = loss.cause == "unequal_stages"
         loading, advice = tuple[str, ...](), ""
         if loss.cause == "late_start":
             loading, advice = _explain_loading(analysis, ranks, first, last, measured.paused_ns(loss.change.chosen))
@@ -154,12 +155,12 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 rank=ranks[0],
                 ranks=ranks,
                 cause=loss.cause,
-                cause_certainty="certain",
-                confidence="low" if waits else "medium" if is_exposed else "high",
+                cause_certainty="likely" if is_of_stages else "certain",
+                confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_exposed else "high",
                 seen=Seen(len(timed), len(timed)),
                 recurs="yes",
                 excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
-                gain_ns=round(alone_ns * len(timed)),
+                gain_ns=round(max(alone_ns, 0.0) * len(timed)),
                 loss_ns=round(cost_ns * len(timed)),
                 fraction=cost_ns * len(timed) / time_ns,
                 steps=tuple(timed),

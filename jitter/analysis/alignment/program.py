@@ -150,7 +150,7 @@ class Program:
 
     @cached_property
     def kernels(self) -> tuple[tuple[str, ...], Ints]:
-        """The names of its kernels and copies, and, (operations,), the place of each one's; collectives: the last + 1."""
+        """The names of its kernels and copies, and, (operations,), the place of each among them; else the last + 1."""
         names = sorted({op.name for op in self.operations if op.kind in (COMPUTE, MEMORY)})
         number = dict(zip(names, range(len(names)), strict=True))
         of_operations = [number.get(op.name, len(names)) for op in self.operations]

@@ -76,6 +76,14 @@ def test_one_odd_step_does_not_make_a_wrong_wall_clock_right():
     assert step_offset(reference, phased(others, 10**18 - 3 * 2_330_000, "b", "x", before)) == 0
 
 
+def test_where_hosts_begin_steps_as_evenly_by_a_wrong_wall_clock_the_gpus_relate_the_steps():
+    before, starts = (2, 6, 10, 14), [0, PERIOD + 9_000, 2 * PERIOD - 7_000, 3 * PERIOD + 8_000]
+    gpu = [10_000, PERIOD - 8_000, 2 * PERIOD + 7_000, 3 * PERIOD - 5_000]
+    reference = phased(starts, 10**18, "a", "x", before, gpu)
+    others = [*(start - PERIOD for start in starts[1:]), 3 * PERIOD]
+    assert step_offset(reference, phased(others, 10**18 + PERIOD, "b", "x", before, gpu)) == 0
+
+
 @pytest.mark.parametrize("collectives", [None, "x"])
 @pytest.mark.parametrize("begun", [0, 1])
 def test_where_hosts_run_ahead_as_fast_as_they_can_the_gpus_relate_the_steps(begun, collectives):

@@ -490,7 +490,7 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
 
     Uses the clock they share, as by the same boot of one host, else wall clock or an equal sequence of collectives.
     Wall clocks of two hosts may differ by more than a step, and equal sequences may be of other steps: where the two
-    contradict each other, that under which the steps begin most evenly apart. A host that waits for nothing runs ahead,
+    contradict each other, that under which the steps begin most evenly apart, on host or GPU. A host that waits for nothing runs ahead,
     each as far as it can: where the hosts' times relate the steps differently, the GPUs' do. Raises `UnknownRankError`
     if none of these relates the two ranks.
     """
@@ -516,8 +516,7 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     by_time = None if related is None else by_times[related]
     if by_collectives is not None and (reference.clock != other.clock or by_time is None):
         candidates = [by_collectives] if by_time is None else [by_collectives, by_time]
-        of_both = times[related or 0]
-        return min(candidates, key=lambda offset: _unevenness(*of_both, offset))
+        return min(candidates, key=lambda offset: min(_unevenness(*of_both, offset) for of_both in times))
     if by_time is None:
         raise UnknownRankError(
             f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "

@@ -490,9 +490,9 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
 
     Uses the clock they share, as by the same boot of one host, else wall clock or an equal sequence of collectives.
     Wall clocks of two hosts may differ by more than a step, and equal sequences may be of other steps: where the two
-    contradict each other, that under which the steps begin most evenly apart, on host or GPU. A host that waits for nothing runs ahead,
-    each as far as it can: where the hosts' times relate the steps differently, the GPUs' do. Raises `UnknownRankError`
-    if none of these relates the two ranks.
+    contradict each other, that under which the steps begin most evenly apart, on host or GPU. A host that waits for
+    nothing runs ahead, each as far as it can: where the hosts' times relate the steps differently, the GPUs' do. Raises
+    `UnknownRankError` if none of these relates the two ranks.
     """
     by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
     shift_ns: int | None = None  # added to a time of `other` it gives the reference's

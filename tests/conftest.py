@@ -7,7 +7,9 @@ import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 
@@ -120,20 +122,26 @@ def simulated_traces(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 
 
 @pytest.fixture
-def pages_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw the page of equal recordings once, for tests of commands: drawing takes longer than all else."""
+def computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diagnose and draw equal recordings once, for tests of commands: that takes longer than all else.
 
+    Not for tests that change a lake's files, or what the analysis does.
+    """
+    from jitter.api.run_results import RunResults
     from jitter.report import page  # loads Bokeh
 
-    drawn = page.render_html
+    def once(name: str, compute: Callable[..., Any], lake_of: Callable[[Any], jitter.Lake]) -> Callable[..., Any]:
+        def known(of: Any, steps: Sequence[StepKey] | None = None, *more: Any) -> Any:
+            lake = lake_of(of)
+            asked = name, msgspec.json.encode((lake.sources, lake.logs)), tuple(steps or ())
+            if asked not in _computed:
+                _computed[asked] = compute(of, steps, *more)
+            return _computed[asked]
 
-    def render(lake: jitter.Lake, steps: Sequence[StepKey] | None = None) -> str:
-        asked = (*(record.digest for record in lake.sources), *(steps or ()))
-        if asked not in _pages:
-            _pages[asked] = drawn(lake, steps)
-        return _pages[asked]
+        return known
 
-    monkeypatch.setattr(page, "render_html", render)
+    monkeypatch.setattr(page, "render_html", once("page", page.render_html, lambda lake: lake))
+    monkeypatch.setattr(RunResults, "_diagnose", once("answers", RunResults._diagnose, lambda results: results._lake))
 
 
-_pages: dict[tuple[object, ...], str] = {}
+_computed: dict[tuple[object, ...], Any] = {}

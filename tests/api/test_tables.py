@@ -20,6 +20,8 @@ from jitter.cli import main
 from jitter.core.errors import UsageError
 from tests.support.simulated import sampled_lake
 
+pytestmark = pytest.mark.usefixtures("computed_once")
+
 README = Path(__file__).parents[2] / "README.md"
 RANKS = range(8)
 

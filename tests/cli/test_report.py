@@ -15,7 +15,7 @@ from jitter.report.forms import SIGNATURES
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.report_lakes import report_job
 
-pytestmark = pytest.mark.usefixtures("pages_drawn_once")
+pytestmark = pytest.mark.usefixtures("computed_once")
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from tests.support.forked_command import run_forked
 from tests.support.simulated import ingest_run
 from tests.support.version_1_baseline import written_by_version_1
 
+pytestmark = pytest.mark.usefixtures("computed_once")
+
 JOB = {"ranks": 4, "steps": 8, "kernels": 40}
 
 

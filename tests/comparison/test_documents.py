@@ -33,6 +33,8 @@ from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 from tests.support.version_1_baseline import written_by_version_1
 
+pytestmark = pytest.mark.usefixtures("computed_once")
+
 
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory):

@@ -14,6 +14,8 @@ from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.json_report import assert_fits_schema, differing
 from tests.support.simulated import ingest_run, small, true_gain_ns
 
+pytestmark = pytest.mark.usefixtures("computed_once")
+
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")
 
 

@@ -10,7 +10,7 @@ import pytest
 from jitter import guide
 from jitter.cli import cli, main
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pages_drawn_once")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("computed_once")]
 
 README = Path(__file__).parents[2] / "README.md"
 ELSEWHERE = re.compile(r"--scheduler|jitter serve|\$|[<|…\[]|/scratch/|/shared/|--ranks 960")

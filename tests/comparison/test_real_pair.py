@@ -50,15 +50,6 @@ def test_the_parts_add_up_to_the_step(documents):
     assert sum(part["usual_ns"] + part["jitter_ns"] for part in found["split"]) == difference_ns
 
 
-@pytest.mark.parametrize("name", ["before", "after"])
-def test_a_recording_equals_itself(documents, name):
-    found = comparison_document(jitter.compare(documents[name], documents[name]))
-    assert found["verdict"] == "same"
-    assert found["kernels"] == []
-    assert found["step_time"]["difference_ns"] == 0
-    assert all(part["difference_ns"] == 0 for part in found["split"])
-
-
 def test_two_calls_give_one_answer(lakes, capsys):
     said = []
     for _ in range(2):

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import jitter
+from jitter.comparison.document import MAX_DOCUMENT_BYTES, decode_document, encode_document
+from jitter.comparison.runs import load_run
 from jitter.core.errors import LakeError
 from jitter.core.formatting import format_time
 from jitter.query.diagnosis_rows import steps_table
@@ -67,6 +69,27 @@ def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: p
     assert said["verdict"]
     assert [step["step"] for step in said["steps"]] == [key.step for key in lake.step_keys]
     assert_replay_matches_recording(lake)
+    assert_is_itself(lake)
+
+
+def assert_is_itself(lake: "jitter.Lake") -> None:
+    """Its document is small, whole, and the same as itself, or not comparable with a reason."""
+    document = load_run(lake)
+    content = encode_document(document)
+    assert len(content) < MAX_DOCUMENT_BYTES
+    assert decode_document(content, "file") == document
+    found = jitter.compare(document, document)
+    if len(document.steps) < 5:
+        assert found.verdict == "incomparable"
+        assert "fewer than 5" in found.sentence or not any(team.places for team in document.teams)
+    else:
+        assert found.verdict == "same"
+        assert found.effect is not None
+        assert [found.effect.difference_ns, *(part.difference_ns for part in found.split)] == [0] * (
+            1 + len(found.split)
+        )
+        assert found.kernels is not None
+        assert found.kernels.changes == []
 
 
 def test_rank_1_launches_late_in_step_6(tmp_path: Path):

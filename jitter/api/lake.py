@@ -89,6 +89,8 @@ class Lake:
             {record.claimed_rank for record in self.rejected if record.claimed_rank is not None} | ranks_without
         )
         """Ranks whose recordings could not be ingested, or are left out because a file of theirs is damaged."""
+        self.unplaced = sum(record.may_be_any_rank for record in self.rejected)
+        """Recordings that could not be ingested and are of an unknown rank."""
         self.logs = [log for log in logs if log.digest not in without]
         """One record per log in the lake."""
         self._recorded = self.sources

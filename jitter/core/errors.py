@@ -20,6 +20,8 @@ class JitterError(Exception):
     """An error that the user can act on: `message` states what is wrong, `hint` what to do."""
 
     exit_code = ExitCode.UNUSABLE_INPUT
+    reason = "unusable"
+    """Why a recording with this error is left out, in a word of its record."""
     files = 1
     """How many files it is about, if it is about files."""
 
@@ -43,10 +45,13 @@ class UnreadableTraceError(JitterError):
 class UnknownRankError(JitterError):
     """A recording whose rank is unknown, or is also that of another recording."""
 
+    reason = "unknown rank"
+
 
 class RejectedForAnotherError(UnknownRankError):
     """A recording that is left out in favour of others. Errors with the same `cause` are told once."""
 
+    reason = "another recording"
     cause = ""
 
 

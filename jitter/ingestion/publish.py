@@ -343,9 +343,7 @@ class Publisher:
             return
         source = outcome.source
         refusal = _refusal(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error)
-        if isinstance(error, OtherJobError):
-            refusal.claimed_rank = None  # this job may have no such rank
-        elif outcome.staged:
+        if outcome.staged:
             refusal.claimed_rank = outcome.staged[0].record.rank
         self._drop(self._before(outcome))
         self._write_refusal(refusal)
@@ -513,4 +511,5 @@ def _refusal(
         format=reader or "unrecognized",
         problems=[str(error)],
         claimed_rank=rank_in_path(path),
+        left_out_because=error.reason,
     )

@@ -169,7 +169,9 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     host_size: Count | None = None
     """Bytes of the file of host events; None if there is none, and in records of older versions."""
     claimed_rank: Rank | None = None
-    """Of a recording that was rejected: the rank that it, or its name, states; None for one of another job."""
+    """Of a recording that was rejected: the rank that it, or its name, states; None if none."""
+    left_out_because: str | None = None
+    """Of such a recording: `unknown rank`, `another recording`, `damaged` or `unusable`; older records state none."""
     empty_columns: list[str] = []
     """Columns of its parquet files that are null in every row of every step; older records state none."""
 
@@ -182,6 +184,12 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     def has_guessed_steps(self) -> bool:
         """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
         return self.rank is not None and self.steps_from != "marker"
+
+    @property
+    def may_be_any_rank(self) -> bool:
+        """Whether it was rejected and states no rank: it may be of a rank that the lake lacks."""
+        is_placed = self.rank is not None or self.claimed_rank is not None
+        return not is_placed and self.left_out_because in ("unknown rank", "damaged")
 
     def describe_kernels(self) -> list[str]:
         """Say which of its kernels belong to no step, and whether launches are missing: what its fields count."""

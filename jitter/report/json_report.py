@@ -65,7 +65,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             "cleared": conclusion.cleared,
             "doubts": conclusion.doubts,
             "unverified_transfers": conclusion.unverified_transfers,
-            "unrecorded": {name: getattr(missing, name) for name in ("ranks", "at_most_ns", "fraction")},
+            "unrecorded": {name: getattr(missing, name) for name in ("ranks", "unplaced", "at_most_ns", "fraction")},
         },
         "verdict": diagnosis.verdict,
     }

@@ -98,6 +98,7 @@ RECORD = [
     "host_checksum",
     "host_size",
     "claimed_rank",
+    "left_out_because",
     "empty_columns",
     "checksum",
 ]

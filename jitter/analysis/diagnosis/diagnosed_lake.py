@@ -23,6 +23,7 @@ class DiagnosedLake(Protocol):
     sources: list[SourceRecord]
     logs: list[LogRecord]
     unread_ranks: frozenset[int]
+    unplaced: int
 
     @property
     def places(self) -> dict[int, RankPlace]:

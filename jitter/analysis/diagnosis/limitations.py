@@ -38,8 +38,9 @@ def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
     whole = float(np.nansum(analysis.measured.step_ns))
     at_most_ns = evidence.coverage.bound_ns() if evidence.coverage.incomplete_groups.any() and whole > 0 else 0.0
     if at_most_ns <= 0:  # collectives take time: the replay does not tell what waits for them
-        return UnrecordedRanks(ranks, None, None, incomplete, unread)
-    return UnrecordedRanks(ranks, round(at_most_ns), at_most_ns / whole, incomplete, unread)
+        return UnrecordedRanks(ranks, None, None, incomplete, unread, evidence.coverage.unplaced)
+    fraction = at_most_ns / whole
+    return UnrecordedRanks(ranks, round(at_most_ns), fraction, incomplete, unread, evidence.coverage.unplaced)
 
 
 _WHY_MISSING: Final = (
@@ -57,6 +58,9 @@ def explain_unrecorded(unrecorded: UnrecordedRanks) -> str:
         of_each = zip(_WHY_MISSING, (unknown, unrecorded.incomplete, unrecorded.unread), strict=True)
         why = ", or ".join(words.format(ranks) for words, some in of_each if some)
         subject, them = f"{ranks} of the job {why}", "it" if len(ranks) == 1 else "them"
+    if count := unrecorded.unplaced:
+        recordings = f"{format_count(count, 'recording')} of unknown rank {'was' if count == 1 else 'were'} left out"
+        subject, them = (f"{subject}, and {recordings}", "them") if ranks else (recordings, them)
     if unrecorded.at_most_ns is None or unrecorded.fraction is None:
         return capitalize(f"{subject}: {'they' if them == 'them' else them} may be slow too")
     return capitalize(

@@ -340,6 +340,8 @@ class UnrecordedRanks:
     """Ranks with a recording of which no step counts."""
     unread: tuple[int, ...] = ()
     """Ranks with a recording that could not be ingested or read."""
+    unplaced: int = 0
+    """Recordings of unknown rank that were left out, and may be of these ranks or further ones."""
 
 
 @dataclass(frozen=True)

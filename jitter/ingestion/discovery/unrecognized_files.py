@@ -48,6 +48,8 @@ _NUMBER: Final = re.compile(r"\d+")
 class DamagedTraceError(UnreadableTraceError):
     """A file that is a trace by its name or contents and that no reader can read."""
 
+    reason = "damaged"
+
 
 class UnrecognizedFiles:
     """Collects files that no reader accepts; `classify` separates damaged traces from other files."""

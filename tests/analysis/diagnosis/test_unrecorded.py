@@ -145,6 +145,26 @@ def test_no_rank_is_cleared_where_one_is_missing(tmp_path: Path, rank: int):
     assert [note for note in found.notes if note.startswith(said)]
 
 
+def test_a_recording_of_unknown_rank_may_be_that_of_the_late_one(tmp_path: Path):
+    """Nothing states the number of ranks, and the groups were not recorded."""
+    run = simulate(small(ranks=8, steps=6, marker="profiler"), [Fault.parse("slow_gpu:rank=7,factor=1.3")])
+    for path in write(run, tmp_path / "traces", "nsys"):
+        with closing(sqlite3.connect(path)) as export, export:
+            export.execute("delete from TARGET_INFO_SYSTEM_ENV where name = 'DeviceEnvironment'")
+        if path.name == "rank7.sqlite":
+            path.rename(path.with_name("odd.sqlite"))
+    lake = ingest_traces(tmp_path, tmp_path / "traces", rejected=1)
+    assert [record.left_out_because for record in lake.rejected] == ["unknown rank"]
+    found = lake.diagnose()
+    assert found.conclusion.cleared == ()
+    assert "1 recording of unknown rank was left out: waiting for" in found.verdict
+    assert "no rank, host or link" not in found.verdict
+    missing = found.conclusion.unrecorded
+    assert missing is not None
+    assert missing.unplaced == 1
+    assert missing.at_most_ns >= true_gain_ns(run)
+
+
 @fuzz
 @pytest.mark.parametrize(
     ("fault", "ranks"),

@@ -44,10 +44,10 @@ class Coverage:
         self,
         analysis: RunAnalysis,
         records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        unread_ranks: frozenset[int],
+        traces: DiagnosedLake,
     ) -> None:
-        """`unread_ranks` are ranks whose recordings could not be ingested or read."""
-        self._analysis, self._records, self._unread_ranks = analysis, records, unread_ranks
+        """`records` are those of `traces`."""
+        self._analysis, self._records, self._traces = analysis, records, traces
 
     @cached_property
     def _sources(self) -> list[SourceRecord]:
@@ -62,7 +62,13 @@ class Coverage:
     @cached_property
     def unread_ranks(self) -> frozenset[int]:
         """Ranks whose only recordings could not be ingested or read."""
-        return self._unread_ranks.difference(rank_coverage(self._sources).ranks)
+        return self._traces.unread_ranks.difference(rank_coverage(self._sources).ranks)
+
+    @cached_property
+    def unplaced(self) -> int:
+        """How many recordings of unknown rank were left out that may be of ranks without a recording."""
+        coverage = rank_coverage(self._sources)
+        return self._traces.unplaced if coverage.world_size is None or coverage.missing else 0
 
     @cached_property
     def incomplete_ranks(self) -> frozenset[int]:
@@ -77,9 +83,10 @@ class Coverage:
 
     @property
     def _names_unrecorded(self) -> bool:
-        """Whether process groups name ranks that the lake lacks, or rank numbers are missing."""
+        """Whether groups name ranks that the lake lacks, numbers are missing, or a recording may be of another rank."""
         ranks = self._analysis.run.team_of
-        return max(self._analysis.run.matching.named, max(ranks, default=-1) + 1) > len(ranks)
+        named = max(self._analysis.run.matching.named, max(ranks, default=-1) + 1)
+        return named > len(ranks) or self.unplaced > 0
 
     @property
     def has_guessed_steps(self) -> bool:
@@ -195,7 +202,7 @@ class Evidence:
     ) -> None:
         """`records` are those of `traces`; `benchmark` has the bandwidths that the network reaches, if measured."""
         self.analysis, self.records, self.traces, self.benchmark = analysis, records, traces, benchmark
-        self.coverage = Coverage(analysis, records, traces.unread_ranks)
+        self.coverage = Coverage(analysis, records, traces)
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}

@@ -6,7 +6,7 @@ log that is joined by a wrong host blames another rank's GPU.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ class RankPlace(NamedTuple):
 
     host: str | None = None
     device: int | None = None
-    """The GPU's number as the recording, else NCCL, counts."""
+    """The GPU's number as the recording, else NCCL, counts, from 0."""
     bus_id: str | None = None
     process: int | None = None
     host_from: str | None = None
@@ -66,15 +66,17 @@ def is_same_host(one: str | None, other: str | None) -> bool:
     return one == other or one == short_host(one) or other == short_host(other)
 
 
-def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Rows]) -> dict[int, RankPlace]:
+def find_rank_places(records: Sequence[SourceRecord], relations: Mapping[str, Rows]) -> dict[int, RankPlace]:
     """Return the place of each rank that a recording or a log names, in the order of ranks.
 
     `relations` are rows of `PLACE_RELATIONS` and of `gpu_clocks`; those that are absent state nothing.
     """
     stated: dict[int, dict[str, list[tuple[Any, str]]]] = defaultdict(lambda: defaultdict(list))
+    first = _first_device(records)
     for record in records:
         if record.rank is not None:
-            fields = {"host": record.host, "device": record.device, "bus_id": record.bus_id, "process": record.pid}
+            device = None if record.device is None else record.device - first
+            fields = {"host": record.host, "device": device, "bus_id": record.bus_id, "process": record.pid}
             _state(stated[record.rank], fields, _RECORDING)
     recorded = set(stated)
     for relation, name in PLACE_RELATIONS.items():
@@ -90,6 +92,17 @@ def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Ro
         if place.host is not None and "bus_id" not in stated[rank] and sharing[gpu] == 1 and len(gpu_addresses) == 1:
             places[rank] = place._replace(bus_id=next(iter(gpu_addresses)), bus_id_from="device number")
     return places
+
+
+def _first_device(records: Sequence[SourceRecord]) -> int:
+    """Return the number of a host's first GPU: PyTorch's profiler numbers those of ROCm after the processors.
+
+    It is that of rank 0, if no rank has a smaller one.
+    """
+    # recordings of NVIDIA's GPUs state the model
+    of_rocm = [one for one in records if one.format == "kineto" and (one.gpu_model or "AMD").startswith("AMD")]
+    devices = {one.rank: one.device for one in of_rocm if one.rank is not None and one.device is not None}
+    return devices[0] if 0 in devices and devices[0] == min(devices.values()) else 0
 
 
 def fill_hosts(records: Sequence[SourceRecord], places: Mapping[int, RankPlace]) -> dict[int, str]:

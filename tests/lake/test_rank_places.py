@@ -18,6 +18,7 @@ class Recording:
 
     def __init__(self, rank: int, host: str | None = None, device: int | None = None, bus_id: str | None = None):
         self.rank, self.host, self.device, self.bus_id, self.pid = rank, host, device, bus_id, 4000 + rank
+        self.format, self.gpu_model = "kineto", "NVIDIA H100"
 
 
 def recordings(ranks: int, **more: Any) -> list[SourceRecord]:
@@ -68,6 +69,24 @@ def test_the_pci_address_of_a_rank() -> None:
     assert address(None, "b") == (None, None)
     nccl = [row(rank, "a", 2, bus_id=f"0000:0{5 + rank}:00") for rank in range(2)]
     assert address(0, "a", communicators=nccl) == ("0000:05:00", "0000:06:00")
+
+
+@pytest.mark.parametrize(
+    ("first", "model", "devices"),
+    [
+        (0, None, [2, 3]),
+        (0, "AMD Instinct MI300X", [2, 3]),
+        (0, "NVIDIA H100", [4, 5]),
+        (1, None, [4, 5]),  # rank 0 was not recorded
+    ],
+)
+def test_gpus_of_rocm_are_counted_from_0(first: int, model: str | None, devices: list[int]) -> None:
+    """The logs state GPUs 2 and 3 for ranks 2 and 3, which PyTorch's profiler calls 4 and 5, after two processors."""
+    records = recordings(4, host="a")[first:]
+    for record in records:
+        record.device, record.gpu_model = 2 + (record.rank or 0), model
+    places = find_rank_places(records, {})
+    assert [places[rank].device for rank in (2, 3)] == devices
 
 
 def test_logs_alone_name_ranks() -> None:

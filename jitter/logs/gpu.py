@@ -54,6 +54,10 @@ def _nvidia_row(row: Values, context: Context) -> Values:
                 are_stated = True
                 named += [reason] if value == "Active" else []
     device = row.get("index", "")
+    if not device.isdigit() and not any(name.endswith("bus_id") for name in row):
+        context.problems.note(
+            "nvidia-smi", "names no GPU: query `index` or `pci.bus_id` too, else its rank is not known"
+        )
     return {
         "device": device if device.isdigit() else None,
         "reasons": _reasons_of_mask(int(mask, 16)) if mask else named if are_stated else None,
@@ -488,11 +492,18 @@ FORMATS: Final = (
                 b"NVRM: The NVIDIA GPU ",
                 code=79,
             ),
-            # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` of Ethernet
+            # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` and
+            # `ice 0000:17:00.0 ens2f0: NIC Link is Down` of Ethernet, `cxi0[hsn0]: CXI_EVENT_LINK_DOWN` of Slingshot
             _event(
-                r"\bmlx5_core [0-9a-f:.]{7,16}:? <nic>: (?:Port: <link> )?Link (?:DOWN|down)\b",
-                b"mlx5_core ",
+                r"[ \[](?P<nic>[a-z][\w.-]{0,63})\]?:? (?:Port: <link> )?"
+                r"(?:(?:NIC )?Link (?:is )?(?:DOWN|[Dd]own)|CXI_EVENT_LINK_DOWN)\b",
+                *(b"Link DOWN", b"Link down", b"Link is Down", b"Link is down", b"_LINK_DOWN"),
                 counter="link down events",
+            ),
+            _event(
+                r"\bmlx5_core [0-9a-f:.]{7,16}: .{0,80}?device's health compromised",
+                b"health compromised",
+                counter="adapter's health compromised",
             ),
             # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `GPU reset begin!`
             rule(
@@ -502,6 +513,12 @@ FORMATS: Final = (
                 r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)",
                 b"amdgpu ",
                 values=_amdgpu,
+            ),
+            rule(
+                "gpu_clocks",
+                r"\bamdgpu <bus_id>: .{0,40}?GPU is throttled, expect performance decrease",
+                b"GPU is throttled",
+                reasons=["throttled"],
             ),
             # aer.c; to 6.9 `Corrected error received: 0000:02:00.0`, later `Correctable error message received from …`
             _incident(
@@ -534,11 +551,23 @@ FORMATS: Final = (
                 kind="file_system",
                 detail="an NFS server",
             ),
+            # `Lustre: x-OST3-osc-ff: Connection to … was lost`, `… Request sent has timed out … o4->x-OST3-osc-ff@…`
             _incident(
-                r"\bLustre: (?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w+: Connection to \S{1,255} .{0,255}was lost",
+                r"\bLustre:(?=.{0,400}?[ >](?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w)"
+                r".{0,600}?(?:\bwas lost|Request sent has (?:timed out|failed))",
                 b"Lustre: ",
                 kind="file_system",
                 detail="Lustre's {target}",
+            ),
+            # edac_mc.c: `EDAC MC0: 1 CE memory read error on CPU_SrcID#0…`
+            _incident(
+                r"\bEDAC MC\d{1,3}: <count> (?P<how>CE|UE) ",
+                b"EDAC MC",
+                values=lambda match, before: {
+                    "count": match["count"],
+                    "detail": "corrected" if match["how"] == "CE" else "uncorrected",
+                },
+                kind="memory",
             ),
             rule("exits", r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", b"Killed process ", **KILLED),
         ),

@@ -137,6 +137,10 @@ KERNEL_OF_HOST = (
     "Nov 12 03:14:15 n8 kernel: nfs: server 10.1.1.1 not responding, still trying\n"
     "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection to scratch-OST0003 (at 10.0.0.3@o2ib) "
     "was lost; in progress operations using this service will wait\n"
+    "Nov 12 03:14:15 n8 kernel: Lustre: 99:0:(client.c:2289:ptlrpc_expire_one_request()) @@@ Request sent has timed "
+    "out for slow reply: [sent 17/real 17]  req@00 x1/t0(0) o4->scratch-OST0007-osc-ffff9@10.0.0.3@o2ib:6/4 lens 488/448\n"
+    "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection restored to 10.0.0.3@o2ib\n"
+    "Nov 12 03:14:15 n8 kernel: EDAC MC0: 3 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)\n"
 )
 IBSTAT = """\
 CA 'mlx5_0'
@@ -255,6 +259,9 @@ PORTS = (
     "Feb 14 05:03:41 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN\n"
     "Feb 14 05:03:42 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE\n"
     "[ 77.5] mlx5_core 0000:3b:00.0 ens1f0np0: Link down\n"
+    "[ 78.5] ice 0000:17:00.0 ens2f0: NIC Link is Down\n[ 78.6] cxi_core 0000:21:00.0: cxi0[hsn0]: CXI_EVENT_LINK_DOWN\n"
+    "[ 79.5] mlx5_core 0000:ca:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count\n"
+    "[ 79.6] ata1: SATA link down (SStatus 0)\n[ 79.7] pcieport 0000:00:1c.0: pciehp: Slot(0): Link Down\n"
 )
 AMDGPU = (
     "2024-08-18T01:19:31.5Z n4 kernel: amdgpu 0000:c3:00.0: amdgpu: GPU reset begin!\n"
@@ -538,7 +545,11 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     ("training-log", FLUSHED, "incidents", ("rank", "kind", "count"), [(0, "allocator", 27), (3, "allocator", 37)]),
     (
         "kernel-log", PORTS, "links", ("host", "nic", "link", "counter", "count"),
-        [("n3", "mlx5_5", 1, "link down events", 1), (None, "ens1f0np0", None, "link down events", 1)],
+        [
+            ("n3", "mlx5_5", 1, "link down events", 1), (None, "ens1f0np0", None, "link down events", 1),
+            (None, "ens2f0", None, "link down events", 1), (None, "hsn0", None, "link down events", 1),
+            (None, None, None, "adapter's health compromised", 1),
+        ],
     ),
     (
         "kernel-log", AMDGPU, "gpu_errors", ("host", "bus_id", "memory", "count"),
@@ -547,6 +558,11 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             (None, "0000:68:00", "amdgpu: uncorrectable hardware errors", 1),
             (None, "0000:05:00", "amdgpu: uncorrectable hardware errors in umc", 3),
         ],
+    ),
+    (
+        "kernel-log",
+        "[8390.7] amdgpu 0000:c3:00.0: amdgpu: WARN: GPU is throttled, expect performance decrease. Temp Socket.\n",
+        "gpu_clocks", ("bus_id", "reasons"), [("0000:c3:00", ["throttled"])],
     ),
     (
         "amd-smi", AMD_WATCH, "gpu_clocks", ("time_ns", "device", "sm_mhz", "power_w", "temp_c", "reasons"),
@@ -621,7 +637,8 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         "kernel-log", KERNEL_OF_HOST, "incidents", ("host", "kind", "detail"),
         [
             ("n8", "cpu_heat", None), ("n8", "file_system", "an NFS server"),
-            ("n8", "file_system", "Lustre's scratch-OST0003"),
+            ("n8", "file_system", "Lustre's scratch-OST0003"), ("n8", "file_system", "Lustre's scratch-OST0007"),
+            ("n8", "memory", "corrected"),
         ],
     ),
     (

@@ -676,7 +676,7 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
     """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
 
     def find(logs: JobLogs) -> Iterator[Statement]:
-        has_detail = kind in ("pcie", "file_system", "state", "load")
+        has_detail = kind in ("pcie", "memory", "file_system", "state", "load")
         alike = by_key(
             ((row["rank"], row["host"], row["bus_id"], row["detail"] if has_detail else None), row)
             for row in logs.incidents
@@ -863,6 +863,8 @@ RULES: Final[tuple[Rule, ...]] = (
          "check the host's cooling"),
     Rule("host", _HOST_CAUSES, "likely", _incidents("file_system", "{detail} did not answer{times}"),
          "check the file system and the host's network to it"),
+    Rule("host", _HOST_CAUSES, "unknown", _incidents("memory", "{detail} errors of the memory{times}"),
+         "replace the memory module that the kernel log names"),
     # healthy hosts are busy, too
     Rule("host", _HOST_CAUSES, "likely", _incidents("load", "{detail}{times}", is_told=False),
          "look for what else runs on the host"),

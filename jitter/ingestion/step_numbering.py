@@ -42,17 +42,16 @@ def has_provisional_steps(outcome: Outcome) -> bool:
 def find_few_marked(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> list[int]:
     """Return the places of outcomes with step markers if more have none: steps of both kinds cannot be numbered alike.
 
-    What the lake holds (`records`) decides, if it does. In doubt those with markers stay: `number_steps` rejects the
-    others.
+    `number_steps` rejects the others where most have markers.
     """
-    marked = [place for place, outcome in enumerate(outcomes) if not has_provisional_steps(outcome)]
-    is_marked = are_marked(records) if records else 2 * len(marked) >= len(outcomes)
-    return [] if is_marked else marked
+    if are_marked(records, outcomes):
+        return []
+    return [place for place, outcome in enumerate(outcomes) if outcome.staged and not has_provisional_steps(outcome)]
 
 
-def are_marked(records: Sequence[SourceRecord]) -> bool:
-    """Return whether the steps of most of these, if there are any, are told by markers."""
-    return 2 * sum(record.steps_from == "marker" for record in records) >= len(records)
+def are_marked(records: Sequence[SourceRecord], outcomes: Sequence[Outcome] = ()) -> bool:
+    """Return whether the steps of most ranks, if there are any, are told by markers."""
+    return _kind_of_most(outcomes, records) in (None, "marker")
 
 
 def describe_other_kinds(records: Iterable[SourceRecord]) -> list[str]:
@@ -145,7 +144,7 @@ def number_steps(
     Numbers continue those of the lake's reference. Without a reference the earliest step is number 0.
     """
     refused: list[tuple[Outcome, JitterError]] = []
-    kind = _kind_of_most(records) or _kind_of_most(staged.record for outcome in outcomes for staged in outcome.staged)
+    kind = _kind_of_most(outcomes, records)
     shifts: list[tuple[StagedRank, int]] = []
     used_reference = _common_reference(outcomes) if reference is None else reference
     for outcome in outcomes:
@@ -324,9 +323,14 @@ def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     return best
 
 
-def _kind_of_most(records: Iterable[SourceRecord]) -> str | None:
-    """Return how the steps of most were found, in doubt the first of `_OTHERWISE`; None of none."""
-    counts = Counter(record.steps_from for record in records)
+def _kind_of_most(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> str | None:
+    """Return how the steps of most ranks were found, in doubt the first of `_OTHERWISE`; None without ranks.
+
+    The ranks of the lake (`records`) decide, if it has any.
+    """
+    held = [record for record in records if record.rank is not None]
+    held = held or [staged.record for outcome in outcomes for staged in outcome.staged]
+    counts = Counter(record.steps_from for record in held)
     return max(_OTHERWISE, key=lambda kind: counts[kind]) if counts else None
 
 

@@ -234,6 +234,17 @@ def test_ranks_without_markers_beside_one_with_markers(given: Path, jobs, capsys
     assert "rank0.sqlite: its step markers are not used: most recordings have none" in capsys.readouterr().err
 
 
+def test_ranks_count_and_not_recordings_where_few_have_markers(given: Path, jobs):
+    """Ranks 0 to 3 are in one report without markers, ranks 4 and 5 have reports with markers of their own."""
+    job = replace(JOB, ranks=6, steps=6)
+    whole = given.parent / "whole"
+    write(simulate(replace(job, marker="none")), whole, "nsys", ranks_per_report=4)
+    shutil.copy(min(whole.glob("*.sqlite")), given / "ranks0-3.sqlite")
+    put(jobs(job), [4, 5], given)
+    assert ingest(given) == 0
+    assert taken(given) == {"ranks0-3.sqlite", "rank4.sqlite", "rank5.sqlite"}
+
+
 def test_a_rank_with_markers_is_added_to_ranks_without(given: Path, jobs):
     """The markers' numbers were taken, which are other ones."""
     job = replace(JOB, ranks=4, steps=6, first_step=100)

@@ -138,7 +138,7 @@ KERNEL_OF_HOST = (
     "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection to scratch-OST0003 (at 10.0.0.3@o2ib) "
     "was lost; in progress operations using this service will wait\n"
     "Nov 12 03:14:15 n8 kernel: Lustre: 99:0:(client.c:2289:ptlrpc_expire_one_request()) @@@ Request sent has timed "
-    "out for slow reply: [sent 17/real 17]  req@00 x1/t0(0) o4->scratch-OST0007-osc-ffff9@10.0.0.3@o2ib:6/4 lens 488/448\n"
+    "out for slow reply: [sent 17]  req@00 x1/t0(0) o4->scratch-OST0007-osc-ffff9@10.0.0.3@o2ib:6/4 lens 488/448\n"
     "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection restored to 10.0.0.3@o2ib\n"
     "Nov 12 03:14:15 n8 kernel: EDAC MC0: 3 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)\n"
 )
@@ -259,7 +259,8 @@ PORTS = (
     "Feb 14 05:03:41 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN\n"
     "Feb 14 05:03:42 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE\n"
     "[ 77.5] mlx5_core 0000:3b:00.0 ens1f0np0: Link down\n"
-    "[ 78.5] ice 0000:17:00.0 ens2f0: NIC Link is Down\n[ 78.6] cxi_core 0000:21:00.0: cxi0[hsn0]: CXI_EVENT_LINK_DOWN\n"
+    "[ 78.5] ice 0000:17:00.0 ens2f0: NIC Link is Down\n"
+    "[ 78.6] cxi_core 0000:21:00.0: cxi0[hsn0]: CXI_EVENT_LINK_DOWN\n"
     "[ 79.5] mlx5_core 0000:ca:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count\n"
     "[ 79.6] ata1: SATA link down (SStatus 0)\n[ 79.7] pcieport 0000:00:1c.0: pciehp: Slot(0): Link Down\n"
 )

@@ -1,5 +1,6 @@
 """What a training program prints of its speed and failures; operators' times of PyTorch's profiler and of rocprof."""
 
+import math
 import re
 from functools import partial
 from typing import Any, Final
@@ -30,9 +31,9 @@ def _litgpt(match: re.Match[str], before: str) -> Values | None:
 
 
 def _fairseq(match: re.Match[str], before: str) -> Values | None:
-    if not float(match["words"]):
+    updates = float(match["rate"]) / (float(match["words"]) or math.inf)
+    if not 0 < updates < math.inf:
         return None
-    updates = float(match["rate"]) / float(match["words"])
     return {"step": match["step"], "seconds": 1 / updates, "samples_per_s": updates * float(match["bsz"])}
 
 

@@ -404,7 +404,7 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     (
         "training-log",
         "2021-05-20 11:00:01 | INFO | train_inner | epoch 001:    100 / 5000 wps=32000, ups=2.21, wpb=16000, "
-        "bsz=512, num_updates=100, lr=1.2e-05\n",
+        "bsz=512, num_updates=100, lr=1.2e-05\n| epoch 001:  1 / 5 wps=0, ups=0, wpb=16000, bsz=512, num_updates=1\n",
         "throughput", ("step", "seconds", "samples_per_s"), [(100, 0.5, 1024.0)],
     ),
     (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, islice, takewhile
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
@@ -85,6 +85,11 @@ _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_LINE: Final = 4 << 20
 _HEAD: Final = 4 << 20
 _TAIL: Final = 1 << 20
+_SEARCHED: Final = 256 << 20
+_BEGINS_WITH_TIME: Final = re.compile(
+    rb"(?:<\d{1,3}>)?(?:\d{4}-\d\d-\d\d[T ]\d|[A-Z][a-z]{2} [ \d]\d \d\d:|\[ *\d+\.\d+\] |\[[A-Z][a-z]{2} [A-Z]|"
+    rb"\{\"__|__CURSOR=)"
+)
 _LARGEST_DOCUMENT: Final = 256 << 20
 _QUOTING_SUFFIXES: Final = frozenset((
     ".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua",
@@ -163,8 +168,8 @@ def _in_utc(table: pa.Table, ahead_ns: int, written_ns: int) -> pa.Table:
 def sniff(content: str | Path | bytes) -> str | None:
     """Return the format that most records of a log belong to, or None where it holds no record.
 
-    Given a path, the first 4 MiB and, of a plain file, the last 1 MiB are read; given bytes, these are the file's first
-    ones.
+    Given a path, the first 4 MiB are read, then, to the first record, the first 256 MiB of a file that begins with a
+    time, as logs of a system do, else the last 1 MiB of a plain file; given bytes, these are the file's first ones.
     """
     if isinstance(content, bytes):
         return _format_of(content, PurePath("log"))
@@ -174,6 +179,8 @@ def sniff(content: str | Path | bytes) -> str | None:
         return None
     head = read_head(path, _HEAD)
     format_name = _format_of(head, path)
+    if format_name is None and _BEGINS_WITH_TIME.match(head):
+        return _format_of_lines(islice(read_chunks(path, _CHUNK, lambda _: None, []), _SEARCHED // _CHUNK), path)
     if format_name is None and b"\0" not in head[:4096] and not is_packed(path):
         with path.open("rb") as file:
             rest = file.seek(0, io.SEEK_END) - len(head)
@@ -189,8 +196,12 @@ def _format_of(content: bytes, path: PurePath) -> str | None:
         return document.format
     if b"\0" in content[:4096] and not content.startswith(_UTF_16):
         return None
+    return _format_of_lines((content,), path)
+
+
+def _format_of_lines(blocks: Iterable[bytes], path: PurePath) -> str | None:
     context = Context(path, "", Tables(""), Problems())
-    _read_lines((content,), context)
+    _read_lines(takewhile(lambda _: not context.tables.has_rows(), blocks), context)
     if not context.tables.has_rows():
         return None
     return max(context.records, key=lambda name: context.records[name])

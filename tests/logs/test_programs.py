@@ -1,6 +1,8 @@
 """Logs of the program itself: mpitrace, the profiler's table, rocprof's statistics, the trainer's last line."""
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 from log_reading import parsed, rows
@@ -177,6 +179,15 @@ def test_sources_that_quote_logs_are_left_alone(tmp_path):
     for name, expected in (("quote.py", None), ("job.log", "nccl-debug"), ("job", "nccl-debug")):
         (tmp_path / name).write_bytes(line)
         assert sniff(tmp_path / name) == expected
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_error_in_the_middle_of_a_long_system_log_is_found(tmp_path: Path, *, packed: bool):
+    lines = b"Mar 14 12:00:00 n2 systemd[1]: Started Session 44 of User train.\n" * 80_000
+    error = b"Mar 14 12:00:06 n2 kernel: NVRM: Xid (PCI:0000:c1:00): 94, pid=4611, Contained: SM (0x1).\n"
+    path = tmp_path / "kern.log"
+    path.write_bytes(gzip.compress(lines + error + lines) if packed else lines + error + lines)
+    assert sniff(path) == "kernel-log"
 
 
 def test_result_at_the_end_of_a_long_log_is_found(tmp_path):

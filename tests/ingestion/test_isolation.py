@@ -98,27 +98,23 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("source", "jobs"), [*((source, 1) for source in BROKEN), ("x = = 1", 2)])
+@pytest.mark.parametrize(
+    ("name", "source", "jobs"),
+    [
+        *(("broken", source, 1) for source in BROKEN),
+        ("broken", "x = = 1", 2),
+        ("not-a-module", "", 1),  # Python could not import a module of this name
+    ],
+)
 def test_a_broken_third_party_reader_is_named_and_skipped(
-    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, jobs: int
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, jobs: int
 ):
     (own_traces / "notes.txt").write_text("x")
-    with added_reader("broken", source, tmp_path / "site", monkeypatch):
+    with added_reader(name, source, tmp_path / "site", monkeypatch):
         report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.PoolExecutor(jobs))
     assert (len(report.added), report.refused) == (3, [])
     (note,) = report.warnings
-    assert "reader 'broken' (broken_reader:READER)" in note
-    assert BROKEN[source] in note
-
-
-def test_an_invalid_entry_point_is_named_and_skipped(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """`not-a-module_reader:READER` names no module that Python could import."""
-    (own_traces / "notes.txt").write_text("x")
-    with added_reader("not-a-module", "", tmp_path / "site", monkeypatch):
-        report = jitter.ingest(own_traces, tmp_path / "lake")
-    assert (len(report.added), report.refused) == (3, [])
-    (note,) = report.warnings
-    assert "reader 'not-a-module' (not-a-module_reader:READER) cannot be loaded" in note
+    assert f"reader '{name}' ({name}_reader:READER) {BROKEN.get(source, 'cannot be loaded')}" in note
 
 
 def test_a_flipped_bit_in_a_table_name(own_traces: Path, tmp_path: Path):

@@ -83,37 +83,39 @@ def test_a_program_without_a_name_is_told_by_its_kernels(tmp_path: Path):
 
 AS_MANY = {**KERNELS, "prefill": KERNELS["prefill"][1:]}
 """A prefill that runs as many kernels as a decoding step, of other names."""
+BATCHES = ("prefill", *("decode", "decode", "decode_more") * 2) * 4
+"""Steps that decode batches of two sizes, each a graph of its own kernels."""
 
 
-def test_a_program_with_as_many_kernels_is_told_by_their_names(tmp_path: Path):
-    job = ServingJob(engine="profiler", graphs=False, kernels=AS_MANY)
+@pytest.mark.parametrize(
+    ("job", "kind", "said"),
+    [
+        (
+            ServingJob(engine="profiler", graphs=False, kernels=AS_MANY),
+            "decode",
+            "Steps 0,7,14,21 run another program (24 kernels on the median rank, other ones in most steps)",
+        ),
+        (
+            ServingJob(BATCHES, slow_kind="decode_more"),
+            "decode_more",
+            "run another program (30 kernels on the median rank, 24 in most steps of kind decode)",
+        ),
+    ],
+)
+def test_a_program_is_told_by_its_kernels_and_compared_with_itself(
+    tmp_path: Path, job: ServingJob, kind: str, said: str
+):
     found = ingested(tmp_path, job).diagnose()
-    decode = [at for at, kind in enumerate(job.kinds) if kind == "decode"]
+    slow = [at for at, of_step in enumerate(job.kinds) if of_step == kind]
     (culprit,) = found.culprits
-    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", decode)
-    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(decode), rel=0.03)
-    note = "Steps 0,7,14,21 run another program (24 kernels on the median rank, other ones in most steps)"
-    assert any(note in one for one in found.notes)
+    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", slow)
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(slow), rel=0.03)
+    assert any(said in one for one in found.notes)
 
 
 @pytest.mark.parametrize("kinds", [ServingJob().kinds, (*("decode",) * 5, "prefill", *("decode",) * 4) * 2])
 def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path, kinds: tuple[str, ...]):
     assert ingested(tmp_path, ServingJob(kinds, engine="profiler", slow_rank=None)).diagnose().culprits == ()
-
-
-BATCHES = ("prefill", *("decode", "decode", "decode_more") * 2) * 4
-"""Steps that decode batches of two sizes, each a graph of its own kernels."""
-
-
-def test_batches_of_two_sizes_are_programs_of_one_kind(tmp_path: Path):
-    job = ServingJob(BATCHES, slow_kind="decode_more")
-    found = ingested(tmp_path, job).diagnose()
-    more = [at for at, kind in enumerate(BATCHES) if kind == "decode_more"]
-    (culprit,) = found.culprits
-    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", more)
-    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(more), rel=0.03)
-    note = "run another program (30 kernels on the median rank, 24 in most steps of kind decode)"
-    assert any(note in one for one in found.notes)
 
 
 def test_batches_of_two_sizes_without_a_fault_are_no_finding(tmp_path: Path):

@@ -206,11 +206,16 @@ def test_the_latest_that_has_always_ended_is_awaited():
     assert rules.waits == (Wait(2, 1, "event"),)
 
 
-def test_usual_times_to_a_start():
-    """From a launch's return: 7 µs, where only that held; on a busy stream: 2 µs."""
-    call = [0, 2, 900]
-    start = [12, 302, 912]
-    rules = inferred("kkk", start, [300, 400, 950], call=call)
+@pytest.mark.parametrize(
+    ("call", "start", "end"),
+    [
+        ([0, 2, 900], [12, 302, 912], [300, 400, 950]),  # from a launch's return 7 µs, where only that held
+        # the third kernel was launched 10 µs after the second ended, and the stream takes 2 µs: the launch held it
+        ([0, 2, 310], [7, 302, 322], [300, 305, 400]),
+    ],
+)
+def test_usual_times_to_a_start(call: list[int], start: list[int], end: list[int]):
+    rules = inferred("kkk", start, end, call=call)
     assert (rules.launch_ns, rules.stream_ns) == (7 * US, 2 * US)
 
 
@@ -220,14 +225,6 @@ def test_only_what_surely_held_tells_the_usual_times():
     start = [12, 319, 419, 912]
     end = [300, 400, 500, 950]
     assert inferred("kkkk", start, end, call=call).launch_ns == 7 * US
-
-
-def test_a_gpu_that_is_idle_for_moments_only_tells_the_time_after_a_launch():
-    """The third kernel was launched 10 µs after the second ended, and the stream takes 2 µs: the launch held it."""
-    call = [0, 2, 310]
-    start = [7, 302, 322]
-    rules = inferred("kkk", start, [300, 305, 400], call=call)
-    assert (rules.launch_ns, rules.stream_ns) == (7 * US, 2 * US)
 
 
 def launched(places: int | None, count: int = 60, kernel: float = 40 * US, call: float = 5 * US) -> Launches:

@@ -21,27 +21,25 @@ def ingested(folder: Path, tmp_path: Path) -> "jitter.ingest.IngestReport":
     return jitter.ingest([folder], tmp_path / "lake", rank_pattern=RANK_OF_FILE)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_step_of_every_rank(tmp_path, seed):
-    run = simulate(replace(JOB, seed=seed))
-    write(run, tmp_path / "traces", "nsys", shuffle=True)
-    report = ingested(tmp_path / "traces", tmp_path)
-    assert report.refused == []
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [
+        (replace(JOB, seed=1), {"shuffle": True}),
+        (replace(JOB, seed=2), {"shuffle": True}),
+        (replace(JOB, shape="sharded"), {}),  # steps begin with collectives
+        (JOB, {"layout": "2020.3"}),  # no wall clock
+    ],
+)
+def test_every_step_of_every_rank(tmp_path, job, options):
+    run = simulate(job)
+    write(run, tmp_path / "traces", "nsys", **options)
+    assert ingested(tmp_path / "traces", tmp_path).refused == []
     lake = jitter.open(tmp_path / "lake")
     assert {source.steps_from for source in lake.sources} == {"repetition"}
     assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in kernel_truth(run).items()})
     for source in lake.sources:
-        assert (
-            sum(step.kernels for step in source.steps) + source.outside_steps + source.before_capture == source.kernels
-        )
-
-
-def test_the_collectives_that_a_step_begins_with_are_in_it(tmp_path):
-    run = simulate(replace(JOB, shape="sharded"))
-    write(run, tmp_path / "traces", "nsys")
-    assert ingested(tmp_path / "traces", tmp_path).refused == []
-    lake = jitter.open(tmp_path / "lake")
-    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in kernel_truth(run).items()})
+        in_steps = sum(step.kernels for step in source.steps)
+        assert in_steps + source.outside_steps + source.before_capture == source.kernels
 
 
 def test_a_rank_that_was_recorded_later_has_the_same_numbers(tmp_path):
@@ -61,14 +59,6 @@ def test_a_rank_that_was_recorded_later_has_the_same_numbers(tmp_path):
         for rank in range(3):
             found = [row["ttke_ns"] for row in rows if row["rank"] == rank]
             assert found == [kernel.ttke_ns for kernel in truth[1, step, rank]]
-
-
-def test_without_wall_clock_the_same_collectives_tell(tmp_path):
-    run = simulate(JOB)
-    write(run, tmp_path / "traces", "nsys", layout="2020.3")
-    assert ingested(tmp_path / "traces", tmp_path).refused == []
-    lake = jitter.open(tmp_path / "lake")
-    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in kernel_truth(run).items()})
 
 
 def test_without_wall_clock_and_with_other_collectives_a_rank_is_refused(tmp_path):

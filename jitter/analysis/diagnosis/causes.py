@@ -100,8 +100,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "a GPU at full speed (check clocks, power, temperature, neighbours)"),
     "slow_copies": CauseInfo(
         "slow copies between host and GPU", TimePart.GPU,
-        "{it:copies|copy} between host and GPU more slowly: check how much {it:it copies, then its PCIe link and the "
-        "NUMA node of its|they copy, then PCIe links and the NUMA nodes of} host memory",
+        "{it:copies|copy} between host and GPU more slowly: check how much {it:it copies|they copy}, and whether from "
+        "pinned memory, then {it:its PCIe link and the NUMA node of its|PCIe links and the NUMA nodes of} host memory",
         "copies at full speed (check their size, the PCIe link, NUMA binding, pinned memory)"),
     "communication": CauseInfo(
         "slow communication", TimePart.TRANSFER,

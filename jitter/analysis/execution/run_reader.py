@@ -21,6 +21,7 @@ from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_grou
 from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
 from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
+from jitter.core.names.kernels import copy_direction, host_memory
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
@@ -276,7 +277,9 @@ class RunReader:
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         read = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
         codes, names = read.codes("kernel_name")
-        name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in names], np.int64)[codes]
+        # a copy from pageable memory does what one from pinned memory does
+        alike = [copy_direction(text) or text if host_memory(text) else text for text in names]
+        name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in alike], np.int64)[codes]
         threads = np.ones(len(name))
         for axis in axes:
             threads *= read.values(axis)

@@ -53,12 +53,23 @@ def test_a_slow_gpu_in_graphs_is_found_and_priced(tmp_path: Path, form: str):
     assert found.conclusion.doubts == ()  # the kernels of a graph share a launch: none was lost
 
 
-@pytest.mark.parametrize(("form", "ranks", "factor"), [("kineto", 6, 300), ("nsys", 6, 300), ("kineto", 4, 40)])
-def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int, factor: int):
-    """GPUs differ by 2%, but not in copies alone."""
+@pytest.mark.parametrize(
+    ("form", "ranks", "factor", "memory"),
+    [
+        ("kineto", 6, 300, b"Pageable"),
+        ("kineto", 6, 300, b"Pinned"),
+        ("nsys", 6, 300, b""),
+        ("kineto", 4, 40, b"Pageable"),
+    ],
+)
+def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int, factor: int, memory: bytes):
+    """GPUs differ by 2%, but not in copies alone. Also where the other ranks copy from pinned `memory`."""
     slow = Fault.parse(f"slow_copies:rank=2,factor={factor}")
     run = simulate(small("data_parallel", ranks=ranks, steps=6, kernels=240), [slow])
-    (culprit,) = ingest_run(run, tmp_path, form).diagnose().culprits
+    for rank, path in enumerate(write(run, tmp_path / "traces", form)):
+        if memory and rank != 2:
+            path.write_bytes(path.read_bytes().replace(b"Pageable", memory))
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
     assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "slow_copies", "high")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
     assert any("in copies between host and GPU" in line for line in culprit.evidence)

@@ -37,7 +37,7 @@ from jitter.analysis.replay.ladder import (
 )
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
+from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.lake.records import ON_REQUEST
@@ -72,8 +72,10 @@ class _Measured(NamedTuple):
     """Ranks of its team."""
     ranks: Ints
     """(ranks of the run,)."""
-    made: Bools
-    """(operations, ranks) whether a rank has it in any of the steps."""
+    team_of: Ints
+    """(ranks of the run,)."""
+    made: Ints
+    """(operations, ranks) in how many of the steps a rank has it."""
 
     def of_teams(self, times_ns: Floats, chosen: Bools) -> Floats:
         """Return (teams,) the sum of times, (operations,), of some operations of a step."""
@@ -100,8 +102,8 @@ class _Loss(NamedTuple):
     """The program without it; `chosen` are the operations that cause it."""
     min_share: float
     """Of a step: a smaller cost is no finding."""
-    teams: frozenset[int] | None = None
-    """Those whose programs cost it, where not the programs of all ranks do."""
+    ranks: tuple[int, ...]
+    """Those whose programs cost it."""
 
     @property
     def loss_class(self) -> str:
@@ -141,7 +143,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
             of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES)
         if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
             continue
-        ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if team in (loss.teams or {team})))
+        ranks = loss.ranks
         waits = in_transfers if is_exposed else None
         is_of_stages = loss.cause == "unequal_stages"
         loading, advice = tuple[str, ...](), ""
@@ -174,7 +176,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                     *loading,
                 ),
                 is_beyond_loss=True,
-                is_part_of_job=loss.teams is not None,
+                is_part_of_job=len(ranks) < len(measured.ranks),
                 waits=waits,
                 advice=_ALONE if is_exposed and is_single and not waits else advice,
             )
@@ -237,10 +239,13 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
     losses = []
     for cause, share in least.items():
         if (chosen := changes[cause].chosen).any():
-            of_teams = measured.of_teams(hosts_ns.get(cause, np.ones(len(chosen))), chosen)
-            is_cause = of_teams >= THRESHOLDS.main_share * of_teams.max()  # of the stage that the others wait for
-            teams = None if cause not in hosts_ns or is_cause.all() else frozenset(np.flatnonzero(is_cause).tolist())
-            losses.append(_Loss(cause, changes[cause], share, teams))
+            share_of = np.ones(len(measured.ranks))
+            if cause in hosts_ns:  # of the stage that the others wait for
+                share_of = measured.of_teams(hosts_ns[cause], chosen)[measured.team_of]
+            elif changes[cause].what == "waits":
+                share_of = measured.made[chosen].sum(axis=0)
+            ranks = measured.ranks[share_of >= THRESHOLDS.main_share * share_of.max()]
+            losses.append(_Loss(cause, changes[cause], share, tuple(sorted(ranks.tolist()))))
     return losses
 
 
@@ -256,14 +261,15 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
     factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams])
     chosen = (factor == factor.min()) & (factor < 1)
     team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
-    yield _Loss("unequal_stages", ProgramChange("gpu_time", chosen, factor), _LIMITS.min_share, frozenset([team]))
+    ranks = tuple(sorted(measured.ranks[measured.team_of == team].tolist()))
+    yield _Loss("unequal_stages", ProgramChange("gpu_time", chosen, factor), _LIMITS.min_share, ranks)
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     run = analysis.run
     operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
     sums = np.zeros((4, len(operations)))
-    rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.bool_)
+    rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.int64)
     for step in analysis.steps.steps(first, last):
         _add_step(run.job, step, sums, rank_steps, made)
         del step  # the next step is read while it would stay
@@ -286,14 +292,13 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         run.job.first[:-1],
         np.repeat([run.sizes[team] for team in sorted(run.programs)], np.diff(run.job.first)),
         run.rank_numbers,
+        np.array([run.team_of[rank] for rank in run.rank_numbers.tolist()]),
         made,
     )
 
 
-def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats, made: Bools) -> None:
-    """Add each operation's activities, GPU time, launch time and time in calls, how many ranks have the step, and which
-    have the operation.
-    """
+def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats, made: Ints) -> None:
+    """Add each operation's activities, GPU time, launch time and time in calls, and which ranks have step and it."""
     of_step, here = np.zeros_like(sums), np.flatnonzero(step.times.row >= 0).tolist()
     for rank, (operations, cells) in zip(here, slices_of_ranks(job, step.times), strict=True):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
@@ -306,14 +311,14 @@ def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floa
         ):
             total[operations] += np.where(there, value, 0.0)
         rank_steps[operations] += 1
-        made[operations, rank] |= there
+        made[operations, rank] += there
     sums += of_step
 
 
 def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[str]:
     chosen, weights = loss.change.chosen, measured.times[loss.change.chosen]
     if loss.cause in ("sync_calls", "blocking_copies"):
-        yield _describe_waits(chosen, measured)
+        yield _describe_waits(loss, measured)
     if loss.cause == "late_start":
         yield f"the hosts pause {format_time(measured.paused_ns(chosen))} before they launch the first kernel of a step"
     if loss.cause == "cpu_launch":
@@ -345,9 +350,12 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
         yield from _describe_host_memory(host_copies, measured)
 
 
-def _describe_waits(chosen: Bools, measured: _Measured) -> str:
-    places = np.flatnonzero(chosen)
-    lasting = (measured.wait_ns * measured.times)[places]
+def _describe_waits(loss: _Loss, measured: _Measured) -> str:
+    places = np.flatnonzero(loss.change.chosen)
+    made = measured.made[places]
+    of_ranks = made[:, np.isin(measured.ranks, loss.ranks)].sum(axis=1) / np.maximum(made.sum(axis=1), 1)
+    times = (measured.times * measured.team_size)[places] * of_ranks / len(loss.ranks)
+    lasting = measured.wait_ns[places] * times
     longest = np.argsort(-lasting, kind="stable")
     worst = places[longest[lasting[longest] > 0]][: THRESHOLDS.sentences.max_named].tolist()
     calls = [
@@ -355,12 +363,8 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> str:
         f"{format_time(float(measured.wait_ns[at]))}"
         for at in worst
     ]
-    count, callers = float(measured.times[places].sum()), measured.ranks[measured.made[places].any(axis=0)]
-    alone = ""
-    if 0 < 2 * len(callers) < len(measured.ranks):  # none where the run's mixture of steps is replayed, not these steps
-        count = float((measured.times * measured.team_size)[places].sum()) / len(callers)
-        alone = f", on {format_ranks(callers.tolist())} alone"
-    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step{alone}; {', '.join(calls)}"
+    count = float(times.sum())
+    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(calls)}"
 
 
 def _describe_host_memory(copies: Bools, measured: _Measured) -> Iterator[str]:

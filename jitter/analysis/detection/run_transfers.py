@@ -313,36 +313,42 @@ class AlikeTransfers(NamedTuple):
 def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
     """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
 
-    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, are compared with those of
-    other pairs of one size, within a node or between nodes, if these are at least `min_repeats` pairs: the fastest of
-    each pair, the next ones, and so on, as those of one direction may take longer on all links. Where sizes were not
-    recorded, pairs with about as many are taken to have equal ones. A slow node in the middle of a short pipeline has
-    most of the links. `seen` are each step's times, of the same shape.
+    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, and collectives that one group
+    alone has, as the tensor-parallel ranks of a stage, are compared with those of other groups of the operation, as
+    many ranks, one size and as many nodes, if these are at least `min_repeats` groups: the fastest of each group, the
+    next ones, and so on, as those of one direction may take longer on all links. Where sizes were not recorded, groups
+    with about as many are taken to have equal ones. A slow node in the middle of a short pipeline has most of the
+    links. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
-    groups = np.diff(arrays.first_group)
+    groups, size_of = np.diff(arrays.first_group), np.diff(arrays.first_in_group)
     alike = np.repeat(np.arange(len(groups)), groups)
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
-    first = arrays.first_in_group[:-1]
-    exchanges = np.flatnonzero(np.diff(arrays.first_in_group) == 2)
-    pairs = run.rank_numbers[arrays.rank[arrays.by_group[first[exchanges][:, None] + np.arange(2)]]]
-    pairs.sort(axis=1)
-    if len(np.unique(pairs, axis=0)) < THRESHOLDS.min_repeats:
+    is_alone = np.repeat(groups == 1, groups) & (size_of > 1) & (size_of < len(run.rank_numbers))
+    chosen, first = np.flatnonzero((size_of == 2) | is_alone), arrays.first_in_group
+    members = [
+        tuple(np.sort(run.rank_numbers[arrays.rank[arrays.by_group[first[group] : first[group + 1]]]]).tolist())
+        for group in chosen.tolist()
+    ]
+    if len(set(members)) < THRESHOLDS.min_repeats:
         return AlikeTransfers(alike, have_assumed_sizes, are_reference)
     kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
-    of_link: dict[tuple[float | None, bool, int, int], list[int]] = {}
-    for exchange, (rank, other) in zip(exchanges.tolist(), pairs.tolist(), strict=True):
-        kind = kinds.get(exchange)
-        if kind is None or (kind.operation, kind.ranks, kind.is_incomplete) != (SEND_RECV, 2, False):
+    links_by_kind: dict[tuple[_Kind, int, tuple[int, ...]], list[int]] = {}
+    for group, ranks in zip(chosen.tolist(), members, strict=True):
+        kind = kinds.get(group)
+        if (
+            kind is None
+            or kind.is_incomplete
+            or not (kind.ranks == 2 if kind.operation == SEND_RECV else is_alone[group])
+        ):
             continue
-        if {rank, other} <= nodes.keys():
-            link = kind.size, nodes[rank] == nodes[other], rank, other
-            of_link.setdefault(link, []).append(exchange)
-    comparable = by_key(((size, is_within), of_pair) for (size, is_within, _, _), of_pair in of_link.items())
+        if nodes.keys() >= set(ranks):
+            links_by_kind.setdefault((kind, len({nodes[rank] for rank in ranks}), ranks), []).append(group)
+    comparable = by_key(((kind, spanned), link) for (kind, spanned, _), link in links_by_kind.items())
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
-    for (size, _), links_of_size in comparable.items():
+    for (kind, _), links_of_size in comparable.items():
         parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]
-        is_assumed, most = size is None, THRESHOLDS.much_more
+        is_assumed, most = kind.size is None, THRESHOLDS.much_more
         links = [
             links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
         ]

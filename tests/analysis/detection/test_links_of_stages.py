@@ -6,7 +6,7 @@ import pytest
 
 from jitter.analysis.detection.run_transfers import number_alike
 from jitter.simulate import Fault, Job, simulate
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, true_gain_ns
 
 
 @pytest.mark.parametrize("form", ["kineto", "nsys"])
@@ -64,3 +64,14 @@ def test_replicas_on_slow_links_do_not_hide_them(tmp_path: Path):
     culprit = lake.diagnose().culprits[0]
     assert (culprit.cause, culprit.rung) == ("communication", "ranks")
     assert set(culprit.ranks) <= {0, 1, 2, 3}
+
+
+def test_collectives_of_one_stage_alone_are_compared_with_those_of_the_others(tmp_path: Path):
+    """The ranks of each stage meet in collectives that no other stage has: slow in every step, they were the usual."""
+    job = Job(ranks=8, shape="pipeline", stages=4, steps=4, kernels=240, seed=2)
+    (recording,) = simulate(job, []).ranks([0])
+    shared = frozenset(op.kernel for op in recording.operations if op.group == "data" and op.kernel)
+    slow = Fault("slow_link", frozenset([0]), kernels=shared, factor=10)
+    run = simulate(job, [slow])
+    diagnosis = ingest_run(run, tmp_path).diagnose()
+    assert diagnosis.loss.ns == pytest.approx(true_gain_ns(run, slow), rel=0.15)

@@ -16,7 +16,6 @@ from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import EndShift, RecordedStep, StepEnds
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import lower_median
 
 
 @dataclass(frozen=True)
@@ -213,6 +212,8 @@ def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Float
 def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
     """Return, (groups of all collectives,), the lower median of transfers over steps and over groups of one number.
 
+    Each group counts the same: where members lack steps, the group with more of them would be the usual one of two.
+
     Args:
         alike: (groups of all collectives,) a number for each group; groups of one number should take as long.
         seen: by step (groups of all collectives,) each transfer's time from the last arrival to the end, ns.
@@ -222,5 +223,11 @@ def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
     every = np.stack(seen) if seen else np.empty((0, len(medians)))
     order = np.argsort(alike, kind="stable")
     for groups in np.split(order, np.flatnonzero(np.diff(alike[order])) + 1):
-        medians[groups] = lower_median(every[:, groups].reshape(1, -1))
+        is_known = ~np.isnan(took := every[:, groups])
+        weight = (is_known / np.maximum(is_known.sum(axis=0), 1))[is_known]
+        if len(weight):
+            ascending = np.argsort(took[is_known])
+            below = weight[ascending].cumsum()
+            half = np.searchsorted(below, below[-1] / 2 - 1e-9)  # sums of fractions are not exact
+            medians[groups] = took[is_known][ascending[half]]
     return medians

@@ -66,7 +66,7 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int,
     """GPUs differ by 2%, but not in copies alone. Also where the other ranks copy from pinned `memory`."""
     slow = Fault.parse(f"slow_copies:rank=2,factor={factor}")
     run = simulate(small("data_parallel", ranks=ranks, steps=6, kernels=240), [slow])
-    for rank, path in enumerate(write(run, tmp_path / "traces", form)):
+    for rank, path in enumerate(write_traces(run, tmp_path / "traces", form)):
         if memory and rank != 2:
             path.write_bytes(path.read_bytes().replace(b"Pageable", memory))
     (culprit,) = ingest_traces(tmp_path).diagnose().culprits

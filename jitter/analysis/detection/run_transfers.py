@@ -316,9 +316,9 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, and collectives that one group
     alone has, as the tensor-parallel ranks of a stage, are compared with those of other groups of the operation, as
     many ranks, one size and as many nodes, if these are at least `min_repeats` groups: the fastest of each group, the
-    next ones, and so on, as those of one direction may take longer on all links. Where sizes were not recorded, groups
-    with about as many are taken to have equal ones. A slow node in the middle of a short pipeline has most of the
-    links. `seen` are each step's times, of the same shape.
+    next ones, and so on, as those of one direction may take longer on all links. Where sizes were not recorded, pairs
+    with about as many exchanges are taken to have equal ones. A slow node in the middle of a short pipeline has most of
+    the links. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
     groups, size_of = np.diff(arrays.first_group), np.diff(arrays.first_in_group)
@@ -336,13 +336,9 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     links_by_kind: dict[tuple[_Kind, int, tuple[int, ...]], list[int]] = {}
     for group, ranks in zip(chosen.tolist(), members, strict=True):
         kind = kinds.get(group)
-        if (
-            kind is None
-            or kind.is_incomplete
-            or not (kind.ranks == 2 if kind.operation == SEND_RECV else is_alone[group])
-        ):
+        if kind is None or kind.is_incomplete or not nodes.keys() >= set(ranks):
             continue
-        if nodes.keys() >= set(ranks):
+        if kind.ranks == 2 if kind.operation == SEND_RECV else is_alone[group] and kind.size is not None:
             links_by_kind.setdefault((kind, len({nodes[rank] for rank in ranks}), ranks), []).append(group)
     comparable = by_key(((kind, spanned), link) for (kind, spanned, _), link in links_by_kind.items())
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)

@@ -5,40 +5,32 @@ time of the waiting host's own, which the loss does not contain, as most ranks h
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
-from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.findings import Finding, join_outliers
+from jitter.analysis.detection.measured_run import MeasuredRun
+from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Floats
 
 
-def blame_awaited_ranks(
-    slow: Finding, of_steps: Sequence[StepAccount], team_of: Mapping[int, int]
-) -> Finding | None:  # fmt: skip
+def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) -> Finding | None:
     """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing.
 
-    An awaited rank takes longer than the median rank at some places, and as much less where the others wait for it:
-    each at least half of what the steps are slower.
-
-    Args:
-        slow: all ranks are slow in some steps.
-        of_steps: the account of each step of the run.
-        team_of: the team of each rank of the run.
-
+    An awaited rank takes longer than its team's median rank in such a step or the one before, beside what is charged to
+    it there, and lacks the pauses of those that wait for it: each at least half of what the steps are slower.
     """
     if slow.part is TimePart.GPU:
         return None
+    team_of = measured.steps.run.team_of
     gain_ns, longer_ns = slow.excess_ns / len(slow.steps), 0.0
     awaited, of_parts = defaultdict[int, set[int]](set), defaultdict[int, Floats](lambda: np.zeros(len(OWN_PARTS)))
     for number in slow.steps:
-        late = _late_elsewhere(of_steps[number].losses, THRESHOLDS.main_share * gain_ns)
+        late = _late_elsewhere(measured, charges, number, THRESHOLDS.main_share * gain_ns)
         longer_ns += max((float(of_rank.sum()) for _, of_rank in late.values()), default=0.0)
         for rank, (origin, of_rank) in late.items():
             awaited[rank].add(origin)
@@ -67,19 +59,19 @@ def blame_awaited_ranks(
     return join_outliers("awaited", members, sentence, are_late_together=True, gain_ns=slow.known_gain_ns)
 
 
-def _late_elsewhere(losses: Losses, least_ns: float) -> dict[int, tuple[int, Floats]]:
-    """Return by rank what it takes longer at some places, if so much, and as it saves as much at others.
+def _late_elsewhere(
+    measured: MeasuredRun, charges: Charges, number: int, least_ns: float
+) -> dict[int, tuple[int, Floats]]:
+    """Return by rank what it takes longer than others, if so much is not lost, and as it lacks as much of their pauses.
 
-    The step in which most of that lies, this one or one before, and, (own parts,), all of it.
+    The step in which most of that lies, this one or the one before, and, (own parts,), all of it.
     """
-    late, own = {}, losses.of(OWN_CLASSES)
-    ranks, of_rank = np.unique(own.rank, return_inverse=True)
-    saved_ns = np.bincount(of_rank, np.maximum(-own.loss_ns, 0.0), len(ranks))
-    for at in np.flatnonzero(saved_ns >= least_ns).tolist():
-        rank, longer = int(ranks[at]), own.where((of_rank == at) & (own.loss_ns > 0))
-        longer_ns = np.fmax(longer.excess_ns, longer.loss_ns)
-        if longer_ns.sum() >= least_ns:
-            of_class = np.bincount(longer.loss_class, longer_ns, len(LossClass))
-            of_parts = np.array([of_class[list(CLASSES_OF_PART[part])].sum() for part in OWN_PARTS])
-            late[rank] = int(np.bincount(longer.origin, longer_ns).argmax()), of_parts
+    steps, late = range(max(number - 1, 0), number + 1), {}
+    seen = [measured.of_steps[at].deviations for at in steps]
+    longer_ns = np.maximum([np.nan_to_num(step.total_ns) + step.skipped_ns for step in seen], 0.0)
+    for column in np.flatnonzero(seen[-1].skipped_ns.sum(axis=0) >= least_ns).tolist():
+        of_steps, rank = longer_ns[:, :, column], int(measured.steps.run.rank_numbers[column])
+        charged_ns = float(charges.own_ns[:, steps, charges.column(rank)].sum())
+        if of_steps.sum() - max(charged_ns, 0.0) >= least_ns:
+            late[rank] = steps[int(of_steps.sum(axis=1).argmax())], of_steps.sum(axis=0)
     return late

@@ -227,7 +227,7 @@ def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOut
     ]
     warm_up = slow.pop(is_first.index(True)) if any(is_first) else None
     after_idle = [*(finding.steps for finding in idle), *(late.steps for late in outliers.idle_moments)]
-    slow = [blame_awaited_ranks(finding, account.of_steps, run.team_of) or finding for finding in slow]
+    slow = [blame_awaited_ranks(finding, measured, account.charges) or finding for finding in slow]
     return SlowSteps(slow, warm_up, sorted(set().union(*after_idle)))
 
 

@@ -35,13 +35,13 @@ def test_the_rank_that_the_others_wait_for_is_to_blame(tmp_path: Path, fault: st
     assert any(f"hosts of ranks {OTHERS.replace('+', ',')} seem to wait for it" in one for one in culprit.evidence)
 
 
-def test_a_rank_of_another_stage_may_be_waited_for(tmp_path: Path):
-    """The stage of most of those that wait is not its own: its program is another one."""
-    others = "cpu_stall:rank=0-5+7,step=5,kernel=60,ms=59.5"
-    faults = [Fault.parse("late_start:rank=6,step=5,ms=60"), Fault.parse(others)]
-    run = simulate(replace(JOB, kernels=100, seed=0, shape="pipeline", stages=2), faults)
+@pytest.mark.parametrize(("rank", "others"), [(6, "0-5+7"), (1, "0+2-7")])
+def test_ranks_of_other_stages_may_wait(tmp_path: Path, rank: int, others: str):
+    """The stage of most of those that wait may be its own or another one: each stage has a program of its own."""
+    faults = [f"late_start:rank={rank},step=5,ms=60", f"cpu_stall:rank={others},step=5,kernel=60,ms=59.5"]
+    run = simulate(replace(JOB, kernels=100, seed=0, shape="pipeline", stages=2), list(map(Fault.parse, faults)))
     culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
-    assert (culprit.ranks, culprit.cause, culprit.rung) == ((6,), "late_start", "steps")
+    assert (culprit.ranks, culprit.cause, culprit.rung) == ((rank,), "late_start", "steps")
 
 
 def test_ranks_that_are_late_together_wait_for_none(tmp_path: Path):

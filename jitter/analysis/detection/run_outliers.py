@@ -289,7 +289,10 @@ def find_in_like_steps(
         f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    return join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
+    waits = (
+        () if part is TimePart.GPU else ("whether these hosts wait for another one, as in a barrier, is not recorded",)
+    )
+    return join_outliers("slow_steps", members, sentence, *waits, are_late_together=True, gain_ns=gain)
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:

@@ -325,9 +325,15 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if _is_doubtful(group, evidence):
         return "low"
     if group.chance <= THRESHOLDS.high_chance or group.sigmas > THRESHOLDS.sentences.max_sigmas:
-        # host time that no launches were recorded for, but gaps of the GPU; a wait of hosts that no call records
-        is_inferred = any(candidate.kind == "awaited" for candidate in group.candidates) or any(
-            outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
+        # host time that no launches were recorded for, but gaps of the GPU; hosts that wait, which no call records
+        kinds = {candidate.kind for candidate in group.candidates}
+        may_wait = "slow_steps" in kinds and TimePart.GPU not in group.parts and group.judgement.certainty != "certain"
+        is_inferred = (
+            "awaited" in kinds
+            or may_wait
+            or any(
+                outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
+            )
         )
         return "medium" if is_inferred else "high"
     return "medium" if group.chance <= THRESHOLDS.medium_chance else "low"

@@ -47,7 +47,7 @@ def test_ranks_of_other_stages_may_wait(tmp_path: Path, rank: int, others: str):
 def test_ranks_that_are_late_together_wait_for_none(tmp_path: Path):
     run = simulate(JOB, [Fault.parse("cpu_stall:rank=0-7,step=5,kernel=60,ms=19.7")])
     culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
-    assert (culprit.ranks, culprit.scope) == (tuple(range(8)), "job")
+    assert (culprit.ranks, culprit.scope, culprit.confidence) == (tuple(range(8)), "job", "medium")
     assert not any("seem to wait" in one for one in culprit.evidence)
 
 

@@ -75,7 +75,8 @@ def check_loss(run: Document, limit: float) -> Gate:
     low, high = loss.interval
     result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
     why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
-    text = f"loss {format_percent(loss.fraction)} (limit {format_limit(limit)}; {_span(loss.interval)}){why}"
+    whose = " of the recorded ranks alone" if run.has_unrecorded_ranks else ""
+    text = f"loss{whose} {format_percent(loss.fraction)} (limit {format_limit(limit)}; {_span(loss.interval)}){why}"
     return Gate("max-loss", limit, loss.fraction, loss.interval, result, text)
 
 

@@ -13,7 +13,7 @@ import jitter
 from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import StepEntry, decode_document
-from jitter.comparison.gates import Result, check_findings, check_regression, parse_causes, parse_limit
+from jitter.comparison.gates import Result, check_findings, check_loss, check_regression, parse_causes, parse_limit
 from jitter.comparison.runs import build_document
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_percent
@@ -165,6 +165,13 @@ def test_loss(lakes, capsys):
     below, above = (f"{100 * loss * factor:.4f}%" for factor in (0.5, 1.5))
     assert check(capsys, lakes / "culprit/lake", "--max-loss", below)[0] == 1
     assert check(capsys, lakes / "culprit/lake", "--max-loss", above)[0] == 0
+
+
+@pytest.mark.parametrize("has_unrecorded_ranks", [True, False])
+def test_what_unrecorded_ranks_cost_is_not_in_the_loss(lakes, has_unrecorded_ranks):
+    document = decode_document((lakes / "base.json").read_bytes(), "base")
+    gate = check_loss(msgspec.structs.replace(document, has_unrecorded_ranks=has_unrecorded_ranks), 0.5)
+    assert (gate.result, "of the recorded ranks alone" in gate.text) == (Result.PASS, has_unrecorded_ranks)
 
 
 def test_a_loss_whose_interval_holds_the_limit_is_unknown(lakes, capsys):

@@ -1,5 +1,7 @@
 """Ranks of a team that fall into a faster and a slower cluster, as those of two hosts of which one is slow."""
 
+from math import isnan
+
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
@@ -9,7 +11,7 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 
 
-def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, ...]) -> Bools:
+def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, Floats]) -> Bools:
     """Return, (ranks of the run,), whether the rank is a reference for its team by the sum of these times.
 
     All ranks are, unless at least half of the team are a cluster that is faster than all others: the median of all
@@ -18,12 +20,11 @@ def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, .
     Args:
         job: with the teams' ranks.
         step: with the rows of the ranks.
-        times: of parts that are added up, (cells,) each.
+        times: of two parts that are added up, (cells,) each.
 
     """
     totals = np.full(len(step.row), np.nan)
-    for part_times in times:
-        sum_times(job, step, part_times, totals)
+    sum_times(job, step, *times, totals)
     is_reference = np.ones(len(totals), np.bool_)
     for team in range(len(job.launch_ns)):
         ranks = np.arange(job.first_rank[team], job.first_rank[team + 1])
@@ -60,17 +61,17 @@ def find_reference_steps(total_ns: Floats, *, is_only: bool = False) -> Bools:
 
 
 @compiled
-def sum_times(job: JobArrays, step: StepTimes, times: Floats, totals: Floats) -> None:
-    """Add each rank's known times to its total, which is NaN before the first ones."""
+def sum_times(job: JobArrays, step: StepTimes, times: Floats, more: Floats, totals: Floats) -> None:
+    """Fill in the sum of each rank's known times of both parts, added up side by side; NaN stays of absent ranks."""
     for team in range(len(job.launch_ns)):
         operations = job.first[team + 1] - job.first[team]
         for rank in range(job.first_rank[team], job.first_rank[team + 1]):
             if step.row[rank] >= 0:
-                total = 0.0
+                total = second = 0.0
                 for at in range(step.row[rank], step.row[rank] + operations):
-                    if times[at] == times[at]:
-                        total += times[at]
-                totals[rank] = total + (totals[rank] if totals[rank] == totals[rank] else 0.0)
+                    total += 0.0 if isnan(times[at]) else times[at]
+                    second += 0.0 if isnan(more[at]) else more[at]
+                totals[rank] = total + second
 
 
 def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Floats:

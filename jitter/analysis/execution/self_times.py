@@ -34,7 +34,7 @@ from jitter.analysis.execution.rank_clusters import find_reference_ranks
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
 from jitter.core.numeric.stats import lower_median
@@ -98,6 +98,8 @@ def find_awaited(
     return latest
 
 
+OPERATIONS_AT_ONCE: Final = 8
+"""Whose values are put together over ranks: as many as a processor reads from memory at once."""
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
 """For compiled loops, which know no enums."""
 
@@ -285,7 +287,7 @@ def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes, lost: Floa
     NaN for a team that has not the step.
     """
     baseline = empty_self_times(int(job.first[-1]))
-    room = np.empty(len(step.row))
+    room, known = np.empty(OPERATIONS_AT_ONCE * len(step.row)), np.empty(OPERATIONS_AT_ONCE, np.int64)
     is_whole = lost <= THRESHOLDS.min_cost_share
     whole, all_ranks = (np.bincount(step.team, here) for here in (is_whole & (step.row >= 0), step.row >= 0))
     is_whole |= (2 * whole < all_ranks)[step.team]
@@ -293,7 +295,7 @@ def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes, lost: Floa
     by_gpu = find_reference_ranks(job, step, (self_times.gpu, self_times.delay)) & is_whole
     references = (by_host, by_host, by_host, by_gpu, by_gpu)
     for values, is_reference, medians in zip(self_times, references, baseline, strict=True):
-        find_medians(job, step, values, is_reference, room, medians)
+        find_medians(job, step, values, is_reference, room, known, medians)
     return baseline
 
 
@@ -304,22 +306,41 @@ def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
 
 @compiled
 def find_medians(
-    job: JobArrays, step: StepTimes, values: Floats, is_reference: Bools, room: Floats, medians: Floats
+    job: JobArrays, step: StepTimes, values: Floats, is_reference: Bools, room: Floats, known: Ints, medians: Floats
 ) -> None:
     """Find each operation's lower median over its team's reference ranks of those known, else over the others.
 
-    `is_reference` and `room`, which is overwritten, are (ranks,).
+    `is_reference` is (ranks,); `room` (operations at once × ranks) and `known` (operations at once,) are overwritten.
     """
     for team in range(len(job.launch_ns)):
-        for op in range(job.first[team + 1] - job.first[team]):
-            count = 0
+        ranks = slice(job.first_rank[team], job.first_rank[team + 1])
+        row, is_chosen = step.row[ranks], is_reference[ranks]
+        for first in range(job.first[team], job.first[team + 1], len(known)):
+            found = medians[first : min(first + len(known), job.first[team + 1])]
             for is_wanted in (True, False):
-                if count > 0:
+                gather_operations(values, row, first - job.first[team], len(found), is_chosen, is_wanted, room, known)
+                has_all = True
+                for at in range(len(found)):
+                    if is_wanted or isnan(found[at]):
+                        found[at] = select_lower_median(room[at * len(row) :], known[at])
+                    has_all = has_all and not isnan(found[at])
+                if has_all:
                     break
-                for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-                    if step.row[rank] >= 0 and is_reference[rank] == is_wanted:
-                        value = values[step.row[rank] + op]
-                        if not isnan(value):
-                            room[count] = value
-                            count += 1
-            medians[job.first[team] + op] = select_lower_median(room, count)
+
+
+@compiled
+def gather_operations(
+    values: Floats, row: Ints, first: int, size: int, is_chosen: Bools, is_wanted: bool, room: Floats, known: Ints
+) -> None:
+    """Put the known values of some operations together over ranks, (operations × ranks), and count them.
+
+    Several operations at once: each rank's values lie on another page of memory.
+    """
+    for at in range(size):
+        known[at] = 0
+    for rank in range(len(row)):
+        if row[rank] >= 0 and is_chosen[rank] == is_wanted:
+            part = values[row[rank] + first : row[rank] + first + size]
+            for at in range(size):
+                room[at * len(row) + known[at]] = part[at]
+                known[at] += not isnan(part[at])

@@ -170,6 +170,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
     What a rank loses at the end of a step is lost by the step after it: a share is of the step of its operation.
     """
     losses: dict[int, list[Losses]] = {}
+    steps = set(group.steps)
     meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
     classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
     for number in group.steps:
@@ -183,7 +184,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
             shares = shares.where(np.array([place in meetings for place in places], np.bool_))
             shares = evidence.locate_transfers(shares, rank)
         shares = shares.where(shares.place >= 0)
-        for origin in sorted(set(shares.origin.tolist()) & set(group.steps)):
+        for origin in sorted(steps.intersection(shares.origin.tolist())):
             losses.setdefault(origin, []).append(shares.where(shares.origin == origin))
     return {number: join_losses(of_step) for number, of_step in losses.items()}
 

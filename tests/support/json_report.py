@@ -122,7 +122,7 @@ DOCUMENT = {
         "cleared": [TEXT],
         "doubts": [TEXT],
         "unverified_transfers": (float, NULL),
-        "unrecorded": {"ranks": [INT], "at_most_ns": (int, NULL), "fraction": (int, float, NULL)},
+        "unrecorded": {"ranks": [INT], "unplaced": INT, "at_most_ns": (int, NULL), "fraction": (int, float, NULL)},
     },
     "verdict": TEXT,
 }

@@ -243,7 +243,7 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
             if cause in hosts_ns:  # of the stage that the others wait for
                 share_of = measured.of_teams(hosts_ns[cause], chosen)[measured.team_of]
             elif changes[cause].what == "waits":
-                share_of = measured.made[chosen].sum(axis=0)
+                share_of = measured.made[chosen].max(axis=0)  # in how many steps it waits
             ranks = measured.ranks[share_of >= THRESHOLDS.main_share * share_of.max()]
             losses.append(_Loss(cause, changes[cause], share, tuple(sorted(ranks.tolist()))))
     return losses

@@ -317,7 +317,7 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     reasons = []
     for side, document in (*(("the base", base) for base in bases), ("the new run", new)):
         if not any(team.places for team in document.teams):
-            reasons.append(f"{side} ({document.label}) has no kernels")
+            reasons.append(f"{side} ({document.label}) has no kernels of a whole step")
         elif len(document.compared_steps) < MIN_STEPS:
             had = format_count(len(document.compared_steps), "step")
             reasons.append(f"{side} ({document.label}) has {had}, fewer than {MIN_STEPS}")

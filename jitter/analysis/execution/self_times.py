@@ -98,7 +98,7 @@ def find_awaited(
     return latest
 
 
-OPERATIONS_AT_ONCE: Final = 8
+_OPERATIONS_AT_ONCE: Final = 8
 """Whose values are put together over ranks: as many as a processor reads from memory at once."""
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
 """For compiled loops, which know no enums."""
@@ -287,7 +287,7 @@ def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes, lost: Floa
     NaN for a team that has not the step.
     """
     baseline = empty_self_times(int(job.first[-1]))
-    room, known = np.empty(OPERATIONS_AT_ONCE * len(step.row)), np.empty(OPERATIONS_AT_ONCE, np.int64)
+    room, known = np.empty(_OPERATIONS_AT_ONCE * len(step.row)), np.empty(_OPERATIONS_AT_ONCE, np.int64)
     is_whole = lost <= THRESHOLDS.min_cost_share
     whole, all_ranks = (np.bincount(step.team, here) for here in (is_whole & (step.row >= 0), step.row >= 0))
     is_whole |= (2 * whole < all_ranks)[step.team]

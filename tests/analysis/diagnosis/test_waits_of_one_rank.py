@@ -15,10 +15,12 @@ RANKS, STEPS, KERNELS = range(4), 8, 20
 LOAD_US, LAUNCH_US, KERNEL_US, TRANSFER_US = 600.0, 5.0, 100.0, 60.0
 
 
-def write_job(folder: Path, waiting: frozenset[int], *, is_launch_bound: bool = False) -> float:
+def write_job(
+    folder: Path, waiting: frozenset[int], *, often: frozenset[int] = frozenset(), is_launch_bound: bool = False
+) -> float:
     """Write each rank's trace; the ranks in `waiting` wait for their GPU after each step. Return the run's end, µs.
 
-    Hosts pause before each step, or take longer to launch the first half of the kernels than these last.
+    Those in `often` wait after each of the first kernels, too. Hosts pause before each step, or take longer to launch the first half of the kernels than these last.
     """
     load_us, launch_us = (0.0, 90.0) if is_launch_bound else (LOAD_US, LAUNCH_US)
     folder.mkdir()
@@ -44,6 +46,10 @@ def write_job(folder: Path, waiting: frozenset[int], *, is_launch_bound: bool = 
                 stream[rank] = start + (KERNEL_US if not is_launch_bound else 20 if kernel < KERNELS / 2 else 200)
                 where = {"stream": 7, "device": rank, "correlation": number + kernel}
                 add(rank, f"gemm_{kernel % 5}", "kernel", start, stream[rank], **where)
+                if rank in often and kernel < 3:
+                    call, host[rank] = host[rank], max(host[rank], stream[rank]) + 2
+                    wait = 10_000 + number + kernel
+                    add(rank, "cudaStreamSynchronize", "cuda_runtime", call, host[rank], correlation=wait)
         end = max(arrived.values()) + TRANSFER_US
         for rank, start in arrived.items():
             where = {"stream": 7, "device": rank, "correlation": number + KERNELS}
@@ -68,6 +74,12 @@ def test_a_wait_of_few_ranks_costs_what_the_job_without_it_saves(tmp_path: Path,
     assert costs[cause].loss_ns == pytest.approx(1000 * saved_us, rel=0.03)
     assert words is None or (costs[cause].ranks == (0,) and costs[cause].evidence[1].startswith(words))
     assert ("late_start" in costs) is (cause == "late_start")
+
+
+def test_where_all_ranks_wait_the_one_that_waits_more_often_is_not_named_alone(tmp_path: Path):
+    write_job(tmp_path / "traces", frozenset(RANKS), often=frozenset({2}), is_launch_bound=True)
+    costs = {one.cause: one for one in ingest_traces(tmp_path).diagnose().of_all_ranks}
+    assert costs["sync_calls"].ranks == tuple(RANKS)
 
 
 def test_calls_of_a_rank_with_a_program_of_its_own_are_counted_as_it_makes_them(tmp_path: Path):

@@ -20,7 +20,8 @@ def write_job(
 ) -> float:
     """Write each rank's trace; the ranks in `waiting` wait for their GPU after each step. Return the run's end, µs.
 
-    Those in `often` wait after each of the first kernels, too. Hosts pause before each step, or take longer to launch the first half of the kernels than these last.
+    Those in `often` wait after each of the first kernels, too. Hosts pause before each step, or take longer to launch
+    the first half of the kernels than these last.
     """
     load_us, launch_us = (0.0, 90.0) if is_launch_bound else (LOAD_US, LAUNCH_US)
     folder.mkdir()

@@ -21,8 +21,8 @@ from jitter.core.numeric.arrays import Floats
 def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) -> Finding | None:
     """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing.
 
-    An awaited rank takes longer than its team's median rank in such a step or the one before, beside what is charged to
-    it there, and lacks the pauses of those that wait for it: each at least half of what the steps are slower.
+    The ranks that wait pause in a slow step. An awaited rank has no such pause, and took as long elsewhere in that step
+    or the one before, beside what is charged to it there. Both are at least half of what the slow steps take longer.
     """
     if slow.part is TimePart.GPU:
         return None

@@ -130,9 +130,9 @@ def find_deviations(
     variance: Floats,
     room: Floats,
 ) -> None:
-    """Add up, (parts, ranks), self times less the baseline's, and (parts, teams), their variance by chance alone.
+    """Add up self times less the baseline's, the pauses of hosts that the baseline alone has, and variances by chance.
 
-    And, (parts, ranks), the pauses of the host that the baseline has and a rank has not.
+    The first two are (parts, ranks), the variances of the first by chance alone (parts, teams).
 
     `total`, `skipped` and `variance` come as 0. An operation's standard deviation is its spread over the faster half
     of the ranks: the slower half may be slow. Of few ranks it is the spread of all operations, in proportion to what

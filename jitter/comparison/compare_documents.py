@@ -548,7 +548,7 @@ def write_sentence(comparison: Comparison) -> str:
         return f"{by_logs} Step times are not comparable: {reasons}." if by_logs else f"Not comparable: {reasons}."
     rare = [f" Beside the median step, {clause}." for clause in describe_rare(comparison, effect)]
     unknown = "" if comparison.base.runs > 1 else " The spread between runs is unknown: there is one base."
-    of_mean = "".join(_describe_mean(comparison, effect))
+    of_mean = _describe_mean(comparison, effect)
     size = f"a step, 95% interval {_span_of_effect(effect)}"
     if not effect.is_real:
         is_noise = abs(effect.fraction) <= effect.noise_fraction
@@ -617,13 +617,14 @@ def _beside_median(comparison: Comparison, effect: StepEffect) -> float:
     return beside_ns if abs(beside_ns) > least_ns else 0.0
 
 
-def _describe_mean(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
-    """Say by how much the mean step differs where that is something else, or decides."""
+def _describe_mean(comparison: Comparison, effect: StepEffect) -> str:
+    """Say by how much the mean step differs where that is something else, or decides; else nothing."""
     mean = comparison.mean_effect
     decides = comparison.verdict != "same" and not effect.is_real
-    if mean is not None and (decides or _beside_median(comparison, effect)):
-        size = f"{format_time(abs(mean.difference_ns))} a step, 95% interval {_span_of_effect(mean)}"
-        yield f"The mean step is {format_pace(mean.fraction)} ({size})."
+    if mean is None or not (decides or _beside_median(comparison, effect)):
+        return ""
+    size = f"{format_time(abs(mean.difference_ns))} a step, 95% interval {_span_of_effect(mean)}"
+    return f"The mean step is {format_pace(mean.fraction)} ({size})."
 
 
 def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:

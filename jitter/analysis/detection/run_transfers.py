@@ -325,11 +325,10 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     alike = np.repeat(np.arange(len(groups)), groups)
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
     is_alone = np.repeat(groups == 1, groups) & (size_of > 1) & (size_of < len(run.rank_numbers))
-    chosen, first = np.flatnonzero((size_of == 2) | is_alone), arrays.first_in_group
-    members = [
-        tuple(np.sort(run.rank_numbers[arrays.rank[arrays.by_group[first[group] : first[group + 1]]]]).tolist())
-        for group in chosen.tolist()
-    ]
+    chosen, member = np.flatnonzero((size_of == 2) | is_alone), run.rank_numbers[arrays.rank[arrays.by_group]]
+    ascending = member[np.lexsort((member, np.repeat(np.arange(len(size_of)), size_of)))].tolist()
+    first = arrays.first_in_group.tolist()
+    members = [tuple(ascending[first[group] : first[group + 1]]) for group in chosen.tolist()]
     if len(set(members)) < THRESHOLDS.min_repeats:
         return AlikeTransfers(alike, have_assumed_sizes, are_reference)
     kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
@@ -338,7 +337,8 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
         kind = kinds.get(group)
         if kind is None or kind.is_incomplete or not nodes.keys() >= set(ranks):
             continue
-        if kind.ranks == 2 if kind.operation == SEND_RECV else is_alone[group] and kind.size is not None:
+        is_exchange = kind.operation == SEND_RECV and kind.ranks == 2
+        if is_exchange or (kind.operation != SEND_RECV and is_alone[group] and kind.size is not None):
             links_by_kind.setdefault((kind, len({nodes[rank] for rank in ranks}), ranks), []).append(group)
     comparable = by_key(((kind, spanned), link) for (kind, spanned, _), link in links_by_kind.items())
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)

@@ -18,9 +18,9 @@ import xxhash
 from jitter.core.errors import FullDiskError, JitterError, UnknownRankError, UnreadableTraceError, reason_of
 from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
-from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
+from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern, node_in_path
 from jitter.ingestion.nsys_export import open_export
-from jitter.ingestion.ranks.decide_ranks import GpuEvidence, ReadOptions, decide_ranks, unknown_rank_error
+from jitter.ingestion.ranks.decide_ranks import BY_NAME, GpuEvidence, ReadOptions, decide_ranks, unknown_rank_error
 from jitter.ingestion.ranks.jobs import RecordedRank
 from jitter.ingestion.ranks.windows import Window, window_of
 from jitter.ingestion.stage import StagedRank, Stager
@@ -210,6 +210,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
             task.options,
             recording.rank_in_name,
             recording.rank_hint,
+            _node(task.source.path, recording),
             is_only=task.is_only,
             is_window=task.is_window,
         )
@@ -237,6 +238,15 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
             f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
             "give ranks with --rank-map (file,device,rank)",
         )
+
+
+def _node(path: Path, recording: Recording) -> tuple[int, str] | None:
+    """Return the number of a recording's node among the job's, and what states it; None if nothing does."""
+    if recording.node is not None:
+        return recording.node, recording.node_from or "recording"
+    hosts = {process.host for process in recording.processes}
+    in_path = node_in_path(path, hosts.pop() if len(hosts) == 1 else None)
+    return None if in_path is None else (in_path, BY_NAME)
 
 
 def _window(path: Path, recording: Recording, gpu: Gpu, steps: Mapping[int, ProcessSteps]) -> Window | None:

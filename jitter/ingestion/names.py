@@ -55,7 +55,9 @@ _HOST_AND_PROCESS: Final = re.compile(r"_\d{1,10}\.\d{13,20}\.pt\.trace\.json")
 """In a name that PyTorch's own handler gives, after the host's name: `worker-3_4242.1700000000000.pt.trace.json`."""
 _PROCESS: Final = re.compile(r"\d{1,10}_[a-z_]*(?:trace|results)\.(?:csv|db|json|pftrace)$")
 """A file of rocprofv3 that its own default names, in a folder of the host's name: `worker-3/4242_kernel_trace.csv`."""
-_NODE: Final = re.compile(r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\-.]?(?:id|rank))?[_\-.]?\d")
+_NODE: Final = re.compile(
+    r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\-.]?(?:id|rank))?[_\-.]?(?P<number>\d{1,5})(?!\d)"
+)
 """A numbered node: the number of a GPU or worker beside it counts within the node."""
 _YEARS: Final = range(1990, 2100)
 
@@ -91,6 +93,22 @@ def has_unlike_numbers(path: Path) -> bool:
     """Return whether the names of a file and of its folder have two numbers, of which either may be a rank."""
     of_file, of_folder = map(_rank_in_part, (path.name, path.parent.name))
     return of_file is not None and of_folder is not None and of_file.rank != of_folder.rank
+
+
+def node_in_path(path: Path, host: str | None) -> int | None:
+    """Return the number of the node that the name of a file, or of its folder, states; None if neither does.
+
+    A number that may be part of the `host`'s own name is no such number, nor is one where none named with 0 lies beside
+    it: the first node has the number 0.
+    """
+    for place in (path, path.parent):
+        for match in _NODE.finditer(place.name):
+            begin, end = match.span("number")
+            first = place.with_name(place.name[:begin] + "0" * (end - begin) + place.name[end:])
+            is_of_host = host is None or re.search(rf"(?i){re.escape(match[0])}(?!\d)", host) is not None
+            if not is_of_host and first.exists():
+                return int(match["number"])
+    return None
 
 
 def stated_rank(path: Path) -> int | None:

@@ -89,6 +89,10 @@ class Recording:
     """A rank in the file's name by a convention of this format only; the last resort."""
     rank_hint: str | None = None
     """Advice how to record the rank; shown if the rank is unknown."""
+    node: int | None = None
+    """The number of its node among the job's, from 0, if the recording states it."""
+    node_from: str | None = None
+    """The variable that states it."""
     world_size: int | None = None
     """Number of ranks of the job, if the recording states it."""
     gpu_models: dict[int | None, str] = field(default_factory=dict)

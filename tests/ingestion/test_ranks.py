@@ -232,6 +232,27 @@ def test_device_order_tells_no_ranks_of_two_hosts(tmp_path: Path):
     ]  # fmt: skip
 
 
+def test_reports_of_numbered_nodes(tmp_path: Path):
+    """The number that a name states, not one of the host's own; the first node has the number 0."""
+    job = Job(ranks=4, steps=6, kernels=60, marker="iteration", gpus_per_node=2)
+    paths = sorted(write(simulate(job), tmp_path / "t", "nsys", ranks_per_report=2))
+    for number, path in enumerate(paths):
+        path.rename(path.with_name(f"train-node{1 - number}.sqlite"))
+    report = jitter.ingest([tmp_path / "t"], tmp_path / "lake")
+    assert [(r.rank, r.host) for r in report.added] == [
+        (0, "node0001"), (1, "node0001"), (2, "node0000"), (3, "node0000")
+    ]  # fmt: skip
+    (warning,) = {warning.partition(": ")[2] for warning in report.warnings if "a guess" in warning}
+    assert "ranks by the number of their node (file name), then in device order, a guess: give it with" in warning
+    (tmp_path / "t" / "train-node0.sqlite").rename(tmp_path / "t" / "train-node2.sqlite")
+    assert len(jitter.ingest([tmp_path / "t"], tmp_path / "another").refused) == 2  # numbered from 1, or 0 is missing
+
+
+def test_the_environment_of_a_node_orders_its_ranks():
+    two = [_gpu(0, 1), _gpu(1, 0)]
+    assert _ranks(decide_ranks(NAMELESS, two, ReadOptions(), node=(3, "SLURM_NODEID"))) == [7, 6]
+
+
 def test_a_cut_file_may_have_lost_its_rank(tmp_path: Path):
     """PyTorch writes `distributedInfo` behind the events; its handler names files by host and process."""
     for rank, path in enumerate(sorted(write(simulate(small(ranks=2)), tmp_path / "t", "kineto", distributed="after"))):

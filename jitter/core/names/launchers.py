@@ -1,4 +1,4 @@
-"""Environment variables in which launchers state a process's global rank and the number of ranks."""
+"""Environment variables in which launchers state a process's global rank, its node and the number of ranks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,6 +13,8 @@ RANK_VARIABLES: Final = (
 )
 """In order of trust. Slurm's comes last: in a batch script it is 0, which processes of `mpirun` there inherit."""
 SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
+NODE_VARIABLES: Final = ("NODE_RANK", "PET_NODE_RANK", "GROUP_RANK", "SLURM_NODEID")
+"""The number of the node among the job's, from 0: all processes of a node have it alike."""
 _MOST_DIGITS: Final = 9
 """A longer number is no rank."""
 MAX_RANKS: Final = 1 << 20

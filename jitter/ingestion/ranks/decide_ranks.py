@@ -109,19 +109,20 @@ def decide_ranks(
     options: ReadOptions,
     in_name: int | None = None,
     hint: str | None = None,
+    node: tuple[int, str] | None = None,
     *,
     is_only: bool = False,
     is_window: bool = False,
 ) -> list[RankDecision]:
     """Return the rank decision of each GPU, in the order given.
 
-    `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `is_only`
-    says that the lake will hold the recordings of this process alone, `is_window` that it recorded several, which the
+    `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `node` is
+    the number of the recording's node among the job's, and what states it. `is_only` says that the lake will hold the recordings of this process alone, `is_window` that it recorded several, which the
     number in the file's name counts. Processes beside the job's have no rank, nor a say.
 
     Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
     the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
-    devices in a recording of several GPUs (a guess, with a warning), rank 0 for the one GPU of the only recording
+    devices in a recording of several GPUs, after those of the nodes before its own (a guess, with a warning), rank 0 for the one GPU of the only recording
     (likewise). The environment contradicts nothing: it is that of the profiled process, which may be a launcher with
     a process number of its own.
 
@@ -131,14 +132,14 @@ def decide_ranks(
     strays = _strays(gpus)
     if strays:
         own = [gpu for gpu in gpus if gpu not in strays]
-        of_own = decide_ranks(path, own, options, in_name, hint, is_only=is_only, is_window=is_window)
+        of_own = decide_ranks(path, own, options, in_name, hint, node, is_only=is_only, is_window=is_window)
         decided = dict(zip(own, of_own, strict=True))
         return [decided.get(gpu) or strays[gpu] for gpu in gpus]
     decisions = _decide(path, gpus, options, in_name, is_window)
     if decisions is None and is_only and len(gpus) == 1:
         assumed = _ASSUMED.format("process" if is_window else "recording")
         return [RankDecision(0, RANK_ASSUMED, f"{assumed}: {RANK_HINT}")]
-    decisions = _by_device_order(path, gpus, hint, is_window) if decisions is None else decisions
+    decisions = _by_device_order(path, gpus, hint, node, is_window) if decisions is None else decisions
     largest = max((decision.rank for decision in decisions if decision.rank is not None), default=0)
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
@@ -292,7 +293,9 @@ def unknown_rank_error(
     )
 
 
-def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None, is_window: bool) -> list[RankDecision]:
+def _by_device_order(
+    path: Path, gpus: Sequence[GpuEvidence], hint: str | None, node: tuple[int, str] | None, is_window: bool
+) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(set(devices)) < len(devices):
         raise UnknownRankError(
@@ -302,8 +305,11 @@ def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None, 
         )
     if len(gpus) < 2 or len(devices) < len(gpus):
         raise unknown_rank_error(path, hint, is_window=is_window)
-    warning = (
-        f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "
-        f"a guess: {RANK_HINT}"
-    )
-    return [RankDecision(devices.index(gpu.device), DEVICE_ORDER, warning) for gpu in gpus if gpu.device is not None]
+    first = 0 if node is None else node[0] * len(gpus)
+    assumed = f"are assumed to be ranks 0 to {len(gpus) - 1} in device order"
+    if node is not None:  # alike for all nodes
+        assumed = f"are assumed to have ranks by the number of their node ({node[1]}), then in device order"
+    warning = f"no rank is recorded; its {len(gpus)} GPUs {assumed}, a guess: {RANK_HINT}"
+    return [
+        RankDecision(first + devices.index(gpu.device), DEVICE_ORDER, warning) for gpu in gpus if gpu.device is not None
+    ]

@@ -16,13 +16,15 @@ import pyarrow as pa
 from jitter.core.bandwidth import size_of_message
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import parse_operation
-from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
+from jitter.core.names.launchers import NODE_VARIABLES, RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.core.numeric.arrays import Codes
 from jitter.readers import Recording
 from jitter.readers.columns import LaunchesWithin
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, read_registered_strings, small_rows
 
-_VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
+_VARIABLE = re.compile(
+    rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES + NODE_VARIABLES).encode() + rb')="?(\d{1,9})"?'
+)
 _SEVERAL = re.compile(rb"--nproc[-_]per[-_]node[= ](?!1(?:\s|$))")
 """An argument of torchrun: the rank variables of its own environment are those of a node."""
 # a display name that is no host name: "Local (CLI)", "localhost"
@@ -110,14 +112,15 @@ def _read_system(tables: Tables, origin: ExportMetadata, recording: Recording) -
             display_name = _text(value)
     if not origin.hosts and display_name and _HOST.fullmatch(display_name):
         origin.hosts[None] = display_name
-    is_of_node = _SEVERAL.search(b" ".join(command)) is not None
-    ranks = {} if is_of_node else _ranks(environment) or _ranks(launched)
+    numbers = _numbers(environment) or _numbers(launched)
+    recording.node, recording.node_from = first_number(numbers, NODE_VARIABLES)
+    ranks = {} if _SEVERAL.search(b" ".join(command)) else numbers
     origin.launcher = first_number(ranks, RANK_VARIABLES)
     recording.world_size = first_number(ranks, SIZE_VARIABLES)[0] or None
 
 
-def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
-    """Return the rank and size variables among `NAME=value`; a variable with two different values counts as absent."""
+def _numbers(environment: Sequence[bytes]) -> dict[str, int]:
+    """Return the variables of ranks, sizes and nodes among `NAME=value`; a variable with two different values counts as absent."""
     matches = (_VARIABLE.fullmatch(variable.strip()) for variable in environment)
     values_of_name = by_key((match[1].decode(), int(match[2])) for match in matches if match)
     return {name: values[0] for name, values in values_of_name.items() if len(set(values)) == 1}

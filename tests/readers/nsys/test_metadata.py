@@ -113,10 +113,12 @@ def test_the_environment_of_torchrun_numbers_a_node(at: Path, form: str, several
     command = ["--nnodes=4", *several, "train.py"]
     rows = [capture("PROCESS_0:COMMAND", "torchrun")]
     rows += [capture(f"PROCESS_0:ARGUMENT_{number}", word) for number, word in enumerate(command)]
-    (process,) = processes(
-        at, form, META_DATA_CAPTURE=rows, TARGET_INFO_SYSTEM_ENV=environment("SLURM_PROCID=3", "SLURM_NTASKS=4")
-    )
+    variables = environment("SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_NODEID=3", "NODE_RANK=x")
+    tables = export(META_DATA_CAPTURE=rows, TARGET_INFO_SYSTEM_ENV=variables)
+    recording, _ = nsys.read(nsys.write(at, form, tables))
+    (process,) = recording.processes
     assert process.launcher_rank == rank
+    assert (recording.node, recording.node_from) == (3, "SLURM_NODEID")
 
 
 def test_the_launched_process_own_environment_is_quoted(at: Path, form: str) -> None:

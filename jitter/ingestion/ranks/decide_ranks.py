@@ -117,14 +117,15 @@ def decide_ranks(
     """Return the rank decision of each GPU, in the order given.
 
     `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `node` is
-    the number of the recording's node among the job's, and what states it. `is_only` says that the lake will hold the recordings of this process alone, `is_window` that it recorded several, which the
-    number in the file's name counts. Processes beside the job's have no rank, nor a say.
+    the number of the recording's node among the job's, and what states it. `is_only` says that the lake will hold the
+    recordings of this process alone, `is_window` that it recorded several, which the number in the file's name counts.
+    Processes beside the job's have no rank, nor a say.
 
     Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
     the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
-    devices in a recording of several GPUs, after those of the nodes before its own (a guess, with a warning), rank 0 for the one GPU of the only recording
-    (likewise). The environment contradicts nothing: it is that of the profiled process, which may be a launcher with
-    a process number of its own.
+    devices in a recording of several GPUs, after those of the nodes before its own (a guess, with a warning), rank 0
+    for the one GPU of the only recording (likewise). The environment contradicts nothing: it is that of the profiled
+    process, which may be a launcher with a process number of its own.
 
     Raises `UnknownRankError` if nothing states the rank, if recording, marker and file name state different ranks, or
     for a rank that no job has.

@@ -120,7 +120,7 @@ def _read_system(tables: Tables, origin: ExportMetadata, recording: Recording) -
 
 
 def _numbers(environment: Sequence[bytes]) -> dict[str, int]:
-    """Return the variables of ranks, sizes and nodes among `NAME=value`; a variable with two different values counts as absent."""
+    """Return the variables of ranks, sizes and nodes among `NAME=value`, without those of two different values."""
     matches = (_VARIABLE.fullmatch(variable.strip()) for variable in environment)
     values_of_name = by_key((match[1].decode(), int(match[2])) for match in matches if match)
     return {name: values[0] for name, values in values_of_name.items() if len(set(values)) == 1}

@@ -239,6 +239,8 @@ class Thresholds(NamedTuple):
     """Ranks of a team. All run the same program: more only cost time, and often a file each."""
     sampled_steps: int = 8
     """Steps. The same."""
+    sampled_launches: int = 256
+    """Launches of one kernel. A median of more is hardly another one."""
     few_steps: int = 6
     """Steps. The same where each costs reading all ranks, or comparing each with each."""
     max_shifted_numbers: int = 3

@@ -15,7 +15,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, WHOLE_GRAPH
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, spread_positions
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     steps = [key for key in run.keys if len(run.ranks(key, team)) > 1]
     if not steps:
         return {}
-    chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, THRESHOLDS.sampled_steps).astype(int))]
+    chosen = [steps[at] for at in spread_positions(len(steps), THRESHOLDS.sampled_steps)]
     ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: THRESHOLDS.sampled_ranks]
     start, end = np.full((2, len(chosen), len(run.programs[team].operations), len(ranks)), np.nan)
     for at, key in enumerate(chosen):
@@ -97,8 +97,9 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
 
     `start_ns` and `end_ns` have shape (launches, ranks), each rank on a clock of its own, NaN where it has none.
     """
-    complete = ~np.isnan(start_ns).any(axis=1) & ~np.isnan(end_ns).any(axis=1)
-    start, end = start_ns[complete], end_ns[complete]
+    complete = np.flatnonzero(~np.isnan(start_ns).any(axis=1) & ~np.isnan(end_ns).any(axis=1))
+    compared = complete[spread_positions(len(complete), THRESHOLDS.sampled_launches)]
+    start, end = start_ns[compared], end_ns[compared]
     duration = end - start
     if len(start) < THRESHOLDS.min_samples:
         return False

@@ -241,6 +241,15 @@ def test_links(row: dict[str, Any], said: str | None):
     assert words(JobLogs(links=links)) == ([] if said is None else [said])
 
 
+def test_a_link_of_an_unknown_host_is_evidence_of_no_rank():
+    row = {"host": None, "device": None, "nic": "mlx5_0", "link": 1, "state": None, "counter": "port error", "count": 1}
+    places = {rank: RankPlace(f"node{rank}", 0) for rank in range(2)}
+    for ranks, is_evidence in (((0, 1), False), ((1,), True)):
+        logs = JobLogs(links=[row | {"is_event": True}], places={rank: places[rank] for rank in ranks})
+        (fact,) = find_facts(logs)
+        assert (fact.words, bool(fact.causes)) == ("port of mlx5_0: port error 1", is_evidence)
+
+
 def test_counters_that_are_read_twice_count_once_and_events_each_time():
     row = {"host": "node0", "device": 2, "nic": None, "state": None, "counter": "CRC"}
     counters = [row | {"link": link, "count": count} for count in (3, 5) for link in (0, 1)]
@@ -445,6 +454,7 @@ def test_only_clocks_and_errors_of_the_steps_time_count():
         ("PCIe replays", [0, 0, 900, 400], [2, 3]),
         ("Replay", [(50, 50), (50, 50), (50, 90), (0, 0)], [2]),  # in a log before the run, and in one after it
         ("Replay", [(50, 50)], []),
+        ("link_down_events_phy", [4], []),  # the link was down at each boot
         ("DCGM's counter of limits by heat", [5_000, 4_000, 90_000, 5_000], [2]),
         ("DCGM's counter of limits by heat", [5_000], []),
     ],
@@ -487,6 +497,8 @@ def test_an_error_of_another_day_is_no_cause(seconds: int | None, ending: str, c
 def test_a_link_that_was_down_at_another_time_is_no_cause():
     down = {"host": "node0", "device": None, "nic": "mlx5_5", "link": 1, "state": None, "counter": "link down events"}
     events = [at(down | {"count": 1, "is_event": True}, seconds) for seconds in (1_000, 90_000)]
+    undated = JobLogs(links=[down | {"count": 1, "is_event": True}], step_times_ns=STEP_TIMES)  # maybe at the boot
+    assert words(undated) == ["port of mlx5_5: link down events 1 on node0, at a time that the log does not state"]
     facts = add_log_evidence(NO_CULPRIT, JobLogs(links=events, places=NODE0, step_times_ns=STEP_TIMES)).facts
     assert [(fact.words, bool(fact.causes)) for fact in facts] == [
         ("port of mlx5_5: link down events 1 on node0", True),
@@ -575,6 +587,14 @@ def test_what_differs_between_recordings_and_logs_is_told_once():
     assert [fact.kind for fact in facts] == ["contradiction", "gpu_error"]
 
 
+def test_a_process_of_another_program_says_nothing_of_the_job():
+    """It is no rank of the job, all of whose ranks state their network."""
+    ranks = [communicator(rank) for rank in range(4)]
+    other = communicator(0, network="Socket", interfaces=["eth0"], lacks_ib=True) | {"rank": None, "ranks": None}
+    assert words(JobLogs(communicators=[*ranks, other]).reconciled()) == []
+    assert words(JobLogs(communicators=[*ranks[:3], other]).reconciled()) != []
+
+
 def test_adapters_of_two_protocols():
     rows = [communicator(rank, interfaces=[f"mlx5_0:1/{'RoCE' if rank == 2 else 'IB'}"]) for rank in range(4)]
     (fact,) = find_facts(JobLogs(communicators=rows))
@@ -604,6 +624,50 @@ def test_faults_of_programs_are_no_cause_and_of_many_gpus_one_line():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("codes", "is_of_link"), [((74,), True), ((149, 45), True), ((145, 79), False), ((45, 63), False)]
+)
+def test_errors_of_nvlink_speak_for_slow_communication(codes: tuple[int, ...], is_of_link: bool):
+    """Also beside the Xid 45 with which the driver ends the program after them."""
+    errors = [{"host": "node0", "device": 1, "bus_id": None, "code": code} for code in codes]
+    (fact,) = find_facts(JobLogs(gpu_errors=errors, places=NODE0), ("gpu_error",))
+    assert ("communication" in fact.causes, "gpu_compute" in fact.causes) == (is_of_link, not is_of_link)
+
+
+def test_a_cluster_s_log_is_told_of_the_job_s_hosts():
+    hosts = [incident("soft_lockup", host=f"node{host}", seconds=22.0) for host in range(20)]
+    assert [fact.words for fact in find_facts(JobLogs(incidents=hosts, places=NODE0))] == [
+        "on node0: a processor was held in the kernel for 22 s",
+        "on node1: a processor was held in the kernel for 22 s; the same kind of line of 18 other hosts without a "
+        "recording",
+    ]
+    assert len(find_facts(JobLogs(incidents=hosts))) == 20  # without recordings
+
+
+def test_the_generation_of_a_pcie_link_is_that_of_its_time():
+    """Idle GPUs lower it."""
+    row = {"host": "node0", "nic": None, "link": None, "state": None, "counter": "PCIe generation", "gb_per_s": None}
+    idle = [at(row | {"device": 1, "count": 1}, 2_000)]
+    busy = [at(row | {"device": gpu, "count": 5 - 2 * gpu}, 1_000) for gpu in (0, 1)]
+    logs = JobLogs(links=[*idle, *busy], places=NODE0, step_times_ns=STEP_TIMES)
+    assert words(logs.during([StepKey(None, 1)])) == ["PCIe link of GPU 1: generation 3 of 5 (rank 1) on node0"]
+    assert words(logs.during([StepKey(None, 2)])) == []
+
+
+def test_an_adapter_with_a_slower_pcie_link_than_on_other_hosts():
+    row = {
+        "device": None,
+        "nic": "the adapter at 5e:00.0",
+        "link": None,
+        "state": None,
+        "counter": "PCIe",
+        "count": None,
+    }
+    links = [row | {"host": f"node{host}", "gb_per_s": 7.876 if host == 2 else 31.506} for host in range(4)]
+    assert words(JobLogs(links=links)) == ["PCIe link of the adapter at 5e:00.0: 7.88 of 31.5 GB/s (1 link) on node2"]
+    assert words(JobLogs(links=[one | {"gb_per_s": 7.876} for one in links])) == []
+
+
 def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
     row = {"host": "node0", "nic": None, "state": None}
     lanes = [row | {"device": gpu, "link": None, "counter": "PCIe lanes", "count": 8 if gpu else 16} for gpu in (0, 1)]
@@ -612,7 +676,7 @@ def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
     logs = JobLogs(links=[*lanes, *replays], gpu_errors=memory, places=NODE0)
     assert [(fact.words, fact.ranks) for fact in find_facts(logs)] == [
         ("NVLink of GPU 1: Replay 12 (rank 1) on node0", (1,)),
-        ("PCIe link of GPU 1: 8 of 16 lanes (rank 1) on node0", (1,)),
+        ("PCIe link of GPU 1: lanes 8 of 16 (rank 1) on node0", (1,)),
         ("GPU 1 of node0 (rank 1): DRAM errors 4 (nvidia-smi)", (1,)),
     ]
 

@@ -31,6 +31,10 @@ EVIDENCE_RELATIONS: Final = (
 )
 """The relations of `JobLogs`."""
 
+LANES: Final = "PCIe lanes"
+PCIE_GENERATION: Final = "PCIe generation"
+"""Of a GPU's link now: idle GPUs lower it."""
+
 
 class Bindings:
     """The hardware threads of each rank, and the ranks of its node that it shares them with."""
@@ -175,9 +179,16 @@ class JobLogs:
             if len({value for of_file in values.values() for value in of_file}) > 1
         )
         lost = {file for files in ranks_of_files for file in files}
+        # a process of no communicator is of another program, where every rank of the job states its network
+        of_job = {row["rank"] for row in self.communicators if world and row.get("ranks") == world and row["network"]}
+        is_whole = len(of_job) == world
         return replace(
             self,
-            communicators=[row for row in self.communicators if row.get("source") not in lost],
+            communicators=[
+                row
+                for row in self.communicators
+                if row.get("source") not in lost and not (is_whole and row["rank"] is None)
+            ],
             edges=[row for row in self.edges if row.get("source") not in lost],
             contested=[(tuple(sorted(set(ranks))), files) for files, ranks in sorted(ranks_of_files.items())],
         )
@@ -199,10 +210,15 @@ class JobLogs:
             # a job ends some time after the steps that were recorded, and launchers print local times
             exits=_within(self.exits, times, max(margin_ns, _LIMITS.time_zones_ns)),
             links=[
-                *(row for row in self.links if not row.get("is_event")),
-                *_within([row for row in self.links if row.get("is_event")], times, margin_ns),
+                *(row for row in self.links if not _is_of_its_time(row)),
+                *_within([row for row in self.links if _is_of_its_time(row)], times, margin_ns),
             ],
         )
+
+
+def _is_of_its_time(row: Mapping[str, Any]) -> bool:
+    """Return whether a row of `links` states something of its time alone: no counter that keeps growing."""
+    return bool(row.get("is_event")) or row["counter"] == PCIE_GENERATION
 
 
 def _within(rows: Rows, times: Sequence[tuple[int, int]], margin_ns: int) -> Rows:

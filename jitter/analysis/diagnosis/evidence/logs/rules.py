@@ -1,6 +1,5 @@
 """What is unusual in a job's logs: a literal list of rules over their relations, each of which yields facts."""
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 
-from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.job_logs import LANES, PCIE_GENERATION, JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import describe_exits, describe_proxies
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
@@ -50,12 +49,11 @@ _GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
 _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")
-_LANES: Final = "PCIe lanes"
 _OF_CLOCK: Final = "'s counter of "
 """In the names of counters of the time for which a GPU's clock was limited."""
-_OF_TRAFFIC: Final = re.compile(f"PortXmitWait|_pause|retrans_pkts|{_OF_CLOCK}")
-"""Counters that grow on healthy hosts, too: they tell something beside those of others."""
-_LINK_ERRORS: Final = frozenset((74, 137))
+_OF_TRAFFIC: Final = re.compile(f"(?i:xmit_?wait|link.?down)|_pause|retrans_pkts|{_OF_CLOCK}")
+"""Counters that grow on healthy hosts, too, as at each boot: they tell something beside those of others."""
+_LINK_ERRORS: Final = frozenset((74, 137, *range(144, 151)))
 """Xid numbers of NVLink."""
 _OF_PROGRAM: Final = frozenset((13, 31, 43, 45))
 """Xid numbers of a program's own faults, and of its end: 13 and 31 wrong accesses, 43 and 45 work that is stopped."""
@@ -103,8 +101,23 @@ def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) 
         )
         for rule in RULES
         if rule.kind in kinds
-        for said in rule.find(logs)
+        for said in _without_strangers(rule.find(logs), logs)
     )
+
+
+def _without_strangers(statements: Iterable[Statement], logs: JobLogs) -> Iterator[Statement]:
+    """Yield the statements; one alone of hosts without a recording where many are, as in the logs of a cluster."""
+    found = list(statements)
+    strange = [
+        said for said in found if logs.places and said.host and not said.ranks and logs.node_of(said.host) is None
+    ]
+    if len(strange) > _MOST:
+        found = [said for said in found if said not in strange[1:]]
+        others = format_count(len({said.host for said in strange}) - 1, "other host")
+        found[found.index(strange[0])] = strange[0]._replace(
+            words=f"{strange[0].words}; the same kind of line of {others} without a recording"
+        )
+    yield from found
 
 
 # ---- network
@@ -327,22 +340,28 @@ def _below_benchmark(logs: JobLogs) -> Iterator[Statement]:
 def _links(logs: JobLogs) -> Iterator[Statement]:
     """Find links that are down, slower or have fewer lanes, beside others that work, and counters that stand out."""
     links: dict[_Link, Counter[str]] = defaultdict(Counter)
+    events: dict[_Link, list[Mapping[str, Any]]] = defaultdict(list)
+    fastest: dict[tuple[Any, ...], float] = defaultdict(float)  # of links that are compared, and of each link
     working = any(row["state"] in ("active", "Active") for row in logs.links)
-    widest = max((row["count"] or 0 for row in logs.links if row["counter"] == _LANES), default=0)
-    fastest: dict[str | None, float] = defaultdict(float)  # of NVLinks, and of adapters of one name
     for row in logs.links:
-        fastest[row["nic"]] = max(fastest[row["nic"]], row.get("gb_per_s") or 0.0)
-    for row in logs.links:
-        key, name = (row["host"], row["device"]), _name_of_link(row)
-        if row["counter"] == _LANES:
-            if row["count"] is not None and row["count"] < widest:
-                links[*key, f"PCIe link of GPU {row['device']}: {row['count']} of {widest} lanes"]["links"] = 1
-        elif row["state"] not in (None, "active", "Active") and working:
-            links[*key, f"{name} {row['state'].lower()}"]["down"] += 1
-        elif (row.get("gb_per_s") or math.inf) < fastest[row["nic"]]:
-            links[*key, f"{name}: {format_bandwidth(row['gb_per_s'], of=fastest[row['nic']])}"]["down"] += 1
+        link = row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"
+        # NVLinks are compared with each other, adapters with those of the same name
+        is_width = row["counter"] in (LANES, PCIE_GENERATION)
+        alike, speed = (row["counter"], row["count"]) if is_width else (row["nic"], row.get("gb_per_s"))
+        if row["state"] not in (None, "active", "Active"):
+            if working:
+                links[*link[:2], f"{_name_of_link(row)} {row['state'].lower()}"]["down"] += 1
+        elif speed:
+            for key in ((alike,), (alike, *link[:2], _name_of_link(row), row.get("link"))):
+                fastest[key] = max(fastest[key], speed)
         elif row.get("is_event"):
-            links[*key, f"{name}: {row['counter']}"]["errors"] += row["count"] or 0
+            links[link]["errors"] += row["count"] or 0
+            events[link].append(row)
+    for (alike, *of_link), speed in fastest.items():
+        if of_link and speed < (most := fastest[alike,]):
+            is_width = alike in (LANES, PCIE_GENERATION)
+            width = f"{alike.removeprefix('PCIe ')} {speed} of {most}" if is_width else format_bandwidth(speed, of=most)
+            links[of_link[0], of_link[1], f"{of_link[2]}: {width}"]["links" if is_width else "down"] += 1
     for link, count in _odd_counters(logs):
         links[link]["errors"] += count
     for (host, device, what), counts in sorted(links.items(), key=str):
@@ -351,8 +370,11 @@ def _links(logs: JobLogs) -> Iterator[Statement]:
         number = f" ({format_count(counts['down'], 'link')})" if counts["down"] else number
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         where = f" on {host}" if host is not None else ""
+        undated = _undated(logs, events[host, device, what]) if (host, device, what) in events else ""
         causes = _OF_PCIE if what.startswith("PCIe") else _GPU_CAUSES if what.startswith("GPU") else None
-        yield Statement(f"{what}{number}{of_rank}{where}", ranks, host, device, causes=causes)
+        if host is None and logs.places and logs.node_of(None) is None:
+            causes = ()  # of an unknown host: evidence of no rank
+        yield Statement(f"{what}{number}{of_rank}{where}{undated}", ranks, host, device, causes=causes)
 
 
 _Link = tuple[str | None, int | None, str]
@@ -360,11 +382,10 @@ _Link = tuple[str | None, int | None, str]
 
 
 def _name_of_link(row: Mapping[str, Any]) -> str:
-    if row["device"] is None:
-        return f"port of {row['nic'] or 'a NIC'}"
-    counter = row["counter"] or ""
-    kind = "PCIe link of " if "PCIe" in counter else "" if _OF_CLOCK in counter else "NVLink of "
-    return f"{kind}GPU {row['device']}"
+    counter, is_adapter = row["counter"] or "", row["device"] is None
+    kind = "" if _OF_CLOCK in counter else "port of " if is_adapter else "NVLink of "
+    subject = row["nic"] or "a NIC" if is_adapter else f"GPU {row['device']}"
+    return f"{'PCIe link of ' if counter.startswith('PCIe') else kind}{subject}"
 
 
 def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int]]:
@@ -374,7 +395,11 @@ def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int]]:
     """
     readings: dict[tuple[str, _Link, object, object], dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for row in logs.links:
-        if row["counter"] not in (None, _LANES) and not row.get("is_event") and row["count"] is not None:
+        if (
+            row["counter"] not in (None, LANES, PCIE_GENERATION)
+            and not row.get("is_event")
+            and row["count"] is not None
+        ):
             link = row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"
             counts = readings[row["counter"], link, row["nic"], row.get("link")]
             at = row.get("source"), row.get("time_ns")
@@ -615,7 +640,9 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         elif kind == "GPU" and host is not None and logs.node_of(host) is not None:
             gpu += " (whose rank is not known)"
         causes: tuple[Cause, ...] = (
-            _NETWORK if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
+            _NETWORK
+            if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes.keys() - _OF_PROGRAM or codes)
+            else _GPU_CAUSES
         )
         where = f"on {host}" if host is not None else f"in {_listed(sorted(files))}"
         if not ranks and host is None:
@@ -697,7 +724,13 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
                 n=format_count(count, "time"),
                 errors=format_count(count, f"{detail} PCIe error"),
                 detail=rows[0]["detail"] or "out of service",
-                seconds=max(row["seconds"] or 0 for row in rows),
+                held="".join(
+                    (
+                        f" for {seconds:.0f} s" if (seconds := max(row["seconds"] or 0 for row in rows)) else "",
+                        f" by {rows[0]['detail']}" if rows[0]["detail"] else "",
+                    )
+                ),
+                seconds=seconds,
                 times=f" ({count} times)" if count > 1 else "",
             )
             undated = "" if kind == "allocator" else _undated(logs, rows)
@@ -854,14 +887,14 @@ RULES: Final[tuple[Rule, ...]] = (
          _incidents("allocator", "PyTorch's allocator ran out of GPU memory {n} and freed its cache"),
          "use less memory, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
     Rule("host", _HOST_CAUSES, "likely",
-         _incidents("soft_lockup", "a processor was held in the kernel for {seconds:.0f} s by {detail}{times}"),
+         _incidents("soft_lockup", "a processor was held in the kernel{held}{times}"),
          "read the host's kernel log for what holds it"),
     Rule("host", _HOST_CAUSES, "likely",
          _incidents("hung_task", "{detail} was blocked in the kernel for more than {seconds:.0f} s{times}"),
          "check the host's file systems and its driver: that is what such a process waits for"),
     Rule("host", _HOST_CAUSES, "likely", _incidents("cpu_heat", "the clock of a processor was lowered for heat{times}"),
          "check the host's cooling"),
-    Rule("host", _HOST_CAUSES, "likely", _incidents("file_system", "{detail} did not answer{times}"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("file_system", "no access to {detail}{times}"),
          "check the file system and the host's network to it"),
     Rule("host", _HOST_CAUSES, "unknown", _incidents("memory", "{detail} errors of the memory{times}"),
          "replace the memory module that the kernel log names"),

@@ -8,6 +8,7 @@ from jitter.logs.declared import KILLED, Columns, Patterns, Values, rule
 from jitter.logs.line_parser import Context
 from jitter.logs.values import number
 
+_NODES: Final = r"(?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})"
 _OUT: Final = r"[\w+*]*(?:DOWN|DRAIN|FAIL|NOT_RESPONDING)"
 _REASON: Final = r"(?P<why>.{1,200}?) \[[^\s@\]]{0,64}@(?P<time_ns>[^\s\]]{1,40})\]"
 _ENDS: Final = ("NODE_FAIL", "OUT_OF_MEMORY")
@@ -79,15 +80,15 @@ FORMATS: Final = (
             # a task is a rank where srun starts each rank, and a node where it starts torchrun
             rule(
                 "exits",
-                r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
+                rf"\bsrun: error: {_NODES}: tasks? (?P<tasks>[\d,-]{{1,200}}): "
                 r"(?P<manner>Exited with exit code <exit_code>|[A-Z][a-zA-Z ]{2,40})",
                 b"srun: error: ",
                 stated_by="srun",
             ),
             rule(
                 "exits",
-                r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})",
-                b"srun: error: ",
+                rf"\b(?:srun: error: Node failure on|Killing JobId=\d{{1,10}} on failed node) {_NODES}",
+                *(b"srun: error: ", b" on failed node "),
                 manner="node failure",
                 stated_by="slurmctld",
             ),
@@ -96,6 +97,13 @@ FORMATS: Final = (
                 r"(?:\bslurmstepd-<host>: )?\berror: Detected \d{1,9} oom[_-]kill event",
                 *(b"oom_kill event", b"oom-kill event"),
                 **KILLED,
+            ),
+            # slurmctld.log
+            _state(rf"\berror: Nodes {_NODES} not responding", b"error: Nodes ", detail="not responding to Slurm"),
+            _state(
+                rf"\bnode {_NODES} (?:reason set to|state to \w{{1,20}} with reason): ?(?P<why>.{{1,200}})",
+                *(b" reason set to: ", b" with reason:"),
+                detail=_OUT_OF_SERVICE,
             ),
         ),
     ),
@@ -125,6 +133,18 @@ FORMATS: Final = (
         ),
         (b"NodeName=",),
         opens="^NodeName=",
+    ),
+    # `sinfo -R`, which cuts reasons
+    Patterns(
+        "sinfo",
+        (
+            _state(
+                rf"^(?P<why>\S.{{0,40}}?) +\S+ +(?P<time_ns>\d{{4}}-\d\d-\d\dT[\d:]{{8}}) {_NODES}\s*$",
+                detail=_OUT_OF_SERVICE,
+            ),
+        ),
+        (b"REASON  ",),
+        opens=r"^REASON +USER +TIMESTAMP +NODELIST",
     ),
     # `kubectl get events`, whose times are ages
     Patterns(

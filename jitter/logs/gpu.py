@@ -6,6 +6,7 @@ driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -73,6 +74,18 @@ def _dcgmi_row(row: Values, context: Context) -> Values:
     return {"device": row["Entity"], "reasons": None if mask is None else _reasons_of_mask(int(mask))}
 
 
+# `dcgmi dmon -e 100,112,150,155`: short names of fields (dcgm_fields.cpp), no times
+_DCGMI: Final = Columns(
+    "dcgmi-dmon",
+    (b"Entity",),
+    "gpu_clocks",
+    {"sm_mhz": "SMCLK", "power_w": "POWER", "temp_c": "TMPTR"},
+    r"^\s*(?:#\s*)?Entity\s",
+    words=r"GPU[ -](?=\d)|#",
+    row=r"\s*GPU[ -]\d{1,4}\s",
+    values=_dcgmi_row,
+)
+
 _VIOLATIONS: Final = {"pviol": "sw_power_cap", "tviol": "sw_thermal_slowdown"}
 """Columns of `nvidia-smi dmon`: part of the time, in %, and whether."""
 
@@ -119,6 +132,8 @@ _DCGM: Final[Mapping[str, Mapping[str, Values]]] = {
         "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": {"count": int, "counter": "CRC data"},
         "NVLINK_REPLAY_ERROR_COUNT_TOTAL": {"count": int, "counter": "Replay"},
         "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": {"count": int, "counter": "Recovery"},
+        "PCIE_LINK_WIDTH": {"count": int, "counter": "PCIe lanes"},
+        "PCIE_LINK_GEN": {"count": int, "counter": "PCIe generation"},
         "PCIE_REPLAY_COUNTER": {"count": int, "counter": "PCIe replays"},
         "POWER_VIOLATION": {"count": int, "counter": "DCGM's counter of limits by power"},
         "THERMAL_VIOLATION": {"count": int, "counter": "DCGM's counter of limits by heat"},
@@ -177,9 +192,14 @@ def read_prometheus(content: bytes, context: Context) -> None:
         context.problems.note(DCGM.format, "the file is damaged or cut off; the rest of it was not read")
 
 
+def _stated(title: str, tag: str, value: str) -> str:
+    """Return the pattern of a value in the report of `nvidia-smi -q`, or `-q -x`."""
+    return rf"^\s+(?:{title}\s+: |<{tag}>){value}(?![\w.])"
+
+
 def _stated_reason(match: re.Match[str], before: str) -> Values | None:
-    reason = _reason_of_name(match[1])
-    return None if reason is None else {"reasons": [reason] if match[2] == "Active" else []}
+    reason = _reason_of_name(match["why"] or match["tag"])
+    return None if reason is None else {"reasons": [reason] if match["is"] == "Active" else []}
 
 
 _STATUS: Final = {
@@ -192,6 +212,7 @@ _STATUS: Final = {
     "13": "the peer was not ready, retries exceeded",
 }
 """`ibv_wc_status` of rdma-core's verbs.h."""
+_ECC: Final = {"CE": "corrected", "UE": "uncorrected"}
 _event: Final = partial(rule, "links", count=1, is_event=True)
 _incident: Final = partial(rule, "incidents", count=1)
 
@@ -217,25 +238,78 @@ def _amdgpu(match: re.Match[str], before: str) -> Values:
 
 
 _REMAPPED: Final = {
-    "Uncorrectable Error": "rows remapped for uncorrectable errors",
-    "Pending": "row remapping pending",
-    "Remapping Failure Occurred": "row remapping failed",
+    "u": "rows remapped for uncorrectable errors",
+    "p": "row remapping pending",
+    "r": "row remapping failed",
+    "f": "row remapping failed",
 }
+"""By the first letter of what nvidia-smi calls it."""
 _NO_MEMORY: Final = r"^(?!.*(?i:module|memory))"
 """Titles of sections that are of the whole GPU."""
+
+# `nvidia-smi -q`, with `-x` XML: a report, GPU after GPU, whose place in it is its number; errors are of any time
+_NVIDIA_REPORT: Final = Patterns(
+    "nvidia-smi-q",
+    (
+        rule(None, r"^(?:Timestamp\s+: |\s+<timestamp>)(?P<time_ns>[^<]+)"),
+        rule("gpu_clocks", r'^(?:GPU |\s+<gpu id=")<bus_id>(?:\s*$|">)', begins=True, numbered="device"),
+        rule(None,
+             _stated(r"(?P<why>[A-Z]\w*(?: \w+)*)", r"clocks_\w{1,9}_reason_(?P<tag>\w+)", "(?P<is>(?:Not )?Active)"),
+             values=_stated_reason),
+        rule(None, _stated("GPU Current Temp", "gpu_temp", "<temp_c>")),
+        rule(None, _stated("(?:Instantaneous |Average )?Power Draw", "(?:instant_|average_)?power_draw", "<power_w>"),
+             section=_NO_MEMORY),
+        rule(None, _stated("(?:Enforced|Current) Power Limit", "(?:enforced|current)_power_limit", "<power_cap_w>"),
+             section=_NO_MEMORY),
+        rule(None, _stated("SM", "sm_clock", "<sm_mhz>"), section="^[Cc]locks$"),
+        rule("links", _stated("Current", "current_link_width", "<count>x"), section="^(?i:link.width)",
+             counter="PCIe lanes"),
+        rule("links", _stated("Current", "current_link_gen", "<count>"), section="^(?i:pcie.gen)",
+             counter="PCIe generation"),
+        rule("links", _stated("Replays Since Reset", "replay_counter", "<count>"), counter="PCIe replays"),
+        rule("links",
+             r"^\s+(?:<clocks_event_reasons_counters_)?(?P<of>(?i:sw.power.cap|[sh]w.therm|hw.power.brak)[\w ]{0,40}?)"
+             r"(?:\s+: |>)<count> us", counter="nvidia-smi's counter of {of}, us"),
+        rule("gpu_errors",
+             r"^\s+<?(?P<what>(?i:[ds]ram.uncorrectable)[\w -]{0,40}?)(?:\s+: |>)(?P<count>[1-9]\d*)\s*(?:$|<)",
+             memory="{what} errors", time_ns=None),
+        rule("gpu_errors",
+             r"^\s+(?:<remapped_row_)?(Uncorrectable Error|unc|[Pp]ending|Remapping Failure Occurred|failure)"
+             r"(?:\s+: |>)([1-9]\d*|Yes)\s*(?:$|<)",
+             section="^(?i:remapped.rows)$", time_ns=None,
+             values=lambda match, _: {"memory": _REMAPPED[match[1][0].lower()], "count": match[2].replace("Yes", "1")}),
+    ),
+    (b"NVSMI LOG", b"<nvidia_smi_log>"),
+    opens="NVSMI LOG|<nvidia_smi_log>",
+    section=r"\s+<?([A-Za-z][\w()]*(?: [\w()]+)*)>?\s*",
+)  # fmt: skip
+
+
+def read_dcgm_diagnostic(content: bytes, context: Context) -> None:
+    """Read what `dcgmi diag -j` (DCGM 3 and 4) says of tests that a GPU failed; those of the software are left out."""
+    try:
+        (report,) = (one for one in decode_json(content[content.find(b"{") :]).values() if "test_categories" in one)
+        tests = [
+            test
+            for category in report["test_categories"]
+            if category["category"] != "Deployment"
+            for test in category["tests"]
+            if test is not None
+        ]
+        for test in tests:
+            for result in test["results"]:
+                if result["status"].lower() == "fail":
+                    for gpu in str(result.get("gpu_ids", result.get("entity_id"))).split(","):
+                        failed = f"DCGM's diagnostic: failures of {test['name']}"
+                        context.add("dcgmi-diag", "gpu_errors", device=int(gpu), memory=failed, count=1)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        context.problems.note("dcgmi-diag", "the file is damaged or cut off; the rest of it was not read")
+
 
 # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
 _AMD_CSV: Final = Columns(
     "amd-smi",
-    (
-        b"Temperature (Sensor",
-        b"Graphics Package Power",
-        b"clock speed",
-        b"socket_power",
-        b"gfx_0_clk",
-        b"hotspot",
-        b"gfx_clk",
-    ),
+    tuple(b"Temperature (Sensor|Graphics Package Power|clock speed|socket_power|gfx_0_clk|hotspot|gfx_clk".split(b"|")),
     "gpu_clocks",
     {
         "temp_c": r"Temperature \(Sensor junction\) \(C\)|hotspot|hotspot_temperature|"
@@ -250,6 +324,55 @@ _AMD_CSV: Final = Columns(
     values=_amd_row,
 )
 
+# `nvidia-smi --query-gpu=… --format=csv`, with or without units; without a header nothing names the columns
+_NVIDIA_CSV: Final = Columns(
+    "nvidia-smi",
+    (b"clocks.", b"power.draw", b"temperature.gpu", b"clocks_event_reasons", b"clocks_throttle_reasons"),
+    "gpu_clocks",
+    {
+        "time_ns": "timestamp",
+        "host": "host(?:name)?",
+        "bus_id": r"(?:gpu_bus_id)|pci\.bus_id",
+        "sm_mhz": r"clocks\.current\.sm.*|clocks\.sm.*|clocks\.current\.graphics.*|clocks\.gr.*",
+        "power_w": r"power\.draw\.instant.*|power\.draw( .*)?|power\.draw\.average.*",
+        "power_cap_w": r"enforced\.power\.limit.*|power\.limit.*",
+        "temp_c": r"temperature\.gpu.*",
+    },
+    r"^(?=.*(?:clocks|power\.|temperature|pcie|ecc|remapped))"
+    r"\s*[a-z_][\w.]*(?: \[[^\]]*\])?(?:, *[a-z_][\w.]*(?: \[[^\]]*\])?)+$",
+    row=r"\s*\d.*,",
+    values=_nvidia_row,
+)
+
+
+def _counts(base: Columns, relation: str, column: str, what: str) -> Columns:
+    """Return the format of a counter in a table of GPUs; errors count since boot, or for the GPU's life: undated."""
+
+    def values(row: Values, context: Context) -> Values | None:
+        device = (row.get("index") or row.get("gpu", "")).removeprefix("card")
+        count = row.get(column, "").replace("Yes", "1").replace("No", "0")
+        if not count.isdigit() or not device.isdigit() or (relation == "gpu_errors" and count == "0"):
+            return None
+        named = {"counter": what} if relation == "links" else {"memory": what, "time_ns": None}
+        return {**named, "device": device, "count": count}
+
+    trigger = f",{column}" if base is _AMD_CSV else column
+    return replace(base, relation=relation, triggers=(trigger.encode(),), values=values)
+
+
+_COUNTS: Final = (
+    _counts(_NVIDIA_CSV, "links", "pcie.link.width.current", "PCIe lanes"),
+    _counts(_NVIDIA_CSV, "links", "pcie.link.gen.current", "PCIe generation"),
+    _counts(_NVIDIA_CSV, "links", "pcie.link.gen.gpucurrent", "PCIe generation"),
+    _counts(_NVIDIA_CSV, "gpu_errors", "ecc.errors.uncorrected.volatile.total", "errors of memory since boot"),
+    _counts(_NVIDIA_CSV, "gpu_errors", "remapped_rows.uncorrectable", _REMAPPED["u"]),
+    _counts(_NVIDIA_CSV, "gpu_errors", "remapped_rows.pending", _REMAPPED["p"]),
+    _counts(_NVIDIA_CSV, "gpu_errors", "remapped_rows.failure", _REMAPPED["f"]),
+    _counts(_AMD_CSV, "links", "width", "PCIe lanes"),
+    _counts(_AMD_CSV, "links", "replay_count", "PCIe replays"),
+    _counts(_AMD_CSV, "gpu_errors", "total_uncorrectable_count", "amd-smi: uncorrectable errors"),
+)
+
 
 def read_amd_json(content: bytes, context: Context) -> None:
     """Read `rocm-smi --json` or `amd-smi metric --json`: each GPU's values as in the CSV file of the same program."""
@@ -262,12 +385,13 @@ def read_amd_json(content: bytes, context: Context) -> None:
     if isinstance(answer, dict):
         answer = [{"device": name, **_dict(of_gpu)} for name, of_gpu in answer.items()]
     gpus = answer if isinstance(answer, list) else []
-    parser = ColumnsParser(context, _AMD_CSV)
+    parsers = [ColumnsParser(context, declared) for declared in (_AMD_CSV, *_COUNTS)]
     for at, of_gpu in enumerate(gpus, 1):
         cells = dict(sorted(_cells(_dict(of_gpu)), key=lambda cell: (cell[0] != "timestamp", cell[0] not in _NUMBERS)))
         if _NUMBERS.intersection(cells):
             for line in (cells, cells.values()):
-                parser.read_line(",".join(line).encode(), at)
+                for parser in parsers:
+                    parser.read_line(",".join(line).encode(), at)
 
 
 _NUMBERS: Final = frozenset(("device", "gpu"))
@@ -287,117 +411,136 @@ def _cells(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, 
             yield f"{section}{name}".replace(",", " "), str(stated).replace(",", " ").replace('"', "")
 
 
-_OF_PORT: Final = (
-    "SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|PortXmitDiscards|"
-    "LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait"
+_OF_PORT: Final = "|".join(
+    (
+        # InfiniBand's by perfquery, and as the kernel has them
+        "SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|PortXmitDiscards|PortXmitWait",
+        "LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|local_link_integrity_errors|excessive_buffer_overrun_errors",
+        "symbol_error|link_error_recovery|link_downed|port_rcv_errors|port_xmit_discards|port_xmit_wait",
+        # of packets that mlx5 and EFA had to send again
+        "local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans|retrans_(?:pkts|timeout_events)",
+        "(?:unresponsive_remote|impaired_remote_conn)_events",
+        "Symbol Errors|Effective Physical Errors|Link Down Counter|Link Error Recovery Counter",
+        # of errors of the wire, of packets that found no room, and of pauses
+        r"rx_(?:pcs_)?symbol_err_phy|(?:port\.)?rx_crc_errors(?:_phy|\.nic)?|link_down_events_phy|[rt]x_discards_phy",
+        r"[rt]x_pause_ctrl_phy|[rt]x_prio\d_(?:pause|discards)|tx_pause_storm_error_events",
+    )
 )
-"""Counters of InfiniBand's ports."""
+"""Counters of adapters' ports: of errors, and of times at which a port had data and could not send."""
+_IP_ERRORS: Final = r"^\s+\d{1,20}\s+\d{1,20}\s+<count>(?:\s+\d{1,20}){2,4}\s*$"
+
+# dmesg and syslog: drivers of GPUs and adapters, and the kernel's own lines of processes and of the PCI bus
+_KERNEL_LOG: Final = Patterns(
+    "kernel-log",
+    (
+        # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
+        rule("gpu_errors", r"\bS?Xid \((?:PCI:)?<bus_id>\): (?P<code>\d{1,6})\b", b"Xid ("),
+        # a GPU that the driver finds fallen off the bus, said in three lines without an Xid; of one that it does
+        # not support, it says more in the first
+        rule("gpu_errors", r"\bNVRM: The NVIDIA GPU <bus_id>\s*(?:$|#012)", b"NVRM: The NVIDIA GPU ", code=79),
+        # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` and
+        # `ice 0000:17:00.0 ens2f0: NIC Link is Down` of Ethernet, `cxi0[hsn0]: CXI_EVENT_LINK_DOWN` of Slingshot
+        _event(r"[ \[](?P<nic>[a-z][\w.-]{0,63})\]?:? (?:Port: <link> )?"
+               r"(?:(?:NIC )?Link (?:is )?(?:DOWN|[Dd]own)|CXI_EVENT_LINK_DOWN)\b",
+               *(b"Link DOWN", b"Link down", b"Link is Down", b"Link is down", b"_LINK_DOWN"),
+               counter="link down events"),
+        # of 5.8 on `bond0: (slave ens4f0): link status definitely down, …`, before `… down for interface ens4f0, …`
+        _event(r"(?:\(slave |definitely down for interface )<nic>(?:\): link status definitely down)?, disabling",
+               b" definitely down", counter="link down events in its bond"),
+        _event(r"\bmlx5_core [0-9a-f:.]{7,16}: .{0,160}?"
+               r"(?P<what>health compromised|[Hh]igh [Tt]emperature)", b"mlx5_core ", counter="adapter's {what}"),
+        # of adapters, by their drivers: `mlx5_core 0000:5e:00.0: 63.008 Gb/s available PCIe bandwidth, …`
+        rule("links", r"(?<!\bpci) (?P<nic>[0-9a-f:.]{7,16}): (?P<gbit>[\d.]{1,16}) Gb/s available PCIe bandwidth",
+             b" available PCIe bandwidth", counter="PCIe",
+             values=lambda match, _: {"nic": f"the adapter at {match['nic']}", "gb_per_s": float(match["gbit"]) / 8}),
+        # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `GPU reset begin!`
+        rule("gpu_errors",
+             r"\bamdgpu <bus_id>: .{0,120}?"
+             r"(?:(?P<error>(?:\b(?P<count>[1-9]\d{0,17}) (?:new )?)?uncorrectable hardware errors?\b)"
+             r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)", b"amdgpu ",
+             values=_amdgpu),
+        rule("gpu_clocks", r"\bamdgpu <bus_id>: .{0,40}?GPU is throttled, expect performance decrease",
+             b"GPU is throttled", reasons=["throttled"]),
+        # aer.c; to 6.9 `Corrected error received: 0000:02:00.0`, later `Correctable error message received from …`
+        _incident(r" AER: (?:Multiple )?(?P<how>Correct|Uncorrect)(?:ed|able)(?: \((?:Non-)?Fatal\))? error "
+                  r"(?:message )?received(?::| from) <bus_id>", b" AER: ",
+                  values=lambda match, before: {"bus_id": match["bus_id"], "detail": f"{match['how']}ed".lower()},
+                  kind="pcie"),
+        # watchdog.c, hung_task.c, oom_kill.c
+        _incident(r"\b(?:soft lockup - CPU#\d{1,6} stuck for <seconds>s!(?: \[(?P<detail>[^\]]{1,32}):\d{1,10}\])?"
+                  r"|detected hard LOCKUP on cpu|INFO: rcu_\w{1,16} (?:self-)?detected stalls? on CPU)",
+                  *(b"soft lockup", b"hard LOCKUP", b"INFO: rcu_"), kind="soft_lockup"),
+        _incident(r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than <seconds> seconds",
+                  b" blocked for more ", kind="hung_task"),
+        # therm_throt.c, of a core or of its package
+        _incident(r"CPU\d{1,6}: (?:Core|Package) temperature (?:is )?above threshold, cpu clock",
+                  b"above threshold, cpu clock", kind="cpu_heat"),
+        _incident(r"\bnfs: server \S{1,255} not responding, (?:still trying|timed out)", b" not responding, ",
+                  kind="file_system", detail="an NFS server"),
+        # `Lustre: x-OST3-osc-ff: Connection to … was lost`, `… Request sent has timed out … o4->x-OST3-osc-ff@…`,
+        # `LustreError: 167-0: x-MDT0-mdc-ff: This client was evicted by x-MDT0`
+        _incident(r"\bLustre(?:Error)?:(?=.{0,400}?[ >](?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w)"
+                  r".{0,600}?(?:\bwas (?:lost|evicted)\b|Request sent has (?:timed out|failed))",
+                  *(b"Lustre: ", b"LustreError: "), kind="file_system", detail="Lustre's {target}"),
+        # edac_mc.c: `EDAC MC0: 1 CE memory read error on CPU_SrcID#0…`
+        _incident(r"\bEDAC MC\d{1,3}: <count> (?P<how>CE|UE) ", b"EDAC MC", kind="memory",
+                  values=lambda match, _: {"count": match["count"], "detail": _ECC[match["how"]]}),
+        rule("exits", r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", b"Killed process ", **KILLED),
+    ),
+    mention=r"\bS?Xid \(",
+)  # fmt: skip
+# NCCL's net_ib.cc, ibvwrap.cc and the plug-ins made after them; 2.4 to 2.12 print `error` for `status=`
+_NCCL_DEBUG: Final = Patterns(
+    "nccl-debug",
+    (
+        rule("exits", r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
+             b" Cuda failure ",
+             # without multicast over NVSwitches NCCL goes on
+             values=lambda match, before: None if "nvls.cc:" in before else {}, manner="CUDA error: {what}",
+             stated_by="program"),
+        _event(r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
+               r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca <nic>\s*$)?", b"Got completion ", values=_completion),
+        _event(r"NET/OFI Request .{0,40}?completed with error\. RC: \d{1,4}\. Error: (?P<why>[\w (),:-]{1,80})",
+               b"NET/OFI Request", counter="OFI requests failed ({why})"),
+        _event(r"NET/IB\w{0,16} ?: (?:<nic>:<link> )?(?:Got (?:non-fatal )?async event|"
+               r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?"
+               r"(?=[a-zA-Z -]{0,80}(?:err|fatal|catastrophic))(?P<counter>[a-zA-Z][a-zA-Z -]{1,79}[a-zA-Z])",
+               b" async "),
+        _event(r"\bCall to (?P<call>ibv_\w{1,40}) failed"
+               r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?(?:.{0,60}? on dev <nic>:<link>)?",
+               b"Call to ibv_", values=_failed_call),
+    ),
+)  # fmt: skip
 
 FORMATS: Final = (
-    # `nvidia-smi --query-gpu=… --format=csv`, with or without units; without a header nothing names the columns
-    Columns(
-        "nvidia-smi",
-        (b"clocks.", b"power.draw", b"temperature.gpu", b"clocks_event_reasons", b"clocks_throttle_reasons"),
-        "gpu_clocks",
-        {
-            "time_ns": "timestamp",
-            "host": "host(?:name)?",
-            "bus_id": r"(?:gpu_bus_id)|pci\.bus_id",
-            "sm_mhz": r"clocks\.current\.sm.*|clocks\.sm.*|clocks\.current\.graphics.*|clocks\.gr.*",
-            "power_w": r"power\.draw\.instant.*|power\.draw( .*)?|power\.draw\.average.*",
-            "power_cap_w": r"enforced\.power\.limit.*|power\.limit.*",
-            "temp_c": r"temperature\.gpu.*",
-        },
-        r"^(?=.*(?:clocks|power\.|temperature))\s*[a-z_][\w.]*(?: \[[^\]]*\])?(?:, *[a-z_][\w.]*(?: \[[^\]]*\])?)+$",
-        row=r"\s*\d.*,",
-        values=_nvidia_row,
-    ),
+    _NVIDIA_CSV,
+    *_COUNTS,
     # `nvidia-smi`: a box of two or three lines a GPU, first number, PCI address and errors, then temperature and power
     Patterns(
         "nvidia-smi-table",
         (
             rule("gpu_clocks", r"^\s*\|\s+<device>\s+\S.{0,80}?\|\s*<bus_id>", begins=True),
-            rule(
-                None,
-                r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:<temp_c>C|\S{1,9})\s+P\d{1,2}\s+"
-                r"(?:<power_w>W|\S{1,9})\s*/\s*<power_cap_w>W\s*\|",
-            ),
+            rule(None,
+                 r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:<temp_c>C|\S{1,9})\s+P\d{1,2}\s+"
+                 r"(?:<power_w>W|\S{1,9})\s*/\s*<power_cap_w>W\s*\|"),
         ),
         (b"| 000000", b"|   000000", b"W |"),
     ),
     Patterns(
         "nvidia-smi-table",
         (
-            rule(
-                "gpu_errors",
-                r"\|\s*<bus_id>\s+\w+\s*\|\s*(?P<count>[1-9]\d{0,17}) \|",
-                memory="uncorrected errors since the driver began",
-            ),
+            rule("gpu_errors", r"\|\s*<bus_id>\s+\w+\s*\|\s*(?P<count>[1-9]\d{0,17}) \|",
+                 memory="uncorrected errors since the driver began"),
             # what nvidia-smi prints in place of a table, or in it, of a GPU that fell off the bus
-            rule(
-                "gpu_errors",
-                r"^Unable to determine the device handle for (?:gpu|GPU) ?<bus_id>: (?:GPU is lost|Unknown Error)",
-                code=79,
-            ),
+            rule("gpu_errors",
+                 r"^Unable to determine the device handle for (?:gpu|GPU) ?<bus_id>: (?:GPU is lost|Unknown Error)",
+                 code=79),
         ),
         (b"| 000000", b"|   000000", b"the device handle for "),
     ),
-    # an indented report, GPU after GPU; the number of a GPU is its place in the report
-    Patterns(
-        "nvidia-smi-q",
-        (
-            rule(None, r"^Timestamp\s+: (?P<time_ns>.+)"),
-            rule("gpu_clocks", r"^GPU <bus_id>\s*$", begins=True, numbered="device"),
-            rule(None, r"^\s+([A-Z][A-Za-z]*(?: [A-Za-z]+)*)\s+: (Active|Not Active)\s*$", values=_stated_reason),
-            rule(None, r"^\s+GPU Current Temp\s+: <temp_c>"),
-            rule(None, r"^\s+(?:Instantaneous |Average )?Power Draw\s+: <power_w>", section=_NO_MEMORY),
-            rule(None, r"^\s+(?:Enforced|Current) Power Limit\s+: <power_cap_w>", section=_NO_MEMORY),
-            rule(None, r"^\s+SM\s+: <sm_mhz>", section="^Clocks$"),
-            rule("links", r"^\s+Current\s+: <count>x\s*$", section="^Link Width$", counter="PCIe lanes"),
-            rule("links", r"^\s+Replays Since Reset\s+: <count>\s*$", counter="PCIe replays"),
-            rule(
-                "links",
-                r"^\s+(?P<of>SW Power Capping|[SH]W Thermal Slowdown|HW Power Braking)\s+: <count> us\s*$",
-                counter="nvidia-smi's counter of {of}, us",
-            ),
-            rule(
-                "gpu_errors",
-                r"^\s+(?P<what>(?:DRAM|SRAM) Uncorrectable\w*(?: [\w-]+)*?)\s+: (?P<count>[1-9]\d*)\s*$",
-                memory="{what} errors",
-            ),
-            rule(
-                "gpu_errors",
-                r"^\s+(Uncorrectable Error|Pending|Remapping Failure Occurred)\s+: ([1-9]\d*|Yes)\s*$",
-                section="^Remapped Rows$",
-                values=lambda match, before: {"memory": _REMAPPED[match[1]], "count": match[2].replace("Yes", "1")},
-            ),
-        ),
-        (b"NVSMI LOG",),
-        opens="NVSMI LOG",
-        section=r"\s+([A-Z][\w()]*(?: [\w()]+)*)\s*",
-    ),
-    # `dcgmi dmon -e 100,112,150,155`: short names of fields (dcgm_fields.cpp), no times
-    Columns(
-        "dcgmi-dmon",
-        (b"Entity",),
-        "gpu_clocks",
-        {"sm_mhz": "SMCLK", "power_w": "POWER", "temp_c": "TMPTR"},
-        r"^\s*(?:#\s*)?Entity\s",
-        words=r"GPU[ -](?=\d)|#",
-        row=r"\s*GPU[ -]\d{1,4}\s",
-        values=_dcgmi_row,
-    ),
-    Columns(
-        "dcgmi-dmon",
-        (b"Entity",),
-        "gpu_errors",
-        {"code": "XIDER"},
-        r"^\s*(?:#\s*)?Entity\s",
-        words=r"GPU[ -](?=\d)|#",
-        row=r"\s*GPU[ -]\d{1,4}\s",
-        values=_dcgmi_xid,
-        gauge="code",
-    ),
+    _NVIDIA_REPORT,
+    _DCGMI,
+    replace(_DCGMI, relation="gpu_errors", columns={"code": "XIDER"}, values=_dcgmi_xid, gauge="code"),
     # `nvidia-smi dmon`, with `-o DT` each row's date and time, with `--format csv` commas
     Columns(
         "nvidia-smi-dmon",
@@ -414,13 +557,11 @@ FORMATS: Final = (
     Patterns(
         "rocm-smi",
         (
-            rule(
-                "gpu_clocks",
-                r"^\s*<device>\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?:<temp_c>\s?°?[cC]|N/A)\s+"
-                r"(?:<power_w>W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?:<sm_mhz>M[hH]z|None|N/A)\s+"
-                # a cap of 0: of a GPU that shares another one's
-                r"(?:\S+\s+){3}(?:0+(?:\.0*)?W?|<power_cap_w>W?|\D\S*)(?:\s.*)?$",
-            ),
+            rule("gpu_clocks",
+                 r"^\s*<device>\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?:<temp_c>\s?°?[cC]|N/A)\s+"
+                 r"(?:<power_w>W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?:<sm_mhz>M[hH]z|None|N/A)\s+"
+                 # a cap of 0: of a GPU that shares another one's
+                 r"(?:\S+\s+){3}(?:0+(?:\.0*)?W?|<power_cap_w>W?|\D\S*)(?:\s.*)?$"),
         ),
         (b"Concise Info", b"SCLK"),
         mention=r"^\s*\d{1,4}\s+\S+.*\d%",
@@ -431,13 +572,11 @@ FORMATS: Final = (
     Patterns(
         "rocm-smi",
         (
-            rule(
-                "gpu_clocks",
-                r"^GPU\[<device>\]\s*: (?:sclk clock level: \d+: \(<sm_mhz>Mhz\)"
-                r"|Temperature \(Sensor junction\) \(C\): <temp_c>"
-                r"|(?:Average|Current Socket) Graphics Package Power \(W\): <power_w>"
-                r"|Max Graphics Package Power \(W\): <power_cap_w>)",
-            ),
+            rule("gpu_clocks",
+                 r"^GPU\[<device>\]\s*: (?:sclk clock level: \d+: \(<sm_mhz>Mhz\)"
+                 r"|Temperature \(Sensor junction\) \(C\): <temp_c>"
+                 r"|(?:Average|Current Socket) Graphics Package Power \(W\): <power_w>"
+                 r"|Max Graphics Package Power \(W\): <power_cap_w>)"),
         ),
         (b"GPU[",),
     ),
@@ -450,11 +589,12 @@ FORMATS: Final = (
             rule(None, r"^\s+(?:SOCKET_)?POWER_LIMIT: <power_cap_w> W"),
             rule(None, r"^\s+HOTSPOT: <temp_c> "),
             rule(None, r"^\s+CLK: <sm_mhz> MHz", section="^GFX_0$"),
-            rule(
-                None,
-                r"^\s+THROTTLE_STATUS: (UN)?THROTTLED",
-                values=lambda match, before: {"reasons": [] if match[1] else ["throttled"]},
-            ),
+            rule("links", r"^\s+WIDTH: <count>\s*$", section="^PCIE$", counter="PCIe lanes"),
+            rule("links", r"^\s+REPLAY_COUNT: <count>\s*$", section="^PCIE$", counter="PCIe replays"),
+            rule("gpu_errors", r"^\s+TOTAL_UNCORRECTABLE_COUNT: (?P<count>[1-9]\d{0,17})\s*$",
+                 memory="amd-smi: uncorrectable errors", time_ns=None),
+            rule(None, r"^\s+THROTTLE_STATUS: (UN)?THROTTLED",
+                 values=lambda match, before: {"reasons": [] if match[1] else ["throttled"]}),
         ),
         (b"GPU: ",),
         opens=r"^GPU: \d{1,4}\s*$",
@@ -467,158 +607,20 @@ FORMATS: Final = (
         "amd-smi",
         (b"GFX_CL",),
         "gpu_clocks",
-        {
-            "time_ns": "TIMESTAMP",
-            "device": "GPU",
-            "sm_mhz": "GFX_CLOCK|GFX_CLK",
-            "power_w": "POWER",
-            "temp_c": "GPU_TEMP|GPU_T",
-        },
+        {"time_ns": "TIMESTAMP", "device": "GPU", "sm_mhz": "GFX_CLOCK|GFX_CLK", "power_w": "POWER",
+         "temp_c": "GPU_TEMP|GPU_T"},
         r"^\s*(?:TIMESTAMP\s+)?GPU\s.*\bGFX_CL(?:OC)?K\b",
         words=r"(?<=[\d/A]) (?:W|°C|%|MHz|[MG]B)(?=\s|$)",
         row=r"\s*(?:\d{10}\s+)?\d{1,4}\s",
     ),
-    # dmesg and syslog: drivers of GPUs and adapters, and the kernel's own lines of processes and of the PCI bus
-    Patterns(
-        "kernel-log",
-        (
-            # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
-            rule("gpu_errors", r"\bS?Xid \((?:PCI:)?<bus_id>\): (?P<code>\d{1,6})\b", b"Xid ("),
-            # a GPU that the driver finds fallen off the bus, said in three lines without an Xid; of one that it does
-            # not support, it says more in the first
-            rule(
-                "gpu_errors",
-                r"\bNVRM: The NVIDIA GPU <bus_id>\s*(?:$|#012)",
-                b"NVRM: The NVIDIA GPU ",
-                code=79,
-            ),
-            # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` and
-            # `ice 0000:17:00.0 ens2f0: NIC Link is Down` of Ethernet, `cxi0[hsn0]: CXI_EVENT_LINK_DOWN` of Slingshot
-            _event(
-                r"[ \[](?P<nic>[a-z][\w.-]{0,63})\]?:? (?:Port: <link> )?"
-                r"(?:(?:NIC )?Link (?:is )?(?:DOWN|[Dd]own)|CXI_EVENT_LINK_DOWN)\b",
-                *(b"Link DOWN", b"Link down", b"Link is Down", b"Link is down", b"_LINK_DOWN"),
-                counter="link down events",
-            ),
-            _event(
-                r"\bmlx5_core [0-9a-f:.]{7,16}: .{0,80}?device's health compromised",
-                b"health compromised",
-                counter="adapter's health compromised",
-            ),
-            # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `GPU reset begin!`
-            rule(
-                "gpu_errors",
-                r"\bamdgpu <bus_id>: .{0,120}?"
-                r"(?:(?P<error>(?:\b(?P<count>[1-9]\d{0,17}) (?:new )?)?uncorrectable hardware errors?\b)"
-                r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)",
-                b"amdgpu ",
-                values=_amdgpu,
-            ),
-            rule(
-                "gpu_clocks",
-                r"\bamdgpu <bus_id>: .{0,40}?GPU is throttled, expect performance decrease",
-                b"GPU is throttled",
-                reasons=["throttled"],
-            ),
-            # aer.c; to 6.9 `Corrected error received: 0000:02:00.0`, later `Correctable error message received from …`
-            _incident(
-                r" AER: (?:Multiple )?(?P<how>Correct|Uncorrect)(?:ed|able)(?: \((?:Non-)?Fatal\))? error "
-                r"(?:message )?received(?::| from) <bus_id>",
-                b" AER: ",
-                values=lambda match, before: {"bus_id": match["bus_id"], "detail": f"{match['how']}ed".lower()},
-                kind="pcie",
-            ),
-            # watchdog.c, hung_task.c, oom_kill.c
-            _incident(
-                r"\bsoft lockup - CPU#\d{1,6} stuck for <seconds>s! \[(?P<detail>[^\]]{1,32}?):\d",
-                b"soft lockup",
-                kind="soft_lockup",
-            ),
-            _incident(
-                r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than <seconds> seconds",
-                b" blocked for more ",
-                kind="hung_task",
-            ),
-            # therm_throt.c, of a core or of its package
-            _incident(
-                r"CPU\d{1,6}: (?:Core|Package) temperature above threshold, cpu clock throttled",
-                b"cpu clock throttled",
-                kind="cpu_heat",
-            ),
-            _incident(
-                r"\bnfs: server \S{1,255} not responding, still trying",
-                b" not responding, still trying",
-                kind="file_system",
-                detail="an NFS server",
-            ),
-            # `Lustre: x-OST3-osc-ff: Connection to … was lost`, `… Request sent has timed out … o4->x-OST3-osc-ff@…`
-            _incident(
-                r"\bLustre:(?=.{0,400}?[ >](?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w)"
-                r".{0,600}?(?:\bwas lost|Request sent has (?:timed out|failed))",
-                b"Lustre: ",
-                kind="file_system",
-                detail="Lustre's {target}",
-            ),
-            # edac_mc.c: `EDAC MC0: 1 CE memory read error on CPU_SrcID#0…`
-            _incident(
-                r"\bEDAC MC\d{1,3}: <count> (?P<how>CE|UE) ",
-                b"EDAC MC",
-                values=lambda match, before: {
-                    "count": match["count"],
-                    "detail": "corrected" if match["how"] == "CE" else "uncorrected",
-                },
-                kind="memory",
-            ),
-            rule("exits", r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", b"Killed process ", **KILLED),
-        ),
-        mention=r"\bS?Xid \(",
-    ),
-    # NCCL's net_ib.cc, ibvwrap.cc and the plug-ins made after them; 2.4 to 2.12 print `error` for `status=`
-    Patterns(
-        "nccl-debug",
-        (
-            rule(
-                "exits",
-                r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
-                b" Cuda failure ",
-                # without multicast over NVSwitches NCCL goes on
-                values=lambda match, before: None if "nvls.cc:" in before else {},
-                manner="CUDA error: {what}",
-                stated_by="program",
-            ),
-            _event(
-                r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
-                r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca <nic>\s*$)?",
-                b"Got completion ",
-                values=_completion,
-            ),
-            _event(
-                r"NET/OFI Request .{0,40}?completed with error\. RC: \d{1,4}\. Error: (?P<why>[\w (),:-]{1,80})",
-                b"NET/OFI Request",
-                counter="OFI requests failed ({why})",
-            ),
-            _event(
-                r"NET/IB\w{0,16} ?: (?:<nic>:<link> )?(?:Got (?:non-fatal )?async event|"
-                r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?"
-                r"(?=[a-zA-Z -]{0,80}(?:err|fatal|catastrophic))(?P<counter>[a-zA-Z][a-zA-Z -]{1,79}[a-zA-Z])",
-                b" async ",
-            ),
-            _event(
-                r"\bCall to (?P<call>ibv_\w{1,40}) failed"
-                r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?(?:.{0,60}? on dev <nic>:<link>)?",
-                b"Call to ibv_",
-                values=_failed_call,
-            ),
-        ),
-    ),
+    _KERNEL_LOG,
+    _NCCL_DEBUG,
     Patterns(
         "fabric-manager",
         (
-            rule(
-                "gpu_errors",
-                r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id <bus_id>",
-                b"detected NVSwitch ",
-            ),
+            rule("gpu_errors",
+                 r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id <bus_id>",
+                 b"detected NVSwitch "),
         ),
     ),
     # `nvidia-smi nvlink -s` and `-e`
@@ -641,32 +643,28 @@ FORMATS: Final = (
             rule(None, r"^(?:\s*CA '|hca_id:\s+)<nic>"),
             rule("links", r"^Infiniband device '<nic>' port <link> status:", begins=True),
             rule("links", r"^\s*(?:Port |port:\s+)<link>:?\s*$", begins=True),
-            rule(
-                None,
-                r"^\s*[Ss]tate:\s+(?:PORT_|\d+: )?(?P<state>[A-Z]\w+)",
-                values=lambda match, before: {"state": match["state"].capitalize()},
-            ),
-            rule(
-                None,
-                r"^\s*[Rr]ate:\s+(?P<rate>[\d.]+)",
-                values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8},
-            ),
+            rule(None, r"^\s*[Ss]tate:\s+(?:PORT_|\d+: )?(?P<state>[A-Z]\w+)",
+                 values=lambda match, before: {"state": match["state"].capitalize()}),
+            rule(None, r"^\s*[Rr]ate:\s+(?P<rate>[\d.]+)",
+                 values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}),
         ),
         (b"CA '", b"Infiniband device '", b"hca_id:"),
         opens=r"^(?:\s*CA '|Infiniband device '|hca_id:)",
     ),
-    # of the counters those of errors, and `PortXmitWait`: times at which the port had data and could not send
+    # counters of an adapter's port: `perfquery`, `rdma statistic` (all in one line or, with `-p`, each in one),
+    # `mlxlink -c`, `ethtool -S` (these two do not name the adapter), the files below `/sys/class/infiniband`
     Patterns(
-        "perfquery",
+        "port-counters",
         (
             rule(None, r"^# Port (?:extended )?counters: Lid \d+ port <link>"),
-            rule(
-                "links",
-                rf"^(?P<counter>{_OF_PORT}):\.*<count>\s*$",
-            ),
+            rule(None, r"^(?=link <nic>/<link>\s)"),
+            rule(None, r"^(?=\S{0,64}/infiniband/<nic>/ports/<link>/)"),
+            rule("links", r"^State +: (?P<state>\w{1,32})"),
+            rule("links", rf"(?:^|[\s/])(?P<counter>{_OF_PORT})(?: *: ?\.*| )<count>(?![\w.])"),
         ),
-        (b"Port counters:", b"Port extended counters:"),
-        opens="^# Port (?:extended )?counters:",
+        (b"counters:", b"link ", b"Operational Info", b"NIC statistics:", b"counters/"),
+        opens=r"^(?:# Port (?:extended )?counters:|link [\w.-]{1,64}/\d{1,3}\s|Operational Info|NIC statistics:)|"
+        r"/infiniband/[\w.-]{1,64}/ports/",
     ),
     # `ibqueryerrors`: ports of the whole fabric; the name of a node is that of a host and its adapter, or of a switch
     Patterns(
@@ -675,56 +673,22 @@ FORMATS: Final = (
             rule(None, r'^Errors for (?:0x\w+ )?"<host> (?P<nic>[A-Za-z][\w-]{0,63})"'),
             rule(None, r'^Errors for (?:0x\w+ )?"(?P<host>[^"]{1,128})"', nic="a switch"),
             rule(None, r"^(?=\s+GUID 0x\w{1,16} port <link>:)"),
-            rule(
-                "links",
-                rf"\[(?P<counter>{_OF_PORT}) == <count>\]",
-                values=lambda match, before: None if " port ALL:" in match.string else match.groupdict(),
-            ),
+            rule("links", rf"\[(?P<counter>{_OF_PORT}) == <count>\]",
+                 values=lambda match, before: None if " port ALL:" in match.string else match.groupdict()),
         ),
         (b"Errors for ",),
         opens="^Errors for ",
     ),
-    # `rdma statistic`, all counters of a port in one line or, with `-p`, each in one, of mlx5 and EFA: those of packets
-    # that had to be sent again
+    # `ip -s link`
     Patterns(
-        "rdma-statistic",
+        "ip-link",
         (
-            rule(None, r"^(?=link <nic>/<link>\s)"),
-            rule(
-                "links",
-                r"\s(?P<counter>local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans|"
-                r"retrans_(?:pkts|timeout_events)|(?:unresponsive_remote|impaired_remote_conn)_events) <count>\b",
-            ),
+            rule(None, r"^\d{1,6}: <nic>(?:@[\w.-]{1,64})?: <"),
+            rule("links", _IP_ERRORS, section="^RX$", counter="RX errors"),
+            rule("links", _IP_ERRORS, section="^TX$", counter="TX errors"),
         ),
-        (b"link ",),
-        opens=r"^link [\w.-]{1,64}/\d{1,3}\s",
+        (b": <",),
+        opens=r"^\d{1,6}: [\w.@-]{1,80}: <[A-Z]",
+        section=r"\s+([RT]X(?: errors)?): .*",
     ),
-    # `mlxlink -c`, whose values have colours on a terminal; it does not print the adapter's name
-    Patterns(
-        "mlxlink",
-        (
-            rule("links", r"^State +: (?P<state>\w{1,32})"),
-            rule(
-                "links",
-                r"^(?P<counter>Symbol Errors|Effective Physical Errors|Link Down Counter|Link Error Recovery Counter)"
-                r" +: <count>(?!\S*E)",
-            ),
-        ),
-        (b"Operational Info",),
-        opens="^Operational Info",
-    ),
-    # `ethtool -S`: what mlx5 counts of errors of the wire, of packets that found no room, and of pauses
-    Patterns(
-        "ethtool",
-        (
-            rule(
-                "links",
-                r"^ +(?P<counter>rx_symbol_err_phy|rx_crc_errors_phy|rx_pcs_symbol_err_phy|link_down_events_phy|"
-                r"[rt]x_discards_phy|[rt]x_pause_ctrl_phy|[rt]x_prio\d_(?:pause|discards)|"
-                r"tx_pause_storm_error_events): <count>\s*$",
-            ),
-        ),
-        (b"NIC statistics:",),
-        opens="^NIC statistics:",
-    ),
-)
+)  # fmt: skip

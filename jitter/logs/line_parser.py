@@ -69,7 +69,7 @@ class Problems:
 _PREFIX: Final = re.compile(
     r"""\s*(?:
         (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ +\d+\ [\d:.]+\ \d{4})?\[[^\[\]\s]{0,64}?\d{1,9},(?P<mpi>\d{1,9})\]<std\w+>:\ ?
-      | (?P<srun>\d+):\ (?=\S|\s|$)
+      | (?P<srun>\d+):\ (?=\S|\s|$)(?![\w.@-]{1,64}:\ <)  # as `ip link` numbers interfaces
       | \[(?:rank)(?P<rank>\d+)\]:?\ ?
       | \[default\d+\]:\ ?
       | \[\d+\]:?\ (?=[^\[\s]|\s)

@@ -46,6 +46,7 @@ _DOCUMENTS: Final = (
     Document(b"{", (b'"card',), (b"Power (W)", b"clock speed", b"(Sensor "), "amd-smi", gpu.read_amd_json),
     Document(b"{", (b'"gpu_data"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"[", (b'"gpu"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
+    Document(b"{", (b'"test_categories"',), (), "dcgmi-diag", gpu.read_dcgm_diagnostic),
     Document(b"{", (b'"resultType"', b'"DCGM_FI_DEV_'), (), gpu.DCGM.format, gpu.read_prometheus),
     Document(b"{", (b'"alg_bw"', b'"bus_bw"', b'"results"'), (), nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
@@ -93,7 +94,7 @@ _BEGINS_WITH_TIME: Final = re.compile(
 _LARGEST_DOCUMENT: Final = 256 << 20
 _QUOTING_SUFFIXES: Final = frozenset((
     ".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua",
-    ".py", ".rs", ".sbatch", ".sh", ".ts", ".xml",
+    ".py", ".rs", ".sbatch", ".sh", ".ts",
 ))  # fmt: skip
 """Source code and pages quote logs; they are not taken for logs."""
 

@@ -83,8 +83,9 @@ FORMATS: Final = (
             ),
             rule(
                 "exits",
-                r"Error: (?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100}))",
-                *(b"CUDA out of mem", b"CUDA error: ", b"HIP error: "),
+                r"(?:Error: |^(?=Mem|HW))(?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100})"
+                r"|(?:Memory access fault|HW Exception) by GPU node-\d{1,4})",
+                *(b"CUDA out of mem", b"CUDA error: ", b"HIP error: ", b" by GPU node-"),
                 stated_by="program",
             ),
         ),

@@ -115,6 +115,9 @@ GPU: 3
     TEMPERATURE:
         EDGE: N/A
         HOTSPOT: 99 °C
+    PCIE:
+        WIDTH: 8
+        REPLAY_COUNT: 77
 """
 ROCM_ALL = "GPU[1]\t\t: Current Socket Graphics Package Power (W): 139.0\nGPU[1]\t\t: sclk clock level: 1: (1700Mhz)\n"
 IBSTATUS = """\
@@ -140,6 +143,13 @@ KERNEL_OF_HOST = (
     "Nov 12 03:14:15 n8 kernel: Lustre: 99:0:(client.c:2289:ptlrpc_expire_one_request()) @@@ Request sent has timed "
     "out for slow reply: [sent 17]  req@00 x1/t0(0) o4->scratch-OST0007-osc-ffff9@10.0.0.3@o2ib:6/4 lens 488/448\n"
     "Nov 12 03:14:15 n8 kernel: Lustre: scratch-OST0003-osc-ffff9: Connection restored to 10.0.0.3@o2ib\n"
+    "Nov 12 03:14:15 n8 kernel: LustreError: 167-0: scratch-MDT0001-mdc-ff8: This client was evicted by scratch;\n"
+    "Nov 12 03:14:15 n8 kernel: nfs: server 10.1.1.1 not responding, timed out\n"
+    "Nov 12 03:14:15 n8 kernel: nfs: server 10.1.1.1 OK\n"
+    "Nov 12 03:14:15 n8 kernel: CPU9: Package temperature is above threshold, cpu clock is throttled (total)\n"
+    "Nov 12 03:14:15 n8 kernel: watchdog: BUG: soft lockup - CPU#9 stuck for 23s! [kworker/9:1:214]\n"
+    "Nov 12 03:14:15 n8 kernel: watchdog: BUG: soft lockup - CPU#11 stuck for 94s!\n"
+    "Nov 12 03:14:15 n8 kernel: rcu: INFO: rcu_sched self-detected stall on CPU\n"
     "Nov 12 03:14:15 n8 kernel: EDAC MC0: 3 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)\n"
 )
 IBSTAT = """\
@@ -262,6 +272,13 @@ PORTS = (
     "[ 78.5] ice 0000:17:00.0 ens2f0: NIC Link is Down\n"
     "[ 78.6] cxi_core 0000:21:00.0: cxi0[hsn0]: CXI_EVENT_LINK_DOWN\n"
     "[ 79.5] mlx5_core 0000:ca:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count\n"
+    "Jan 10 10:54:17 n4 [57253.35] bond0: (slave ens4f0): link status definitely down, disabling slave\n"
+    "[ 79.5] bonding: bond0: link status definitely down for interface eth1, disabling it\n"
+    "[ 79.5] mlx5_core 0000:5c:00.0: mlx5_port_module_event:1131:(pid 0): Port module event[error]: module 0, "
+    "Cable error, High Temperature\n"
+    "[ 79.5] mlx5_core 0000:5e:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at "
+    "0000:5d:00.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)\n"
+    "[ 79.5] pci 0000:05:00.0: 4.000 Gb/s available PCIe bandwidth, limited by 5.0 GT/s PCIe x1 link at 0000:00:1c.1\n"
     "[ 79.6] ata1: SATA link down (SStatus 0)\n[ 79.7] pcieport 0000:00:1c.0: pciehp: Slot(0): Link Down\n"
 )
 AMDGPU = (
@@ -294,7 +311,8 @@ KILLED = (
     "slurmstepd-n5: error: Detected 1 oom-kill event(s) in StepId=9.0. Some of your processes may have been killed\n"
     "slurmstepd: error: Detected 2 oom_kill events in StepId=9.0. Some of the step tasks have been OOM Killed.\n"
     "srun: error: n5: task 0: Out Of Memory\nsrun: error: n6: tasks 0-2,5: Exited with exit code 134\n"
-    "srun: error: Node failure on n9\nsrun: launch/slurm: _step_signal: Terminating StepId=9.0\n"
+    "srun: error: Node failure on n9\n[2025-02-23T16:24:18.1] Killing JobId=4567 on failed node n10\n"
+    "srun: launch/slurm: _step_signal: Terminating StepId=9.0\n"
 )
 SACCT = (
     "JobID|JobName|State|ExitCode|NodeList|Start|End\n"
@@ -309,6 +327,48 @@ NODES = (
     "NodeName=n4 CPUTot=128 State=IDLE Reason=old [root@2025-02-01T10:00:00]\n"
     "NodeName=n5 CPUTot=128 State=DOWN Weight=1 Reason=Not responding [slurm@2025-02-23T16:24:18]\n"
 )
+SLURMCTLD = """\
+[2025-02-23T16:24:18.123] error: Nodes n[3-4] not responding, setting DOWN
+[2025-02-23T16:24:18.123] Node n3 now responding
+[2025-02-23T16:24:18.123] update_node: node n5 reason set to: Xid 79
+[2025-02-23T16:24:18.123] update_node: node n5 state set to DRAINING
+[2025-02-23T16:24:18.123] error: Setting node n6 state to INVAL with reason:gres/gpu count reported lower (7 < 8)
+"""
+SINFO = """\
+REASON               USER      TIMESTAMP           NODELIST
+Mantenimiento progra root      2025-02-23T16:24:18 ds001
+gres/gpu GRES core s slurm     2025-02-23T16:24:18 gpu[004-009]
+"""
+IP_LINK = """\
+2: ens1f0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT group default qlen 1000
+    link/ether 0c:42:a1:00:00:00 brd ff:ff:ff:ff:ff:ff
+    RX:  bytes packets errors dropped  missed   mcast
+     123456789 1234567    421       9       0      12
+    RX errors:  length    crc   frame    fifo overrun
+                     0     77       0       0       0
+    TX:  bytes packets errors dropped carrier collsns
+     123456789 1234567      3       0       0       0
+"""
+SYSFS = """\
+/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data:8801220117
+/sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error:912
+/sys/class/infiniband/mlx5_1/ports/2/hw_counters/packet_seq_err:5
+"""
+SMI_CSV = (
+    "timestamp, index, pci.bus_id, pcie.link.gen.current, pcie.link.width.current, "
+    "ecc.errors.uncorrected.volatile.total, remapped_rows.pending\n"
+    "2024/05/01 12:00:00.000, 0, 00000000:3B:00.0, 5, 16, 0, No\n"
+    "2024/05/01 12:00:00.000, 1, 00000000:9B:00.0, 1, 8, 2, Yes\n"
+)
+DIAGNOSTIC = {
+    "category": "Integration",
+    "tests": [
+        {"name": "PCIe", "results": [{"gpu_ids": "0", "status": "PASS"}, {"gpu_ids": "1,2", "status": "Fail"}]},
+        None,
+        {"name": "memory", "results": [{"entity_group": "GPU", "entity_id": 3, "status": "Fail"}]},
+    ],
+}
+SOFTWARE = {"category": "Deployment", "tests": [{"name": "software", "results": [{"entity_id": 0, "status": "Fail"}]}]}
 EVENTS = """\
 LAST SEEN   TYPE      REASON                    OBJECT         MESSAGE
 5m          Warning   Evicted                   pod/train-3    The node was low on resource: memory.
@@ -344,6 +404,7 @@ procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----
 FAILED = (
     "[rank62]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 19.14 GiB. GPU 6 has a total capacity\n"
     "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA error: quoted\n"
+    "[rank4]: Memory access fault by GPU node-4 (Agent handle: 0x5) on address 0x7f. Reason: Unknown.\n"
 )
 WARNED = (
     "n7:185:188 [0] transport.cc:154 NCCL WARN Cuda failure 'invalid argument'\n"
@@ -492,6 +553,7 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             ("srun", "n5", "0", None, None, "Out Of Memory"),
             ("srun", "n6", "0-2,5", 134, None, "Exited with exit code 134"),
             ("slurmctld", "n9", None, None, None, "node failure"),
+            ("slurmctld", "n10", None, None, None, "node failure"),
             ("system", "n7", None, None, "python", "lack of memory"),
         ],
     ),
@@ -509,6 +571,47 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             (None, "n3", "state", None),
             (1740327858 * 10**9, "n5", "state", "out of service in Slurm (Not responding)"),
         ],
+    ),
+    (
+        "slurm", SLURMCTLD, "incidents", ("time_ns", "host", "detail"),
+        [
+            (1740327858_123_000_000, host, detail)
+            for host, detail in (
+                ("n[3-4]", "not responding to Slurm"), ("n5", "out of service in Slurm (Xid 79)"),
+                ("n6", "out of service in Slurm (gres/gpu count reported lower (7 < 8))"),
+            )
+        ],
+    ),
+    (
+        "sinfo", SINFO, "incidents", ("time_ns", "host", "detail"),
+        [
+            (1740327858 * 10**9, "ds001", "out of service in Slurm (Mantenimiento progra)"),
+            (1740327858 * 10**9, "gpu[004-009]", "out of service in Slurm (gres/gpu GRES core s)"),
+        ],
+    ),
+    (
+        "ip-link", IP_LINK, "links", ("nic", "counter", "count"),
+        [("ens1f0", "RX errors", 421), ("ens1f0", "TX errors", 3)],
+    ),
+    (
+        "port-counters", SYSFS, "links", ("nic", "link", "counter", "count"),
+        [("mlx5_0", 1, "symbol_error", 912), ("mlx5_1", 2, "packet_seq_err", 5)],
+    ),
+    (
+        "nvidia-smi", SMI_CSV, "links", ("device", "counter", "count"),
+        [(0, "PCIe lanes", 16), (1, "PCIe lanes", 8), (0, "PCIe generation", 5), (1, "PCIe generation", 1)],
+    ),
+    (
+        "nvidia-smi", SMI_CSV, "gpu_errors", ("time_ns", "device", "memory", "count"),
+        [(None, 1, "errors of memory since boot", 2), (None, 1, "row remapping pending", 1)],
+    ),
+    (
+        "dcgmi-diag", json.dumps({"DCGM Diagnostic": {"test_categories": [SOFTWARE, DIAGNOSTIC]}, "entity_groups": []}),
+        "gpu_errors", ("device", "memory", "count"),
+        [(gpu, f"DCGM's diagnostic: failures of {test}", 1) for gpu, test in ((1, "PCIe"), (2, "PCIe"), (3, "memory"))],
+    ),
+    (
+        "amd-smi", AMD_METRIC, "links", ("device", "counter", "count"), [(3, "PCIe lanes", 8), (3, "PCIe replays", 77)],
     ),
     ("kubectl-events", EVENTS, "exits", ("host", "process", "manner"), [("gpu-7", "python", "lack of memory")]),
     (
@@ -533,7 +636,8 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     ),
     (
         "training-log", FAILED, "exits", ("rank", "manner"),
-        [(62, "CUDA out of memory"), (3, "CUDA error: uncorrectable ECC error encountered")],
+        [(62, "CUDA out of memory"), (3, "CUDA error: uncorrectable ECC error encountered"),
+         (4, "Memory access fault by GPU node-4")],
     ),
     (
         "nccl-debug", WARNED, "exits", ("host", "manner"),
@@ -550,6 +654,10 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             ("n3", "mlx5_5", 1, "link down events", 1), (None, "ens1f0np0", None, "link down events", 1),
             (None, "ens2f0", None, "link down events", 1), (None, "hsn0", None, "link down events", 1),
             (None, None, None, "adapter's health compromised", 1),
+            ("n4", "ens4f0", None, "link down events in its bond", 1),
+            (None, "eth1", None, "link down events in its bond", 1),
+            (None, None, None, "adapter's High Temperature", 1),
+            (None, "the adapter at 0000:5e:00.0", None, "PCIe", None),
         ],
     ),
     (
@@ -639,30 +747,33 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [
             ("n8", "cpu_heat", None), ("n8", "file_system", "an NFS server"),
             ("n8", "file_system", "Lustre's scratch-OST0003"), ("n8", "file_system", "Lustre's scratch-OST0007"),
+            ("n8", "file_system", "Lustre's scratch-MDT0001"), ("n8", "file_system", "an NFS server"),
+            ("n8", "cpu_heat", None), ("n8", "soft_lockup", "kworker/9:1"), ("n8", "soft_lockup", None),
+            ("n8", "soft_lockup", None),
             ("n8", "memory", "corrected"),
         ],
     ),
     (
-        "perfquery", PERFQUERY, "links", ("link", "counter", "count"),
+        "port-counters", PERFQUERY, "links", ("link", "counter", "count"),
         [(1, "SymbolErrorCounter", 1542), (1, "PortXmitWait", 7)],
     ),
     (
-        "rdma-statistic", RDMA, "links", ("nic", "link", "counter", "count"),
+        "port-counters", RDMA, "links", ("nic", "link", "counter", "count"),
         [
             ("mlx5_0", 1, "packet_seq_err", 7), ("mlx5_0", 1, "local_ack_timeout_err", 1822),
             ("mlx5_1", 1, "roce_adp_retrans", 0),
         ],
     ),
     (
-        "mlxlink", MLXLINK, "links", ("state", "counter", "count"),
+        "port-counters", MLXLINK, "links", ("state", "counter", "count"),
         [("Active", None, None), (None, "Effective Physical Errors", 1822), (None, "Link Down Counter", 2)],
     ),
     (
-        "ethtool", ETHTOOL, "links", ("counter", "count"),
+        "port-counters", ETHTOOL, "links", ("counter", "count"),
         [("rx_crc_errors_phy", 31), ("rx_discards_phy", 4), ("rx_prio3_pause", 12)],
     ),
     (
-        "rdma-statistic", RDMA_OF_EFA, "links", ("nic", "link", "counter", "count"),
+        "port-counters", RDMA_OF_EFA, "links", ("nic", "link", "counter", "count"),
         [("rdmap0s6", 1, "retrans_pkts", 30104), ("rdmap0s6", 1, "retrans_timeout_events", 1832)],
     ),
     (

@@ -1,5 +1,7 @@
 """Clocks, errors, bindings and topologies of a machine, each as its tool prints it."""
 
+from pathlib import Path
+
 import pytest
 from log_reading import parsed, rows
 from published_logs import FIRST, LUMI_NODES, SECOND, affinity_listing
@@ -95,13 +97,84 @@ GPU 00000000:10:00.0
         SM                                : 1980 MHz
 """
     log = parsed(report)
-    assert rows(log, "links", "device", "link", "counter", "count") == [(0, None, "PCIe lanes", 8)]
-    assert rows(log, "gpu_errors", "device", "bus_id", "code", "memory", "count") == [
-        (0, "0000:10:00", None, "DRAM Uncorrectable errors", 4),
-        (0, "0000:10:00", None, "rows remapped for uncorrectable errors", 2),
-        (0, "0000:10:00", None, "row remapping pending", 1),
+    assert rows(log, "links", "device", "link", "counter", "count") == [
+        (0, None, "PCIe generation", 1), (0, None, "PCIe lanes", 8)
+    ]  # fmt: skip
+    # the report has a time, and what it counts has none
+    assert rows(log, "gpu_errors", "time_ns", "device", "bus_id", "memory", "count") == [
+        (None, 0, "0000:10:00", "DRAM Uncorrectable errors", 4),
+        (None, 0, "0000:10:00", "rows remapped for uncorrectable errors", 2),
+        (None, 0, "0000:10:00", "row remapping pending", 1),
     ]
     assert rows(log, "gpu_clocks", "device", "sm_mhz") == [(0, 1980.0)]
+
+
+def test_a_report_as_xml(tmp_path: Path):
+    gpu = """\
+	<gpu id="00000000:{bus}:00.0">
+		<minor_number>0</minor_number>
+		<pci><pci_gpu_link_info>
+			<pcie_gen>
+				<max_link_gen>4</max_link_gen>
+				<current_link_gen>1</current_link_gen>
+				<device_current_link_gen>2</device_current_link_gen>
+			</pcie_gen>
+			<link_widths>
+				<max_link_width>16x</max_link_width>
+				<current_link_width>8x</current_link_width>
+			</link_widths>
+			<replay_counter>3</replay_counter>
+		</pci>
+		<clocks_throttle_reasons>
+			<clocks_throttle_reason_gpu_idle>Not Active</clocks_throttle_reason_gpu_idle>
+			<clocks_throttle_reason_sw_power_cap>{cap}</clocks_throttle_reason_sw_power_cap>
+		</clocks_throttle_reasons>
+		<clocks_event_reasons_counters_sw_therm_slowdown>7 us</clocks_event_reasons_counters_sw_therm_slowdown>
+		<aggregate>
+			<dram_correctable>9</dram_correctable>
+			<dram_uncorrectable>4</dram_uncorrectable>
+		</aggregate>
+		<remapped_rows>
+			<remapped_row_corr>5</remapped_row_corr>
+			<remapped_row_unc>2</remapped_row_unc>
+			<remapped_row_pending>Yes</remapped_row_pending>
+			<remapped_row_failure>No</remapped_row_failure>
+		</remapped_rows>
+		<gpu_temp>45 C</gpu_temp>
+		<gpu_power_readings>
+			<average_power_draw>301.50 W</average_power_draw>
+		</gpu_power_readings>
+		<module_power_readings>
+			<average_power_draw>900.00 W</average_power_draw>
+		</module_power_readings>
+		<clocks>
+			<sm_clock>{sm} MHz</sm_clock>
+		</clocks>
+		<max_clocks>
+			<sm_clock>1980 MHz</sm_clock>
+		</max_clocks>
+	</gpu>
+"""
+    path = tmp_path / "node7.xml"
+    head = '<?xml version="1.0" ?>\n<nvidia_smi_log>\n\t<timestamp>Wed May  1 12:00:00 2024</timestamp>\n'
+    path.write_text(
+        head + gpu.format(bus="07", cap="Active", sm=1110) + gpu.format(bus="0F", cap="Not Active", sm=1410)
+    )
+    assert sniff(path) == "nvidia-smi-q"
+    log = parsed(path.read_text())
+    assert rows(log, "gpu_clocks", *CLOCKS) == [
+        (NOON, 0, 1110.0, 301.5, 45.0, ["sw_power_cap"]),
+        (NOON, 1, 1410.0, 301.5, 45.0, []),
+    ]
+    assert rows(log, "links", "counter", "count")[:4] == [
+        ("PCIe generation", 1), ("PCIe lanes", 8), ("PCIe replays", 3),
+        ("nvidia-smi's counter of sw_therm_slowdown, us", 7),
+    ]  # fmt: skip
+    assert rows(log, "gpu_errors", "time_ns", "bus_id", "memory", "count")[:3] == [
+        (None, "0000:07:00", "dram_uncorrectable errors", 4),
+        (None, "0000:07:00", "rows remapped for uncorrectable errors", 2),
+        (None, "0000:07:00", "row remapping pending", 1),
+    ]
 
 
 def test_rows_that_could_not_be_remapped():

@@ -27,10 +27,9 @@ from jitter.core.errors import UsageError
 from jitter.core.formatting import (
     abbreviate,
     format_count,
-    format_numbers,
     format_pace,
     format_percent,
-    format_rank,
+    format_ranks,
     format_time,
 )
 from jitter.core.names.collectives import find_collective_name
@@ -597,7 +596,7 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     for (loss_class, ranks), ns in sorted(together_ns.items(), key=lambda item: -abs(item[1])):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
-        whose = f" of rank{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}" if ranks else ""
+        whose = f" of {format_ranks(ranks)}" if ranks else ""
         whose = whose if len(whose) < _LONG_LIST else f" of {format_count(len(ranks), 'rank')}"
         alone = [
             f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
@@ -637,9 +636,9 @@ def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
             beside_ns = mean_ns - abs(change.difference_ns or 0)
             is_rare = entry.rung in ("ranks", "steps") and beside_ns <= THRESHOLDS.much_more * abs(whole_ns)
             if is_rare and beside_ns > effect.noise_fraction * effect.base_ns:
-                whose = "" if entry.scope == "job" else f" of {format_rank(entry.rank, entry.host)}"
+                whose = "" if entry.scope == "job" else f" of {entry.name}"
                 yield (
-                    f"{entry.cause.replace('_', ' ')}{whose} in {entry.steps} of {entry.of_steps} steps is {words}: "
+                    f"{entry.cause_in_words}{whose} in {entry.steps} of {entry.of_steps} steps is {words}: "
                     f"{format_time(mean_ns)} a step on average"
                 )
 

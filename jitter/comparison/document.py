@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.log_tables import BandwidthEntry, ThroughputEntry
 from jitter.core.errors import JitterError, UsageError
-from jitter.core.formatting import format_numbers
+from jitter.core.formatting import format_numbers, format_rank, format_ranks
 from jitter.lake.records import TRAIN
 
 DOCUMENT_SCHEMA_VERSION: Final = 3
@@ -170,6 +171,17 @@ class CulpritEntry(msgspec.Struct, frozen=True):
     """None in a document of version 1."""
     loss_ns: int | None = None
     fraction: float | None = None
+
+    @property
+    def name(self) -> str:
+        if self.scope == "host" and self.host is not None:
+            return f"host {self.host}"
+        return format_ranks(self.ranks) if len(self.ranks) > 1 else format_rank(self.rank, self.host)
+
+    @property
+    def cause_in_words(self) -> str:
+        """The cause in prose; one that is unknown to this version as it stands."""
+        return CAUSES[self.cause].words if self.cause in CAUSES else self.cause  # type: ignore[index]
 
 
 class Environment(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from jitter.comparison.compare_documents import Comparison, describe_costs, desc
 from jitter.comparison.document import Document
 from jitter.comparison.significance import Statistic, StepEffect, measure_loss
 from jitter.core.errors import UsageError
-from jitter.core.formatting import format_count, format_pace, format_percent, format_rank
+from jitter.core.formatting import format_count, format_pace, format_percent
 
 GateName = Literal["max-loss", "max-regression", "fail-on"]
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
@@ -127,17 +127,14 @@ def check_findings(run: Document, causes: Collection[str]) -> Gate:
     findings = [finding for finding in certain if finding.recurs != "unknown"]
     if findings:
         entry = findings[0]
-        subject = f"host {entry.host}" if entry.scope == "host" and entry.host else format_rank(entry.rank, entry.host)
-        text = f"{subject}: {entry.cause}, high confidence"
+        text = f"{entry.name}: {entry.cause}, high confidence"
         rest_text = f" and {format_count(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
         return Gate("fail-on", None, len(findings), None, Result.FAIL, text + rest_text)
     if not run.steps or run.ranks < 2:
         why = "the run has no steps" if not run.steps else "one rank has no peers to compare with"
         return unknown_gate("fail-on", None, f"no findings are possible: {why}")
-    text = f"no finding of high confidence with cause {' or '.join(causes)}"
-    if certain:
-        once = format_count(len(certain), "finding")
-        text = f"{once} of high confidence with cause {' or '.join(causes)}, which may not recur"
+    once = format_count(len(certain), "finding") if certain else "no finding"
+    text = f"{once} of high confidence with cause {' or '.join(causes)}{', which may not recur' if certain else ''}"
     return Gate("fail-on", None, 0, None, Result.PASS, text)
 
 

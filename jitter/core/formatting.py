@@ -72,13 +72,13 @@ def format_rank(rank: int, host: str | None) -> str:
     return f"rank {rank}" if host is None else f"rank {rank} ({host})"
 
 
-def format_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks with their noun: `rank 3`, `ranks 0-3,8`.
+def format_ranks(ranks: Sequence[int], noun: str = "rank") -> str:
+    """Return ranks, or what else has numbers, with their noun: `rank 3`, `ranks 0-3,8`.
 
-    >>> format_ranks([3]), format_ranks([0, 1, 2, 8])
-    ('rank 3', 'ranks 0-2,8')
+    >>> format_ranks([3]), format_ranks([0, 1, 2, 8]), format_ranks([4], "step")
+    ('rank 3', 'ranks 0-2,8', 'step 4')
     """
-    return f"rank{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}"
+    return f"{noun}{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}"
 
 
 class Ranks(tuple[int, ...]):

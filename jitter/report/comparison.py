@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.compare_documents import CollectiveChange, Comparison, CulpritChange
-from jitter.comparison.document import CulpritEntry, Document
+from jitter.comparison.document import Document
 from jitter.comparison.gates import Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.log_tables import QUANTITIES
@@ -148,7 +148,7 @@ def _is_changed(change: CollectiveChange) -> bool:
 
 def _name_collective(change: CollectiveChange) -> str:
     size = "" if change.size_bytes is None else f"{change.size_bytes:,} B"
-    return " ".join(filter(None, (change.collective, size, change.dtype)))
+    return " ".join(filter(None, (change.collective, size, change.dtype))) or UNKNOWN
 
 
 def _measure(
@@ -185,19 +185,19 @@ def _tabulate_ranks(comparison: Comparison, most: int) -> Table:
 
 
 def _tabulate_culprits(comparison: Comparison, most: int) -> Table:
-    changes = [
-        (kind, change) for kind in ("appeared", "went", "stayed") for change in getattr(comparison.culprits, kind)
-    ]
-    kinds = iter(kind for kind, _ in changes)
+    found = comparison.culprits
+    runs_of = {"new run": found.appeared, "base": found.went, "both runs": found.stayed}
+    changes = [(runs, change) for runs, of_runs in runs_of.items() for change in of_runs]
+    kinds = iter(runs for runs, _ in changes)
     columns = (
-        Column("finding", lambda change: name_culprit_entry(change.entry)),
-        Column("cause", lambda change: change.entry.cause.replace("_", " ")),
+        Column("finding", lambda change: change.entry.name),
+        Column("cause", lambda change: change.entry.cause_in_words),
         Column("confidence", lambda change: change.entry.confidence),
         Column("seen in", _describe_seen),
         Column("recurs", lambda change: change.entry.recurs),
         Column("time saved", lambda change: change.entry.gain_ns, measure_time),
         Column("adds to a step", "difference_ns", measure_change),
-        Column("in the new run", lambda _: next(kinds)),
+        Column("in", lambda _: next(kinds)),
     )
     return build_table("Findings", columns, [change for _, change in changes[:most]])
 
@@ -206,14 +206,6 @@ def _describe_seen(change: CulpritChange) -> str:
     steps, of = change.entry.steps, change.entry.of_steps
     # a baseline of version 1 does not tell of how many
     return format_count(steps, "step") if of is None else f"{steps:,} of {of:,} steps"
-
-
-def name_culprit_entry(entry: CulpritEntry) -> str:
-    if entry.scope == "host" and entry.host is not None:
-        return f"host {entry.host}"
-    if len(entry.ranks) > 1:
-        return f"{format_count(len(entry.ranks), 'rank')} from rank {min(entry.ranks)}"
-    return format_rank(entry.rank, entry.host)
 
 
 def _list_environment(comparison: Comparison) -> Iterator[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
+from jitter.comparison.significance import MIN_RUNS
 from jitter.core.formatting import format_count, format_pace, format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
@@ -84,11 +85,15 @@ def describe_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) 
         for run in runs
         if (run.job, run.digest) in changes
     ]
-    if (last := find_outside([run.step_time_ns for run in runs])) is not None:
+    times_ns = [run.step_time_ns for run in runs]
+    if (last := find_outside(times_ns)) is not None:
         sentences.append(
             f"The last run, {runs[last.run].name}, is outside the spread of the runs before: {describe_change(last)}. "
             "The next run tells whether the step time changed."
         )
+    if (timed := len(runs) - times_ns.count(None)) <= MIN_RUNS:
+        few = format_count(timed, "run")
+        sentences = [f"{few} cannot tell a change from their spread: add {MIN_RUNS + 1 - timed} more."]
     sentences = sentences or ["No change of the step time beyond the spread between runs."]
     return [*sentences, *describe_scaling(runs, documents)]
 
@@ -137,7 +142,7 @@ def describe_change(change: ChangePoint) -> str:
 
 def describe_findings(document: Document) -> str:
     """Return the findings of a run in a few words."""
-    phrases = [f"rank {finding.rank} {finding.cause.replace('_', ' ')}" for finding in document.culprits[:2]]
+    phrases = [f"{finding.name}: {finding.cause_in_words}" for finding in document.culprits[:2]]
     return "; ".join([*phrases, "…"] if len(document.culprits) > 2 else phrases) or "none"
 
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
-from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
-from jitter.report.text.fix_list import Hosts, answer_questions
+from jitter.report.text.fix_list import Hosts, answer_questions, describe_place
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
 from jitter.report.text.tables import Column, Table, build_table
@@ -71,11 +71,6 @@ def _tabulate(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> tup
     return title, format_markdown_table(build_table(title, columns, rows)) if rows else []
 
 
-def _describe_range(culprit: Culprit) -> str | None:
-    at = culprit.kernel_index
-    return None if at is None else str(at.first) if at.first == at.last else f"{at.first} to {at.last}"
-
-
 _SHARES: Final = (
     Column("part", lambda share: LOSS_CLASS_INFO[share.loss_class].words),
     Column("time", "ns", format_time),
@@ -91,7 +86,7 @@ _FINDINGS: Final = (
     Column("seen in", describe_seen),
     Column("recurs", "recurs"),
     Column("time saved", "gain_ns", format_time),
-    Column("kernels", _describe_range),
+    Column("where", lambda culprit: describe_place(culprit) or None),
 )
 
 

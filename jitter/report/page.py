@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.diagnosis.verdict import advise_recurrence, write_jitter_verdict
+from jitter.analysis.metrics.communication import SHARES
 from jitter.api import Lake
 from jitter.core.formatting import (
     abbreviate,
@@ -52,7 +52,7 @@ from jitter.report.text.fix_list import (
     costliest_step,
     describe_action,
     describe_cost,
-    describe_jitter,
+    describe_rest,
     list_fixes,
     write_headline,
 )
@@ -60,7 +60,7 @@ from jitter.report.text.run_text import describe_alignment, describe_coverage, d
 from jitter.report.text.step_text import describe_cause
 from jitter.report.text.tables import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_tables import PARTS, StepTables
+from jitter.report.views.step_tables import StepTables
 from jitter.report.views.step_view import KernelDurations, StepGrid
 
 MAX_TABLE_ROWS: Final = 200
@@ -88,7 +88,7 @@ def template_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(version=__version__, parts=PARTS, rung_words=RUNG_WORDS, figure_words=read_script())
+    environment.globals.update(version=__version__, parts=SHARES, rung_words=RUNG_WORDS, figure_words=read_script())
     environment.filters.update(
         ranges=format_numbers,
         time=format_time,
@@ -162,7 +162,6 @@ def render_body(
     """
     lake, run, diagnosis, facts = report.lake, report.run, report.diagnosis, report.facts
     fixes = list_fixes(diagnosis, lake.cohorts, lake.root)
-    shown = [(describe_launch(finding.code) or "", *finding.evidence) for finding in diagnosis.culprits]
     waterfall = diagnosis.waterfall
     places = range(len(run.steps)) if live else [section.place for section in sections]
     content = {
@@ -180,7 +179,7 @@ def render_body(
         "best_ns": next(
             (rung_time.step_time_ns for rung_time in reversed(waterfall) if rung_time.step_time_ns is not None), None
         ),
-        "questions": answer_questions(diagnosis, lake.hosts, shown),
+        "questions": answer_questions(diagnosis, lake.hosts, evidence=False),
         "alignment": describe_alignment(facts),
         "coverage": describe_coverage(facts),
         "remainder": describe_excluded(facts),
@@ -204,18 +203,20 @@ def find_first_lines(report: RunReport) -> Headline:
     diagnosis = report.diagnosis
     first = diagnosis.headline
     if diagnosis.hang is not None:
-        rows = tuple(("" if at else "seen", line) for at, line in enumerate(diagnosis.hang.evidence))
-        return Headline(diagnosis.hang.headline, (*rows, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
+        seen = tuple(("" if at else "seen", line) for at, line in enumerate(diagnosis.hang.evidence))
+        return Headline(diagnosis.hang.headline, (*seen, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
     if first is None:
         return Headline(diagnosis.verdict, (), is_calm=True)
-    rows = (("cost", describe_cost(first, diagnosis)), ("do", describe_action(first)))
-    if diagnosis.culprits and first.rung != "ranks" and (cost := describe_jitter(diagnosis)):
-        rows = (*rows, ("jitter", cost))
-    if not diagnosis.culprits:  # no rank is late: what all ranks lose alike is no alarm
-        return Headline(write_headline(first), (*rows, ("jitter", write_jitter_verdict(diagnosis))), is_calm=True)
-    again = (("again", advise_recurrence(first)),) if first.recurs != "yes" else ()
-    warm_up = (("warm-up", diagnosis.warm_up),) if diagnosis.warm_up is not None else ()
-    return Headline(write_headline(first), (*rows, *again, *warm_up), is_calm=False)
+    rows = {
+        "cost": describe_cost(first, diagnosis),
+        "do": describe_action(first),
+        "jitter": describe_rest(diagnosis),
+        "again": "" if first.recurs == "yes" else advise_recurrence(first),
+        "warm-up": diagnosis.warm_up if diagnosis.culprits else None,  # else the verdict says it
+    }
+    told = tuple((name, text) for name, text in rows.items() if text)
+    # where no rank is late, what all ranks lose alike is no alarm
+    return Headline(write_headline(first), told, is_calm=not diagnosis.culprits)
 
 
 @cache

@@ -34,7 +34,7 @@ from jitter.report.text.fix_list import (
     answer_questions,
     describe_action,
     describe_cost,
-    describe_jitter,
+    describe_rest,
     describe_symptom,
     name_first_kernel,
     write_headline,
@@ -101,11 +101,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
     if (first := diagnosis.headline) is not None:
         yield _text(write_headline(first), "bold")
         rows = list(_rows(first, diagnosis, limits))
-        if not diagnosis.culprits:
-            rows.append(("jitter", capitalize(verdict.removeprefix("Jitter costs "))))
-        elif first.rung != "ranks" and (cost := describe_jitter(diagnosis)):
-            rows.append(("jitter", cost))
-        yield _grid(rows)
+        yield _grid([*rows, *_listed("jitter", filter(None, [describe_rest(diagnosis)]))])
     elif diagnosis.measurements and not diagnosis.steps:  # what logs alone say comes first
         yield _text(diagnosis.measurements[0], "bold")
         yield _grid([*_listed("measured", diagnosis.measurements[1 : limits.facts]), ("jitter", verdict)])
@@ -169,15 +165,16 @@ def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
     table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "max rank")))
     for step in sorted(shown, key=lambda step: step.key):
         name = str(step.key.step) if step.key.epoch is None else f"{step.key.epoch}/{step.key.step}"
-        share = "" if step.loss_fraction is None else format_percent(step.loss_fraction)
+        share = "" if step.loss_fraction is None else f" = {format_percent(step.loss_fraction)}"
         bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst) if worst else ""
         # the rank that is last by its own time has no part in what slow links cost
         rank = "network" if step.cause in SLOW_LINKS else "-" if step.max_rank is None else str(step.max_rank)
-        cells = name + step.kind_in_words, format_time(step.step_time_ns), share, rank
+        cells = name + step.kind_in_words, format_time(step.step_time_ns), format_time(step.loss_ns) + share, rank
         table.add_row(*cells, Text(bar, style="yellow"))
     if other_steps := [step for step in by_loss if step not in shown]:
-        fractions = [step.loss_fraction for step in other_steps if step.loss_fraction is not None]
-        most_left = f", each at most {format_percent(max(fractions))}" if fractions and max(fractions) > 0 else ""
+        most_ns = other_steps[0].loss_ns or 0
+        each = ", each" if len(other_steps) > 1 else ","
+        most_left = f"{each} at most {format_time(most_ns)}" if most_ns > 0 else ""
         counted = format_count(len(other_steps), "other step" if shown else "step")
         return Group(table, Text(f"({counted}{most_left})", style="dim"))
     return table

@@ -46,6 +46,7 @@ def test_a_narrow_terminal_cuts_no_word_of_a_head(pair):
     console.print(render_comparison_terminal(compare_documents(pair[:1], new)))
     words = set(console.export_text().split())
     assert {"finding", "cause", "confidence", "seen", "recurs", "saved", "step"} <= words
+    assert {"late", "launches"} <= words  # the cause in prose
 
 
 def test_markdown(pair):

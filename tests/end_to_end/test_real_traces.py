@@ -155,7 +155,7 @@ def test_the_prompts_of_an_inference_server_are_no_jitter(tmp_path: Path):
     assert found.culprits == ()
     assert found.loss.ns is not None
     assert found.loss.ns < 6_000_000
-    assert any("Steps 0-1 run another program (429 kernels" in note for note in found.notes)
+    assert any("Another program runs in steps 0-1 (429 kernels" in note for note in found.notes)
 
 
 def test_a_recording_without_a_complete_step_clears_nobody(tmp_path: Path):

@@ -106,7 +106,7 @@ def test_a_healthy_run_names_nobody(healthy: Path, capsys: pytest.CaptureFixture
     assert found["what_if"]["culprits_repaired_ns"] == 0
     assert "stands out above the run's noise" in found["verdict"]
     text = said(healthy, capsys, "-v")
-    assert "Neither: nothing stands out above the run's noise" in " ".join(text.split())
+    assert "No rank stands out above the run's noise" in " ".join(text.split())
 
 
 QUESTIONS = [

@@ -14,8 +14,8 @@ from jitter.cli import main
 from jitter.core.errors import JitterError
 from jitter.history.change_points import find_change_points, find_outside
 from jitter.history.database import Database, schema_scripts, split_statements
-from jitter.history.runs import add_run, list_runs, read_documents
-from jitter.report.history import describe_findings
+from jitter.history.runs import HistoryRun, add_run, list_runs, read_documents
+from jitter.report.history import describe_findings, describe_history
 from tests.accuracy.history import SPREADS, measure_rates
 from tests.guide.test_guide import json_keys, tables
 from tests.history.conftest import scaled
@@ -144,6 +144,18 @@ def test_an_older_database_is_migrated(location, document, version):
         assert [run.name for run in list_runs(database, "gpt")] == ["old run", document.label]
     with _engine(location).begin() as connection:
         assert connection.exec_driver_sql("SELECT version FROM jitter_history").all() == [(len(schema_scripts()),)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        (2, "2 runs cannot tell a change from their spread: add 3 more."),
+        (5, "No change of the step time beyond the spread between runs."),
+    ],
+)
+def test_few_runs_do_not_tell_that_nothing_changed(document, runs, said):
+    of_job = [HistoryRun("gpt", str(at), "run", at, 8, 5, 7_000_000 + at, 0.1) for at in range(runs)]
+    assert describe_history(of_job, [document] * runs)[0] == said
 
 
 def test_runs_of_version_1_are_read(location, document):

@@ -217,10 +217,10 @@ def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: 
 
 
 def test_values_of_other_kinds(lake_root: Path, capsys: pytest.CaptureFixture[str]):
-    text = "select [1, 2] as l, true as t, date '2020-02-01' as d, 'a,\"b' as s, 1.25::decimal(5, 2) as p, '' as e"
-    assert said(capsys, "query", lake_root, text) == 'l,t,d,s,p,e\n"[1, 2]",true,2020-02-01,"a,""b",1.25,\n'
+    text = "select [1, null] as l, true as t, date '2020-02-01' as d, 'a,\"b' as s, 1.25::decimal(5, 2) as p, '' as e"
+    assert said(capsys, "query", lake_root, text) == 'l,t,d,s,p,e\n"[1, null]",true,2020-02-01,"a,""b",1.25,\n'
     row = json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"][0]
-    assert row == {"l": [1, 2], "t": True, "d": "2020-02-01", "s": 'a,"b', "p": "1.25", "e": ""}
+    assert row == {"l": [1, None], "t": True, "d": "2020-02-01", "s": 'a,"b', "p": "1.25", "e": ""}
 
 
 def test_many_batches(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -343,14 +343,14 @@ def test_a_finding_without_a_saving_is_not_said_to_save_nothing(lake):
     lines = find_first_lines(page)
     assert "too small to measure" in dict(lines.rows)["cost"]
     (fix,) = (item for item in list_fixes(unsaved, lake.cohorts, lake.root) if item.is_jitter)
-    assert fix.remedy.endswith("what it saves alone is too small to measure in these steps")
+    assert fix.remedy.endswith("alone would save is too small to measure in these steps")
 
 
 def test_a_healthy_run_is_calm(tmp_path):
     lake, page = sampled(tmp_path, "--steps 5")
     assert not lake.diagnose().culprits
     headline, diagnosis = find_first_lines(RunReport(lake)), lake.diagnose()
-    told = dict(headline.rows)["jitter"] if diagnosis.findings else headline.text
+    told = f"Jitter costs {dict(headline.rows)['jitter']}" if diagnosis.findings else headline.text
     assert diagnosis.verdict.startswith(told)
     assert diagnosis.verdict.removeprefix(told).startswith(" All ranks ") == bool(diagnosis.findings)
     drawn = sources(page, "kernels")

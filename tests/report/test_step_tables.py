@@ -2,11 +2,12 @@
 
 import pytest
 
+from jitter.analysis.metrics.communication import SHARES
 from jitter.lake import step_reader
 from jitter.report.page import render_html
 from jitter.report.views import step_tables as module
 from jitter.report.views.run_report import RunReport
-from jitter.report.views.step_tables import PARTS, build_step_tables
+from jitter.report.views.step_tables import build_step_tables
 from tests.support.page import Text, page_data
 from tests.support.report_lakes import report_job
 
@@ -21,7 +22,7 @@ def test_each_rank_has_its_step_by_part(lake):
     assert [row["rank"] for row in tables.ranks] == [0, 1, 2, 3, 4]
     assert [row["host"] for row in tables.ranks] == ["node0", "node0", "node1", "node1", "node2"]
     for row in tables.ranks:
-        assert sum(row[f"{part}_ns"] for part in PARTS) == row["step_ns"]
+        assert sum(row[f"{part}_ns"] for part in SHARES) == row["step_ns"]
     assert tables.ranks_left_out == 0
 
 

@@ -130,7 +130,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
     "exposed_communication": CauseInfo(
         "communication that nothing hides", TimePart.TRANSFER,
         "{it:communicates without computing|communicate without computing at the same time}: start collectives "
-        "earlier, {it:beside compute|in parts, beside compute (at most this can be hidden)}",
+        "earlier, {it:|in parts, }beside compute",
         "communication hidden by compute"),
     "serial_copies": CauseInfo(
         "copies between host and GPU without kernels beside them", TimePart.GPU,
@@ -156,8 +156,9 @@ class Judgement(NamedTuple):
     """What would help by the rule, like `CauseInfo.remedy`; empty: what helps against the cause."""
 
     def after(self, *sentences: str) -> "Judgement":
-        """Return the judgement with other evidence before its own."""
-        return self._replace(sentences=(*sentences, *self.sentences))
+        """Return the judgement with other evidence before its own, unless that makes the cause certain."""
+        both = (self.sentences, sentences) if self.certainty == "certain" else (sentences, self.sentences)
+        return self._replace(sentences=(*both[0], *both[1]))
 
 
 class Match(NamedTuple):
@@ -179,7 +180,7 @@ class Rule(NamedTuple):
     """Returns None if the rule is not true of an `Outlier`, or, of transfers, of a `Finding`."""
     words: str = ""
     advice: str = ""
-    """Behaviour of a rank and where to look, where the rule tells more than the cause."""
+    """Behaviour and where to look, where the rule tells more than the cause; with `it` also of all ranks alike."""
     remedy: str = ""
     """What would help, where the rule tells more than the cause."""
     job_advice: str = ""
@@ -193,9 +194,9 @@ def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
         match = rule.match(evidence, late) if finding.part in rule.parts else None
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
-            advice = rule.advice.format(**match.values)
+            advice, of_all = (rule.advice.format(it=Ranks(range(count)), **match.values) for count in (1, 2))
             is_in_turn = finding.kind == "random_pauses" or any(member.is_in_turn for member in finding.members)
-            job_advice = rule.job_advice if is_in_turn else ""
+            job_advice = rule.job_advice if is_in_turn and rule.job_advice else of_all if "{it:" in rule.advice else ""
             return Judgement(rule.cause, rule.certainty, sentences, advice, job_advice, rule.remedy)
     return Judgement("none", "unknown")
 
@@ -219,7 +220,8 @@ def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     loading = evidence.data_loading(late)
     if not loading.is_recorded:
         return None
-    others = "" if loading.others_ns is None else f", the other ranks' {format_time(loading.others_ns)}"
+    of_others = ", in its other steps" if late.is_of_all_ranks else ", the other ranks'"
+    others = "" if loading.others_ns is None else f"{of_others} {format_time(loading.others_ns)}"
     return Match({"own": format_time(loading.own_ns), "others": others})
 
 
@@ -233,9 +235,9 @@ def _held_up_by_profiler(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
-    """Return whether a rank's time of a kind, above the other ranks', is at least half of what it is late by."""
+    """Return whether a rank's time of a kind, above its baseline, is at least half of what it is late by."""
     least_ns = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
-    # the other ranks' files are read only where they matter
+    # the baseline's files are read only where they matter
     return times.own_ns >= least_ns and times.own_ns - (times.others_ns or 0.0) >= least_ns
 
 
@@ -404,11 +406,10 @@ _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
 _PROFILED: Final = (
     "the profiler held it up for {own} per step, to write out what it recorded or to make room for more",
-    "is held up by its profiler, not by the job: record fewer activities, or other steps",
+    "{it:is|are} held up by {it:its profiler|their profilers}, not by the job: record fewer activities, or other steps",
     "a recording of less",
-    "are held up by their profilers, not by the job: record fewer activities, or other steps",
 )
-"""Words, advice, remedy and advice for all of a rule."""
+"""Words, advice and remedy of a rule."""
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _OWN_DETAILS: Final = "its recording has {details}, most of the others' have not: recording them takes host time"
 _RECORD_ALIKE: Final = (
@@ -442,11 +443,11 @@ RULES: Final = (
     Rule("late_start", _START, "certain", _side_work),
     Rule("late_start", _START, "likely", _held_up_by_profiler, *_PROFILED),
     Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
-         "starts its steps late: check the data loading", "more loader workers or prefetching"),
+         "{it:starts its|start their} steps late: check the data loading", "more loader workers or prefetching"),
     Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
          _AS_OTHERS),
     Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",
-         "starts its steps late: check the host"),
+         "{it:starts its|start their} steps late: check the {it:host|hosts}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     Rule("cpu_launch", _CPU, "certain", _side_work),
     Rule("cpu_launch", _CPU, "likely", _held_up_by_profiler, *_PROFILED),
@@ -455,7 +456,7 @@ RULES: Final = (
          "no launches were recorded: an idle GPU is taken to wait for its host"),
     Rule("cpu_launch", _CPU, "unknown", _recorded_in_detail, _OWN_DETAILS, f"launches its kernels late{_RECORD_ALIKE}",
          _AS_OTHERS),
-    Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of its loss is late launches"),
+    Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "late launches are {share} of what the job loses to it"),
     Rule("cpu_launch", _CPU, "likely",
          lambda evidence, late: None if _has_meeting(evidence, late) else Match(),
          "its launches are late; the ranks share no collective in these steps"),

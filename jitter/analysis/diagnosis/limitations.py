@@ -163,8 +163,8 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
         )
         in_most = f"{usual:.0f} in {most}" if own != usual else f"other ones in {most}"
         yield (
-            f"Steps {format_numbers(analysis.keys[at].step for at in numbers)} run another program ({own:.0f} kernels "
-            f"on the median rank, {in_most}), as {example}: each is compared with steps of its own program."
+            f"Another program runs in {format_ranks([analysis.keys[at].step for at in numbers], 'step')} ({own:.0f} "
+            f"kernels on the median rank, {in_most}), as {example}: a step is compared with those of its own program."
         )
 
 
@@ -180,16 +180,16 @@ def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     if len(analysis.keys) == 1 or not stated:
         return None
     return (
-        f"No other step of their kind has a batch as large as that of steps {format_numbers(stated)}: whether all "
-        "ranks, or the network, are slow in these cannot be told."
+        f"No other step of the kind has a batch as large as that of {format_ranks(stated, 'step')}: whether all ranks, "
+        "or the network, are slow there cannot be told."
     )
 
 
 def _describe_idle_moments(analysis: RunAnalysis) -> str | None:
     if not (numbers := analysis.slow_steps.after_idle):
         return None
-    steps = format_numbers(analysis.keys[number].step for number in numbers)
-    return f"All recorded ranks start steps {steps} late: the engine may have had no requests, so this is no finding."
+    steps = format_ranks([analysis.keys[number].step for number in numbers], "step")
+    return f"All recorded ranks start {steps} late: the engine may have had no requests, so this is no finding."
 
 
 CONTRADICTION: Final = (

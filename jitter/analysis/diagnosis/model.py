@@ -58,7 +58,7 @@ class HeldWaits(NamedTuple):
     """Waiting that the recording cannot tell from transfers."""
 
     what: str
-    """As the end of a cause: `communication that nothing hides or …`."""
+    """As the end of a cause: `communication that nothing hides, or …`."""
     evidence: str
     """The reason, as a sentence."""
     advice: str
@@ -67,14 +67,15 @@ class HeldWaits(NamedTuple):
 
 ADD_RANKS: Final = "record or ingest the ranks that are missing"
 FOR_UNRECORDED: Final = HeldWaits(
-    "waits for unrecorded ranks",
+    "waiting for unrecorded ranks",
     "ranks were not recorded: part of this time may be waiting for them",
-    f"{ADD_RANKS}, they may be late",
+    f"{ADD_RANKS}, as they may be late",
 )
 FOR_PARTNERS: Final = HeldWaits(
-    "waits for their partners",
+    "waiting for partners",
     "some exchanges name no partners: part of this time may be waiting for them",
-    "record which ranks exchange (PyTorch's profiler, or the calls of the communication library), they may be late",
+    "record which ranks exchange (the operators of PyTorch, or the calls of the communication library), as they may be "
+    "late",
 )
 
 

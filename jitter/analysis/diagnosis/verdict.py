@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import ADD_RANKS, Conclusion, Culprit, Loss
+from jitter.analysis.diagnosis.model import ADD_RANKS, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -50,8 +50,8 @@ def describe_recurrence(culprit: Culprit) -> str:
     if culprit.recurs == "no":
         return "any rank could be next"
     if culprit.recurs == "together":
-        is_of_network = CAUSES[culprit.cause].side == "network"
-        return "the other steps are not slow" if is_of_network else "several ranks are late in the same steps"
+        is_of_all = culprit.rung == "steps" or CAUSES[culprit.cause].side == "network"
+        return "the other steps are not slow" if is_of_all else "several ranks are late in the same steps"
     if culprit.scope == "unrecorded":
         return "whether it recurs is unknown"
     if culprit.more_steps is None:
@@ -151,8 +151,7 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     others = [culprit for culprit in culprits[1:] if culprit not in alike]
     if others:
         said += f". Also {_list_names(others, with_cause=True)}"
-        if not any(culprit.unpriced_because for culprit in culprits):
-            said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
+        said += f"; {gain}" if (gain := describe_gain_of_all(diagnosis)) else ""
     return said
 
 
@@ -188,7 +187,7 @@ def _name_within(culprit: Culprit) -> str:
 def name_cause(culprit: Culprit) -> str:
     """Return the cause in words: as the logs state it, where they make it certain."""
     stated = (fact.reason for fact in culprit.facts if fact.certainty == "certain" and fact.reason)
-    return next(stated, CAUSES[culprit.cause].words + (f" or {culprit.waits.what}" if culprit.waits else ""))
+    return next(stated, CAUSES[culprit.cause].words + (f", or {culprit.waits.what}" if culprit.waits else ""))
 
 
 def name_side(words: str, side: str | None) -> str:
@@ -216,8 +215,12 @@ def _advise(culprit: Culprit) -> str:
 
 
 def write_advice(culprit: Culprit) -> str:
-    """Return what to check, and what to record to know whether the culprit recurs, as sentences."""
-    return f"{capitalize(f'{name_culprit(culprit)} {describe_advice(culprit)}')} {advise_recurrence(culprit)}"
+    """Return what to check, and what to record to know whether the culprit recurs, as sentences.
+
+    What the program costs is in every step.
+    """
+    recurrence = "" if culprit.is_of_program else f" {advise_recurrence(culprit)}"
+    return capitalize(f"{name_culprit(culprit)} {describe_advice(culprit)}") + recurrence
 
 
 def _describe_no_finding(diagnosis: "Diagnosis") -> str:
@@ -232,14 +235,11 @@ def _describe_no_finding(diagnosis: "Diagnosis") -> str:
         return "no rank can be blamed or cleared"
     subject = "recorded rank" if conclusion.doubts else "rank, host or link"
     hint = _slowest(diagnosis)
-    network = "" if conclusion.unverified_transfers is None else f"; {describe_unverified_network(conclusion)}"
-    return f"no {subject} stands out above the run's noise{hint}{network}"
-
-
-def describe_unverified_network(conclusion: Conclusion) -> str:
-    """Return what is not known of the network, as a clause."""
+    clause = f"no {subject} stands out above the run's noise{hint}"
+    if conclusion.unverified_transfers is None:
+        return clause
     return (
-        "a network that is slow for all ranks in every step is not excluded, nor one link that all wait for "
+        f"{clause}; a network that is slow for all ranks in every step is not excluded, nor one link that all wait for "
         f"(communication on the critical path takes {format_percent(conclusion.unverified_transfers)} of the steps)"
     )
 
@@ -272,6 +272,15 @@ def describe_gain(culprit: Culprit) -> str:
     return f"it costs {describe_price(culprit)}" if culprit.is_beyond_loss else saving
 
 
+def describe_gain_of_all(diagnosis: "Diagnosis") -> str:
+    """Return what fixing all findings of jitter would save, as a clause; empty where one has no price."""
+    if any(culprit.unpriced_because for culprit in diagnosis.culprits):
+        return ""
+    if (saved_ns := diagnosis.gain_of_all_ns) > 0:
+        return f"fixing all findings would save about {format_time(saved_ns)}"
+    return "fixing all findings would save too little to measure, because other work is about as late"
+
+
 def describe_program(culprit: Culprit) -> str:
     """Return what all ranks lose alike to the program, and what to do, as a sentence."""
     return f"{name_culprit(culprit)} {describe_advice(culprit)}; {describe_gain(culprit)}."
@@ -294,20 +303,20 @@ def describe_price(culprit: Culprit) -> str:
     return "; ".join(filter(None, (describe_loss(culprit), saving)))
 
 
-def describe_saving(culprit: Culprit) -> str:
-    """Return what fixing the culprit would save, as a clause."""
+def describe_saving(culprit: Culprit, fix: str = "fixing it") -> str:
+    """Return what a fix of the culprit would save, as a clause."""
     saved = _saved(culprit)
     if culprit.unpriced_because:
-        return f"what fixing it would save is unknown, because {culprit.unpriced_because}"
+        return f"what {fix} would save is unknown, because {culprit.unpriced_because}"
     if culprit.is_hidden or culprit.are_others_as_late:
         only = "only " if saved.startswith("about") and not culprit.is_hidden else ""
-        return f"fixing it alone would save {only}{saved}, because others are about as late"
+        return f"{fix} alone would save {only}{saved}, because others are about as late"
     if culprit.is_of_program:
         part = ", part of it jitter" if culprit.gain_ns > culprit.loss_ns else ""
-        return f"fixing it alone would save {saved}{part}"
+        return f"{fix} alone would save {saved}{part}"
     if saved == "nothing":
-        return "what fixing it alone would save is too small to measure in these steps"
-    return f"fixing it would save {saved}"
+        return f"what {fix} alone would save is too small to measure in these steps"
+    return f"{fix} would save {saved}"
 
 
 def _saved(culprit: Culprit) -> str:

@@ -7,6 +7,7 @@ killed, executes the query and formats its rows (`answer_query`); the command co
 
 import csv
 import io
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -340,13 +341,13 @@ def _values(rows: "pa.Table | pa.RecordBatch") -> list[list[Any]]:
 
 
 def _cell(value: Any) -> str:
-    """Return one value as text: null is empty, a boolean true or false, a float in full."""
+    """Return one value as text: null is empty, a boolean true or false, a float in full, a list or structure JSON."""
     value = _number(value)
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
 
 
 def _number(value: Any) -> Any:

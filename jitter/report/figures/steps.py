@@ -1,7 +1,7 @@
 """The figures over the steps of a run: step time with the loss in it, loss by class, the map of ranks by steps."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -153,29 +153,15 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
-    classes = [
-        None if ns_of_class is None else (*ns_of_class[:5], sum(ns_of_class[5:]))
-        for ns_of_class in (step.by_class for step in run.steps)
-    ]
+    heights = np.full((len(_CLASSES), len(run.steps)), np.nan)
+    for at, step in enumerate(run.steps):
+        if step.by_class is not None:
+            heights[:, at] = *step.by_class[:5], sum(step.by_class[5:])
     for number, part in enumerate(_CLASSES):
-        columns[part] = [math.nan if ns_of_class is None else ns_of_class[number] for ns_of_class in classes]
-        columns[f"{part}_from"], columns[f"{part}_to"] = _stacked(classes, number)
+        height, earlier = heights[number], heights[:number]
+        below = np.where((earlier > 0) == (height > 0), earlier, 0.0).sum(axis=0) + 0.0 * height  # of the same sign
+        columns |= {part: height, f"{part}_from": below, f"{part}_to": below + height}
     return columns
-
-
-def _stacked(classes: Sequence[tuple[int, ...] | None], number: int) -> tuple[list[float], list[float]]:
-    """Return where the bars of a class begin and end: stacked on earlier ones of the same sign."""
-    begins, ends = [], []
-    for parts in classes:
-        if parts is None:
-            begins.append(math.nan)
-            ends.append(math.nan)
-            continue
-        height_ns = parts[number]
-        below = sum(part for part in parts[:number] if (part > 0) == (height_ns > 0))
-        begins.append(below)
-        ends.append(below + height_ns)
-    return begins, ends
 
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW_PX = 120, 300, 17

@@ -2,7 +2,8 @@
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,14 +23,16 @@ from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
+    describe_gain_of_all,
     describe_price,
     describe_recurrence,
+    describe_saving,
     describe_seen,
-    describe_unverified_network,
     name_cause,
     name_culprit,
     name_side,
     write_advice,
+    write_jitter_verdict,
 )
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
@@ -42,7 +45,6 @@ from jitter.core.formatting import (
     format_ranks,
     format_some,
     format_time,
-    format_time_range,
     format_timeline_span,
 )
 from jitter.core.names.kernels import short_name
@@ -128,6 +130,13 @@ def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
     return f"{'; '.join(parts)} ({culprit.confidence} confidence)"
 
 
+def describe_rest(diagnosis: Diagnosis) -> str:
+    """Return what jitter costs beside a headline that is not of jitter; empty beside one that is."""
+    if not diagnosis.culprits:
+        return capitalize(write_jitter_verdict(diagnosis).removeprefix("Jitter costs "))
+    return "" if diagnosis.headline is None or diagnosis.headline.rung == "ranks" else describe_jitter(diagnosis)
+
+
 def describe_jitter(diagnosis: Diagnosis) -> str:
     """Return what jitter costs the run: `1.25 ms over 4 steps = 12.0%`; empty if it costs nothing measurable.
 
@@ -162,31 +171,15 @@ def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
     """Return the step of a finding that lost most; of those with one of its ranks as max rank, if there are any."""
     finding_steps = [step for step in diagnosis.steps if step.key in culprit.steps]
     named = [step for step in finding_steps if step.max_rank in culprit.ranks]
-    return max(named or finding_steps, key=lambda step: step.loss_ns or 0, default=None)
+    # all ranks are slow in a step of the rung `steps`, which its loss does not contain
+    key = attrgetter("step_time_ns" if culprit.rung == "steps" else "loss_ns")
+    return max(named or finding_steps, key=lambda step: key(step) or 0, default=None)
 
 
-def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return what would help and what it saves: `… would save about 24 ms (3.1%), 2.4 ms a step`.
-
-    A finding of low confidence is a lead: its remedy "might" help.
-    """
-    remedy = culprit.remedy or CAUSES[culprit.cause].remedy
-    remedy = f"{remedy[0].upper()}{remedy[1:]}"
-    counted = diagnosis.counted_steps
-    saved_ns = culprit.loss_ns if culprit.is_hidden else culprit.gain_ns
-    verb = "might" if culprit.confidence == "low" else "would"
-    if culprit.unpriced_because:
-        return f"{remedy} {verb} help by an unknown time: {culprit.unpriced_because}"
-    if culprit.gain_range_ns is not None:
-        return f"{remedy} {verb} save {format_time_range(culprit.gain_range_ns)}"
-    if saved_ns <= 0 or not counted:
-        return f"{remedy} {verb} help; what it saves alone is too small to measure in these steps"
-    loss = diagnosis.loss
-    share = f" ({format_percent(saved_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
-    beside = ", if the other findings are fixed too" if culprit.is_hidden else ""
-    return (
-        f"{remedy} {verb} save about {format_time(saved_ns)}{share}, {format_time(saved_ns / counted)} a step{beside}"
-    )
+def describe_remedy(culprit: Culprit) -> str:
+    """Return what would help and what it saves: `A GPU at full speed would save about 24 ms`."""
+    clause = describe_saving(culprit, culprit.remedy or CAUSES[culprit.cause].remedy)
+    return f"{clause[0].upper()}{clause[1:]}"
 
 
 def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FixItem:
@@ -206,7 +199,7 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
         fraction=None if culprit.is_of_unknown_cost else culprit.fraction,
         is_jitter=culprit in diagnosis.culprits,
         certainty=f"{culprit.confidence} confidence; cause {culprit.cause_certainty}",
-        remedy="" if culprit.is_of_program else describe_remedy(culprit, diagnosis),
+        remedy="" if culprit.is_of_program else describe_remedy(culprit),
         recurrence=write_advice(culprit) if culprit.is_of_program else advise_recurrence(culprit),
         code=code,
         file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
@@ -231,39 +224,35 @@ class QuestionAnswer(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collection[str]] = ()) -> list[QuestionAnswer]:
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts, *, evidence: bool = True) -> list[QuestionAnswer]:
     """Return the seven questions with their answers, in the order of the report; none of a lake without traces.
 
-    `hosts` maps each rank to its host, None where the traces do not name it. `shown` are sentences of evidence that the
-    report states elsewhere, of each of the first findings.
+    `hosts` maps each rank to its host, None where the traces do not name it. Without `evidence`, that of the findings
+    is left out, as for a report that states it elsewhere.
     """
     culprits = diagnosis.culprits
     if not diagnosis.steps:
         return []
-    seen = [f"{name_culprit(finding)}: seen in {describe_seen(finding)}" for finding in culprits[:_MOST]]
-    # whether the first one recurs, the verdict says
-    seen[1:] = [
-        f"{text}; {describe_recurrence(finding)}" for text, finding in zip(seen[1:], culprits[1:_MOST], strict=True)
-    ]
+    seen = tuple(  # whether the first one recurs, the verdict says
+        f"{name_culprit(finding)}: seen in {describe_seen(finding)}{f'; {describe_recurrence(finding)}' if at else ''}"
+        for at, finding in enumerate(culprits[:_MOST])
+    )
     return [
         QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
-        QuestionAnswer("Which step?", _steps(diagnosis), tuple(seen)),
+        QuestionAnswer("Which step?", _steps(diagnosis), seen),
         QuestionAnswer("Which node?", _node(diagnosis, hosts)),
         QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
         QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
         QuestionAnswer("Where to look?", _where(diagnosis)),
-        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis, shown)),
+        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis) if evidence else ()),
     ]
 
 
-def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[str, ...]:
-    """Return the evidence of the first findings that is not shown; of several each sentence names its finding."""
-    sentences: list[str] = []
-    for at, finding in enumerate(diagnosis.culprits[:_MOST]):
-        name = f"{name_culprit(finding)}: " if len(diagnosis.culprits) > 1 else ""
-        shown_lines = shown[at] if at < len(shown) else ()
-        sentences += [f"{name}{line}" for line in finding.evidence if line not in shown_lines]
-    return tuple(sentences)
+def _evidence(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the evidence of the first findings; of several each sentence names its finding."""
+    findings = diagnosis.culprits[:_MOST]
+    names = [f"{name_culprit(finding)}: " if len(diagnosis.culprits) > 1 else "" for finding in findings]
+    return tuple(f"{name}{line}" for name, finding in zip(names, findings, strict=True) for line in finding.evidence)
 
 
 def _cost(diagnosis: Diagnosis) -> str:
@@ -285,11 +274,8 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
     if not diagnosis.culprits:
         return split
-    saved = diagnosis.gain_of_all_ns
-    fixed = f"fixing all findings would save about {format_time(saved)}"
-    if saved <= 0:
-        fixed = "fixing all findings would save too little to measure, because other work is about as late"
-    return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
+    at_median = f"every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}"
+    return (*split, "; ".join(filter(None, (describe_gain_of_all(diagnosis), at_median))))
 
 
 def _uncounted(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -302,6 +288,11 @@ def _uncounted(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _steps(diagnosis: Diagnosis) -> str:
+    first = diagnosis.headline
+    is_of_all = first is not None and first.rung == "steps" and first.scope == "job"
+    slow = costliest_step(first, diagnosis) if first is not None and is_of_all else None
+    if slow is not None:  # its loss compares ranks, and does not contain it
+        return f"{str(slow.key).capitalize()} is slow for all ranks: it takes {format_time(slow.step_time_ns)}."
     if all(step.loss_ns is None for step in diagnosis.steps):
         return "Unknown: no step has a known loss."
     worst = diagnosis.costliest
@@ -387,8 +378,14 @@ def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: 
     return doubtful if diagnosis.conclusion.doubts else cleared
 
 
+def _findings(diagnosis: Diagnosis) -> tuple[Culprit, ...]:
+    """Return the findings of jitter; where there are none, the one that all ranks lose most to."""
+    return diagnosis.culprits or diagnosis.findings[:1]
+
+
 def _when(diagnosis: Diagnosis) -> str:
-    if not diagnosis.culprits:
+    findings = _findings(diagnosis)
+    if not findings:
         return _without_finding(
             diagnosis,
             "Unknown: no single kernel stands out.",
@@ -396,17 +393,19 @@ def _when(diagnosis: Diagnosis) -> str:
             f"{_NOTHING.capitalize()}.",
         )
     places = []
-    for finding in diagnosis.culprits[:_MOST]:
+    for finding in findings[:_MOST]:
         name = name_first_kernel(finding, diagnosis)
         where = describe_place(finding) + (f", starting at {name}" if name else "")
         if where:
             places.append(f"{name_culprit(finding)}: {where}")
     if places:
         return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
+    if not diagnosis.culprits:
+        return "At no single kernel."
     return (
         "Unknown: the ranks share no collective."
         if _incomparable(diagnosis)
-        else "Unknown: masked by slower ranks, for which the job waited."
+        else "Unknown: at no kernel that the ranks have in common."
     )
 
 
@@ -442,17 +441,16 @@ def _sides_of_loss(diagnosis: Diagnosis) -> str:
 
 
 def _side(diagnosis: Diagnosis) -> str:
-    causes = [CAUSES[cause] for cause in dict.fromkeys(finding.cause for finding in diagnosis.culprits)]
+    findings = _findings(diagnosis)
+    causes = [CAUSES[cause] for cause in dict.fromkeys(finding.cause for finding in findings)]
     if not causes:
-        network = diagnosis.conclusion.unverified_transfers
-        beside = "" if network is None else f"; {describe_unverified_network(diagnosis.conclusion)}"
         return _without_finding(
             diagnosis,
             _sides_of_loss(diagnosis),
-            f"Neither: {_NOTHING}{beside}.",
+            f"Neither: {_NOTHING}.",
             f"{_NOTHING.capitalize()} in what was recorded.",
         )
-    if all(finding.scope == "unrecorded" for finding in diagnosis.culprits):
+    if all(finding.scope == "unrecorded" for finding in findings):
         return "Unknown: an unrecorded rank or the network holds up the recorded ranks."
     sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
     return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -1,6 +1,6 @@
 """Sentences about the run as a whole: what was ingested, what is missing, how the ranks were aligned."""
 
-from jitter.core.formatting import Ranks, capitalize, format_count, format_numbers, format_time
+from jitter.core.formatting import Ranks, capitalize, format_count, format_ranks, format_time
 from jitter.core.step_key import StepKey
 from jitter.report.views.run_overview import AlignmentSummary, RunOverview
 
@@ -60,10 +60,7 @@ def _describe_method(method: str, steps: int, alignment: AlignmentSummary) -> st
 
 def alignment_method(alignment: AlignmentSummary) -> str:
     """Return the least accurate alignment method that a step needs: none, wall clock or collective."""
-    for method in ("none", "wall clock", "collective"):
-        if method in alignment.steps:
-            return method
-    return "none"
+    return next((method for method in ("none", "wall clock", "collective") if method in alignment.steps), "none")
 
 
 def describe_coverage(overview: RunOverview) -> list[str]:
@@ -106,9 +103,8 @@ def _format_steps(steps: tuple[StepKey, ...]) -> str:
     epochs = {step.epoch for step in steps}
     if len(epochs) == 1:
         (epoch,) = epochs
-        numbers = format_numbers(step.step for step in steps)
-        word = "step" if len(steps) == 1 else "steps"
-        return f"{word} {numbers}" if epoch is None else f"{word} {numbers} of epoch {epoch}"
+        named = format_ranks([step.step for step in steps], "step")
+        return named if epoch is None else f"{named} of epoch {epoch}"
     return f"{format_count(len(steps), 'step')} in {len(epochs)} epochs"
 
 

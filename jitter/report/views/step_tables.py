@@ -13,8 +13,6 @@ MAX_RANKS: Final = 96
 """Ranks in the table of a step: those that wait least, and those that wait most."""
 MAX_GROUPS: Final = 40
 """Kernels, operators or phases in a table; those with the most time."""
-PARTS: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
-"""The parts of a rank's step, in the order of columns."""
 GROUPS: Final = ("kernel", "operator", "phase")
 SECTION_COLUMNS: Final = tuple(
     sorted({*METRIC_COLUMNS, *COMMUNICATION_COLUMNS, *(name for by in (*GROUPS, "stream") for name in columns_of(by))})

@@ -8,6 +8,7 @@ import pytest
 from jitter.analysis.diagnosis.limitations import first_start_spread
 from jitter.analysis.diagnosis.model import Seen
 from jitter.query.diagnosis_rows import steps_table
+from jitter.report.text.fix_list import answer_questions
 from jitter.report.text.step_table import format_steps
 from jitter.simulate import Fault, Job, Run, simulate
 from jitter.simulate.shapes import SHAPES
@@ -176,6 +177,19 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     assert sum(one.launch_ns for one in losses) <= 0.1 * sum(mine)
     heads = format_steps(steps_table(found.steps), width=160).splitlines()[0]
     assert ("after ms" in heads) == (part == "after")
+
+
+def test_data_loading_that_all_ranks_wait_for_in_a_step_is_compared_with_the_other_steps(tmp_path: Path):
+    run = simulate(small(ranks=4, steps=7), [Fault.parse("late_start:ranks=0-3,ms=4,step=3")])
+    found = ingest_run(run, tmp_path, "kineto").diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.cause, culprit.cause_certainty) == ("job", "late_start", "certain")
+    assert culprit.advice == "start their steps late: check the data loading"
+    told = culprit.evidence[2]  # after the excess and the place: what makes the cause certain
+    assert told.startswith("its data-loading ranges take 4.")
+    assert ", in its other steps " in told
+    answers = {one.question: one.answer for one in answer_questions(found, {})}
+    assert answers["Which step?"].startswith("Step 3 is slow for all ranks: it takes 6.")
 
 
 def test_data_loading_counts_once(tmp_path: Path):

@@ -310,7 +310,7 @@ def test_a_node_and_a_network():
     assert answers["CPU or GPU?"].startswith("Neither: the network")
     of_rank = culprit(scope="rank", ranks=(3,), cause="slow_network", kernel_index=None)
     assert told(diagnosis(of_rank), {0: "n0", 3: "n1"})["Which node?"] == "n1 (rank 3)."
-    assert answers["When in the step does it begin?"].startswith("Unknown: masked by slower ranks")
+    assert answers["When in the step does it begin?"].startswith("Unknown: at no kernel")
     start = told(diagnosis(culprit(scope="host", host="n1", ranks=(2, 3), cause="late_start", kernel_index=None)), {})
     assert start["When in the step does it begin?"] == "Host n1 (ranks 2-3): before the first kernel of the step."
     assert told(diagnosis(link), {0: None, 3: None})["Which node?"] == "The traces do not name the hosts."
@@ -385,6 +385,9 @@ def test_the_only_rank_of_a_job_is_named_as_one():
 def test_a_cost_that_is_unknown_is_no_zero():
     unpriced = culprit(rank=2, loss_ns=0, gain_ns=0, unpriced_because="some exchanges name no partners")
     assert describe_price(unpriced).startswith("an unknown time; what fixing it would save is unknown")
+    found = diagnosis(unpriced, culprit(3))
+    (cost, *_) = answer_questions(found, {})
+    assert not any("fixing all findings" in text for text in (found.verdict, *cost.evidence))
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():

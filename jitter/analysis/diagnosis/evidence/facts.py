@@ -162,9 +162,9 @@ class Coverage:
 
 
 class OwnTimes:
-    """Median time per step of one kind on a rank's host, ns, beside that of other ranks, which is read when asked for.
+    """Median time per step of one kind on a rank's host, ns, beside its baseline, which is read when asked for.
 
-    `own` is the rank's in each step, `others` returns that of each other rank in each step.
+    `own` is the rank's in each step, `others` returns that of each other rank in each step, or of its other steps.
     """
 
     def __init__(self, own: Sequence[float], others: Callable[[], list[float]]) -> None:
@@ -177,7 +177,7 @@ class OwnTimes:
 
     @property
     def others_ns(self) -> float | None:
-        """None without other ranks."""
+        """None without any."""
         return float(np.median(self._of_others)) if self._of_others else None
 
     @property
@@ -371,15 +371,19 @@ class Evidence:
         return self._compare_hosts(outlier, HostEvents.profiling)
 
     def _compare_hosts(self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes]) -> OwnTimes:
+        """Return a rank's time beside that of the other ranks; of all ranks alike, beside that in its other steps."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
 
         def times_ns(key: StepKey, rank: int) -> float:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
 
-        return OwnTimes(
-            [times_ns(key, outlier.rank) for key in keys],
-            lambda: [times_ns(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank],
-        )
+        def others_ns() -> list[float]:
+            if outlier.is_of_all_ranks:
+                others = (key for number, key in enumerate(self.analysis.keys) if number not in outlier.steps)
+                return [times_ns(key, outlier.rank) for key in others if outlier.rank in self.records[key]]
+            return [times_ns(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
+
+        return OwnTimes([times_ns(key, outlier.rank) for key in keys], others_ns)
 
     @cached_property
     def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:

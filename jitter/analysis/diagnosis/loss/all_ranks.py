@@ -86,6 +86,12 @@ class _Measured(NamedTuple):
         """Return how long the usual host pauses before some operations of a step, of the team where it is most."""
         return float(self.of_teams(self.host_ns, chosen).max())
 
+    def place(self, at: int) -> str:
+        """Return where in a step an operation is."""
+        later = self.operations[at : next((begin for begin in self.begins.tolist() if begin > at), None)]
+        is_before = any(operation.is_kernel for operation in later)
+        return f"before kernel {self.kernels_before[at]}" if is_before else "after the last kernel"
+
     def mask(self, kind: int) -> Bools:
         return np.array([operation.kind == kind for operation in self.operations], np.bool_)
 
@@ -226,7 +232,8 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     cost, alone = format_time(cost_ns), format_time(max(alone_ns, 0.0))
     sentence = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
     part = ", part of it jitter" if alone_ns > cost_ns else ""
-    return sentence if cost == alone else f"{sentence}; fixing it alone would save {alone} per step{part}"
+    saved = f"{alone} per step{part}" if alone_ns > 0 else "nothing, because other work is about as late"
+    return sentence if cost == alone else f"{sentence}; fixing it alone would save {saved}"
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
@@ -324,7 +331,7 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
     if loss.cause == "cpu_launch":
         longest = np.flatnonzero(chosen)[np.argsort(-measured.host_ns[chosen], kind="stable")]
         pauses = [
-            f"{format_time(float(measured.host_ns[at]))} before kernel {measured.kernels_before[at]}"
+            f"{format_time(float(measured.host_ns[at]))} {measured.place(at)}"
             for at in longest[: THRESHOLDS.sentences.max_named].tolist()
         ]
         yield f"the hosts pause {format_time(measured.paused_ns(chosen))} per step: {', '.join(pauses)}"
@@ -357,9 +364,10 @@ def _describe_waits(loss: _Loss, measured: _Measured) -> str:
     times = (measured.times * measured.team_size)[places] * of_ranks / len(loss.ranks)
     lasting = measured.wait_ns[places] * times
     longest = np.argsort(-lasting, kind="stable")
-    worst = places[longest[lasting[longest] > 0]][: THRESHOLDS.sentences.max_named].tolist()
+    is_long = lasting[longest] > THRESHOLDS.min_cost_share * lasting.sum()
+    worst = places[longest[is_long]][: THRESHOLDS.sentences.max_named].tolist()
     calls = [
-        f"{_VERSION.sub('', measured.operations[at].name)} before kernel {measured.kernels_before[at]} takes "
+        f"{_VERSION.sub('', measured.operations[at].name)} {measured.place(at)} takes "
         f"{format_time(float(measured.wait_ns[at]))}"
         for at in worst
     ]

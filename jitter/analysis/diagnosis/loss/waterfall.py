@@ -159,7 +159,7 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
 
 
 def describe_waterfall(rungs: Sequence[RungTime]) -> str:
-    """Return a sum: `a step of 2.62 ms is jitter 314 µs + … + 2.10 ms at best`; empty without a rung below `ranks`.
+    """Return a sum: `a step of 2.62 ms is 314 µs jitter + … + 2.10 ms at best`; empty without a rung below `ranks`.
 
     Rungs that cost little are left out.
     """
@@ -168,7 +168,7 @@ def describe_waterfall(rungs: Sequence[RungTime]) -> str:
         return ""
     whole, best = judged[0].step_time_ns, judged[-1].step_time_ns
     costs = [
-        f"{RUNG_WORDS[rung_time.rung]} {format_time(rung_time.loss_ns)}"
+        f"{format_time(rung_time.loss_ns)} {RUNG_WORDS[rung_time.rung]}"
         for rung_time in judged[1:]
         if abs(rung_time.loss_ns or 0) >= THRESHOLDS.sentences.min_rung_share * (whole or 0)
     ]

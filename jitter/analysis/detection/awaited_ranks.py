@@ -1,47 +1,80 @@
-"""Ranks whose hosts those of all others seem to wait for: the steps of all ranks are slow because a few are held up.
+"""Ranks whose hosts those of all others seem to wait for: all ranks are slow because a few are held up.
 
 No recording says that a host waits for another one, as in a barrier or before Horovod's collectives. The wait shows as
 time of the waiting host's own, which the loss does not contain, as most ranks have it.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
 from jitter.analysis.detection.findings import Finding, join_outliers
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import Charges
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, TimePart, median_over_steps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.formatting import Ranks, format_count, format_ranks, format_time
 from jitter.core.numeric.arrays import Floats
+
+MAY_WAIT: Final = "whether these hosts wait for another one, as in a barrier, is not recorded"
 
 
 def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) -> Finding | None:
-    """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing.
-
-    The ranks that wait pause in a slow step. An awaited rank has no such pause, and took as long elsewhere in that step
-    or the one before, beside what is charged to it there. Both are at least half of what the slow steps take longer.
-    """
+    """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing."""
     if slow.part is TimePart.GPU:
         return None
-    team_of = measured.steps.run.team_of
-    gain_ns, longer_ns = slow.excess_ns / len(slow.steps), 0.0
+    (alike,) = (numbers for numbers in measured.steps.alike.by_size if slow.steps[0] in numbers)
+    usual = median_over_steps(measured.steps.baselines[at] for at in alike.tolist() if at not in slow.steps)
+
+    awaited = find_awaited_ranks(
+        measured, charges, slow.steps, _host_ns(usual), slow.excess_ns / len(slow.steps), slow.worst
+    )
+    return awaited and replace(awaited, known_gain_ns=slow.known_gain_ns)
+
+
+def find_awaited_ranks(
+    measured: MeasuredRun,
+    charges: Charges,
+    numbers: Sequence[int],
+    usual_ns: Floats,
+    longer_ns: float,
+    like: Outlier,
+) -> Finding | None:
+    """Return what fewer than half of the ranks lose, and the others wait for in steps; None: nothing.
+
+    The ranks that wait pause in such a step, those of a team at one place. An awaited rank does not pause there, and
+    took as long elsewhere in that step or the one before, beside what is charged to it. Both are at least half of what
+    the steps take longer.
+
+    Args:
+        measured: the run.
+        charges: what the loss contains.
+        numbers: of the steps.
+        usual_ns: (operations of all teams,) how long hosts take before and in each call without such a wait.
+        longer_ns: how much longer each step takes by the waits.
+        like: what the members of the finding are like but for rank, part, steps and excess.
+
+    """
+    run, least_ns, found_ns = measured.steps.run, THRESHOLDS.main_share * longer_ns, 0.0
     awaited, of_parts = defaultdict[int, set[int]](set), defaultdict[int, Floats](lambda: np.zeros(len(OWN_PARTS)))
-    for number in slow.steps:
-        late = _late_elsewhere(measured, charges, number, THRESHOLDS.main_share * gain_ns)
-        longer_ns += max((float(of_rank.sum()) for _, of_rank in late.values()), default=0.0)
+    for number in numbers:
+        late = _late_elsewhere(measured, charges, number, usual_ns, least_ns)
+        found_ns += max((float(of_rank.sum()) for _, of_rank in late.values()), default=0.0)
         for rank, (origin, of_rank) in late.items():
             awaited[rank].add(origin)
             of_parts[rank] += of_rank
-    if longer_ns < THRESHOLDS.main_share * slow.excess_ns or 2 * len(awaited) >= len(team_of):
+    if not awaited or found_ns < least_ns * len(numbers) or 2 * len(awaited) >= len(run.team_of):
         return None
     part = TimePart(int(np.sum([*of_parts.values()], axis=0).argmax()))
     members = [
         replace(
-            slow.worst,
-            team=team_of[rank],
+            like,
+            team=run.team_of[rank],
             rank=rank,
             part=part,
             steps=tuple(sorted(awaited[rank])),
@@ -50,28 +83,58 @@ def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) 
         )
         for rank in sorted(awaited)
     ]
-    others = sorted(set(slow.ranks) - awaited.keys())
-    steps, awaited_hosts = format_count(len(slow.steps), "step"), "it" if len(members) == 1 else "them"
+    others, few = sorted(run.team_of.keys() - awaited.keys()), Ranks(sorted(awaited))
     sentence = (
-        f"in {steps} the hosts of ranks {format_numbers(others)} seem to wait for {awaited_hosts}, as in a barrier: "
-        f"they take {format_time(gain_ns)} longer than in the other steps, but elsewhere"
+        f"in {format_count(len(numbers), 'step')} the hosts of {format_ranks(others)} seem to wait for {few}, as in a "
+        f"barrier: they pause for {format_time(longer_ns)} where {few} {few:does|do} not, which {few:takes|take} "
+        "as long elsewhere"
     )
-    return join_outliers("awaited", members, sentence, are_late_together=True, gain_ns=slow.known_gain_ns)
+    return join_outliers("awaited", members, sentence, are_late_together=True)
 
 
 def _late_elsewhere(
-    measured: MeasuredRun, charges: Charges, number: int, least_ns: float
+    measured: MeasuredRun, charges: Charges, number: int, usual_ns: Floats, least_ns: float
 ) -> dict[int, tuple[int, Floats]]:
-    """Return by rank what it takes longer than others, if so much is not lost, and as it lacks as much of their pauses.
+    """Return by rank what it takes longer than others, if so much is not lost, and as it lacks as much of their pause.
 
     The step in which most of that lies, this one or the one before, and, (own parts,), all of it.
     """
-    steps, late = range(max(number - 1, 0), number + 1), {}
-    seen = [measured.of_steps[at].deviations for at in steps]
-    longer_ns = np.maximum([np.nan_to_num(step.total_ns) + step.skipped_ns for step in seen], 0.0)
-    for column in np.flatnonzero(seen[-1].skipped_ns.sum(axis=0) >= least_ns).tolist():
-        of_steps, rank = longer_ns[:, :, column], int(measured.steps.run.rank_numbers[column])
+    run, steps, late = measured.steps.run, range(max(number - 1, 0), number + 1), {}
+    longer_ns = np.nan_to_num([measured.of_steps[at].deviations.total_ns for at in steps])
+    for column, part, lacked_ns in _lacked_pauses(measured, number, usual_ns, least_ns):
+        longer_ns[-1, part, column] += lacked_ns
+        of_steps, rank = np.maximum(longer_ns[:, :, column], 0.0), int(run.rank_numbers[column])
         charged_ns = float(charges.own_ns[:, steps, charges.column(rank)].sum())
         if of_steps.sum() - max(charged_ns, 0.0) >= least_ns:
             late[rank] = steps[int(of_steps.sum(axis=1).argmax())], of_steps.sum(axis=0)
     return late
+
+
+def _lacked_pauses(
+    measured: MeasuredRun, number: int, usual_ns: Floats, least_ns: float
+) -> Iterator[tuple[int, TimePart, float]]:
+    """Yield each rank, by its column, that lacks the pause of its team in a step, and by how much of which part.
+
+    A team waits where most of its ranks pause longest; of two ranks the one that pauses later in the program waits.
+    """
+    (step,), job = measured.steps.steps(number, number + 1), measured.steps.run.job
+    baseline_ns = _host_ns(measured.of_steps[number].baseline)
+    for team, (first, after) in enumerate(pairwise(job.first.tolist())):
+        columns = np.flatnonzero((step.times.team == team) & (step.times.row >= 0))
+        cells = step.times.row[columns, None] + np.arange(after - first)
+        host_ns = _host_ns(step.self_times)[cells]
+        pauses_ns = host_ns - usual_ns[first:after]
+        places = pauses_ns.argmax(axis=1)[pauses_ns.max(axis=1) >= least_ns]
+        if len(places):
+            counts = np.bincount(places)
+            place = int(np.flatnonzero(counts == counts.max())[-1])
+            part = TimePart.START if place <= job.first_kernel[team] else TimePart.CPU
+            lacks = pauses_ns[:, place] < least_ns
+            lacked_ns = np.maximum(baseline_ns[first + place] - host_ns[lacks, place], 0.0)
+            yield from zip(columns[lacks].tolist(), [part] * len(lacked_ns), lacked_ns.tolist(), strict=True)
+
+
+def _host_ns(self_times: SelfTimes) -> Floats:
+    """Return how long hosts take before and in each call."""
+    host_ns: Floats = np.nan_to_num(self_times.host) + self_times.call
+    return host_ns

@@ -22,7 +22,6 @@ from jitter.core.numeric.selection import select, select_median, select_quantile
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median, qn_sigma
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
-_PAUSE_NS: Final = THRESHOLDS.max_launch_ns
 """For compiled loops, which know no classes."""
 
 
@@ -55,8 +54,6 @@ class StepDeviations(NamedTuple):
     """(parts, teams)."""
     usual_ns: Floats
     """(parts, teams) the baseline's total."""
-    skipped_ns: Floats
-    """(parts, ranks of the run): pauses of the host that the baseline has and the rank has not."""
     is_first: Bools
     """(teams,) whether no rank's step before is known, and with it not when its host began."""
 
@@ -74,9 +71,9 @@ def deviations_of_step(job: JobArrays, step: RecordedStep, baseline: SelfTimes) 
     """Measure one step; `baseline` (operations of all teams,) are its medians."""
     times, here = step.times, step.times.row >= 0
     ranks, teams = len(here), len(job.launch_ns)
-    (total, skipped), variance = np.zeros((2, len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
+    total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
     few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
-    find_deviations(job, times, step.self_times, baseline, total, skipped, variance, np.empty(max(ranks, few)))
+    find_deviations(job, times, step.self_times, baseline, total, variance, np.empty(max(ranks, few)))
     noise, usual = np.full((2, *variance.shape), np.nan)
     is_first = np.zeros(teams, np.bool_)
     for team in np.unique(times.team[here]).tolist():
@@ -85,7 +82,7 @@ def deviations_of_step(job: JobArrays, step: RecordedStep, baseline: SelfTimes) 
         usual[:, team] = _usual_totals(job, team, baseline, is_first=bool(is_first[team]))
     # what they waited for at first lies in a step that is not known
     total[:, ~here | (step.fresh & ~is_first[times.team])] = np.nan
-    return StepDeviations(total, noise, usual, skipped, is_first)
+    return StepDeviations(total, noise, usual, is_first)
 
 
 def kernel_deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> list[KernelDeviations]:
@@ -126,15 +123,12 @@ def find_deviations(
     self_times: SelfTimes,
     baseline: SelfTimes,
     total: Floats,
-    skipped: Floats,
     variance: Floats,
     room: Floats,
 ) -> None:
-    """Add up self times less the baseline's, the pauses of hosts that the baseline alone has, and variances by chance.
+    """Add up self times less the baseline's, (parts, ranks), and their variances by chance alone, (parts, teams).
 
-    The first two are (parts, ranks), the variances of the first by chance alone (parts, teams).
-
-    `total`, `skipped` and `variance` come as 0. An operation's standard deviation is its spread over the faster half
+    `total` and `variance` come as 0. An operation's standard deviation is its spread over the faster half
     of the ranks: the slower half may be slow. Of few ranks it is the spread of all operations, in proportion to what
     each takes. `room` is overwritten.
     """
@@ -162,8 +156,6 @@ def find_deviations(
                         if isnan(excess):
                             excess = 0.0
                         total[part, rank] += excess
-                        if part != GPU and excess < -_PAUSE_NS:
-                            skipped[part, rank] -= excess
                         room[count] = excess if ranks >= _MIN_RANKS else abs(excess) / size
                         count += 1
                 sigma = size
@@ -196,7 +188,7 @@ def collect_deviations(
         of_sizes: the numbers of the steps whose stated sizes are alike.
 
     """
-    total, noise, usual, _, is_first = (np.stack(column) for column in zip(*seen, strict=True))
+    total, noise, usual, is_first = (np.stack(column) for column in zip(*seen, strict=True))
     deviations = []
     for team, (first, last) in enumerate(pairwise(first_rank.tolist())):
         of_steps = total[:, :, first:last], noise[:, :, [team]], usual[:, :, [team]]

@@ -101,6 +101,12 @@ class Finding:
         """Positions in the run of the steps in which any of the ranks is slow."""
         return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))
 
+    def is_shown_by(self, late: "Finding") -> bool:
+        """Return whether what is late is ranks of this finding, or hosts that wait for these, in its steps or after."""
+        is_of_event = late.part in (TimePart.START, TimePart.CPU) or set(late.ranks) <= set(self.ranks)
+        steps = {at + after for at in self.steps for after in (0, 1)}
+        return self.kind == "awaited" and not late.meetings and is_of_event and steps.issuperset(late.steps)
+
 
 def join_outliers(
     kind: FindingKind,

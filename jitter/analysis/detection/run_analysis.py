@@ -289,6 +289,12 @@ class Pricing:
         ]
         return sorted(kept, key=lambda candidate: -(candidate.known_gain_ns or 0.0))
 
+    def shown_by(self, event: Finding) -> list[Finding]:
+        """Return what stands out as one of `beside_loss` shows in the loss, too: it saves less."""
+        late = [candidate for candidate in self.worth_fixing if event.is_shown_by(candidate)]
+        gains = self._analysis.gains([candidate.repair for candidate in late])
+        return [one for one, gain_ns in zip(late, gains, strict=True) if gain_ns < (event.known_gain_ns or 0.0)]
+
     def most(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[float]:
         """Return the most that each scenario may save alone, ns: waits of hosts without a record may be or not be."""
         return list(map(max, alone_ns, self._analysis.bound_gains(scenarios)))

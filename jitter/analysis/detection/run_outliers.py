@@ -239,7 +239,7 @@ def find_in_like_steps(
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
 
     Args:
-        teams: the deviations of each team in these steps; the usual times of the one with most ranks say in which part.
+        teams: the deviations of each team in these steps; the usual times of one with most ranks say in which part.
         step_ns: (steps of the run,) each step's time, NaN where unknown.
         loss_ns: (steps of the run,) each step's loss.
         numbers: positions of the like steps in the run.
@@ -266,8 +266,13 @@ def find_in_like_steps(
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
         return None
-    usual = largest.usual_ns[:, :, 0]
-    excess_of_part = np.nan_to_num(usual[:, slow] - lower_median(usual[:, is_known & ~slow])).sum(axis=1)
+    # of two ranks that pause at different places the median pauses at none: another team tells
+    like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
+    excess_of = [
+        np.nan_to_num(team.usual_ns[:, slow, 0] - lower_median(team.usual_ns[:, is_known & ~slow, 0])).sum(axis=1)
+        for team in like_largest
+    ]
+    largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
     gain = float(excess[slow].sum())
     part = TimePart(int(np.argmax(excess_of_part)))
     if excess_of_part[part] < THRESHOLDS.main_share * gain:
@@ -289,10 +294,7 @@ def find_in_like_steps(
         f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    waits = (
-        () if part is TimePart.GPU else ("whether these hosts wait for another one, as in a barrier, is not recorded",)
-    )
-    return join_outliers("slow_steps", members, sentence, *waits, are_late_together=True, gain_ns=gain)
+    return join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
+from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -80,6 +81,7 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.judgement.sentences,
+            *((MAY_WAIT,) if _may_wait(group, evidence) else ()),
             *((_UNKNOWN_GAIN.format(pricing.unpriced_because),) if is_unknown else ()),
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
@@ -327,17 +329,33 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
         return "low"
     if group.chance <= THRESHOLDS.high_chance or group.sigmas > THRESHOLDS.sentences.max_sigmas:
         # host time that no launches were recorded for, but gaps of the GPU; hosts that wait, which no call records
-        kinds = {candidate.kind for candidate in group.candidates}
-        may_wait = "slow_steps" in kinds and TimePart.GPU not in group.parts and group.judgement.certainty != "certain"
         is_inferred = (
-            "awaited" in kinds
-            or may_wait
+            any(candidate.kind == "awaited" for candidate in group.candidates)
+            or _may_wait(group, evidence)
             or any(
                 outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
             )
         )
         return "medium" if is_inferred else "high"
     return "medium" if group.chance <= THRESHOLDS.medium_chance else "low"
+
+
+def _may_wait(group: FindingGroup, evidence: Evidence) -> bool:
+    """Return whether hosts that pause may wait for another one: most ranks pause in a step of theirs, or around it."""
+    if TimePart.GPU in group.parts or not group.parts or group.judgement.certainty == "certain":
+        return False
+    found = evidence.analysis.outliers.above_noise
+    pauses = [
+        outlier
+        for outlier in (*found.of_ranks, *(late for random in found.random for late in random.members))
+        if outlier.part != TimePart.GPU and not outlier.persistent
+    ]
+    late_around = (
+        {pause.rank for pause in pauses if not {at - 1, at, at + 1}.isdisjoint(pause.steps)} for at in group.steps
+    )
+    are_slow = any(candidate.kind == "slow_steps" for candidate in group.candidates)
+    ranks = len(evidence.locations)
+    return are_slow or (ranks > 1 and any(2 * len(late) > ranks for late in late_around))
 
 
 def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:

@@ -63,7 +63,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     gains = analysis.gains([group.scenario for group in groups])
     all_gain = max(0.0, all_gain, *gains)  # within the error of replay one of them may save more than all
-    beside = group_job_findings(evidence)
+    beside = [_price_beside(evidence, group) for group in group_job_findings(evidence)]
     steps = answer_steps(evidence, [*groups, *beside])
     loss = _sum_loss(steps)
     shares = _limit_to_loss([analysis.account.loss_of(group.scenario) for group in groups], loss.ns)
@@ -72,10 +72,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         replace(group, gain_ns=gain_ns, share_ns=share_ns, gain_range=gain_range)
         for group, gain_ns, share_ns, gain_range in zip(groups, gains, shares, ranges, strict=True)
     ]
-    for group in beside:
-        priced.append(replace(group, gain_ns=group.known_gain_ns or 0.0, share_ns=group.known_gain_ns or 0.0))
-    priced.sort(
-        key=lambda group: (-max(round(group.share_ns), 0), -max(round(group.gain_ns), 0), -round(group.excess_ns))
+    priced = sorted(
+        [*priced, *beside],
+        key=lambda group: (-max(round(group.share_ns), 0), -max(round(group.gain_ns), 0), -round(group.excess_ns)),
     )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = _name_suspects([make_culprit(group, loss, time_ns, steps, evidence) for group in priced])
@@ -96,6 +95,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         unexplained_fraction=run.unexplained_fraction,
         warm_up=describe_warm_up(analysis),
     )
+
+
+def _price_beside(evidence: Evidence, group: FindingGroup) -> FindingGroup:
+    """Return a group whose saving is no part of the loss with that, and with what it costs in the loss."""
+    known_ns = group.known_gain_ns or 0.0
+    shown = together(late.repair for event in group.candidates for late in evidence.pricing.shown_by(event))
+    (more_ns,) = evidence.analysis.gains([shown])
+    return replace(group, gain_ns=known_ns + max(more_ns, 0.0), share_ns=known_ns)
 
 
 def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
@@ -139,7 +146,7 @@ def _price_together(
     steps and a slow majority of the ranks may overlap, the largest counts; a network's benchmark is a rung of its own.
     """
     stages = [group for group in beside if group.is_of_stages]
-    others = [group.known_gain_ns or 0.0 for group in beside if group.parts and not group.is_of_stages]
+    others = [group.gain_ns for group in beside if group.parts and not group.is_of_stages]
     saved_ns: float = cap_gain(all_gain_ns, loss.ns)
     if stages:
         (saved_ns,) = evidence.analysis.gains([together(group.scenario for group in (*groups, *stages))])

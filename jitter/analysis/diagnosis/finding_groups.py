@@ -256,7 +256,8 @@ def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
-    candidates = evidence.pricing.worth_fixing
+    told = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
+    candidates = [candidate for candidate in evidence.pricing.worth_fixing if candidate not in told]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     alike = by_key(((late.cause, late.candidates[0].part), late) for late in _by_rank(candidates, evidence))
     return groups + [group for members in alike.values() for group in _group_ranks(members, evidence)]

@@ -28,20 +28,45 @@ def barrier(*of_rank_3: str) -> list[Fault]:
 def test_the_rank_that_the_others_wait_for_is_to_blame(tmp_path: Path, fault: str, cause: str):
     faults = barrier(fault)
     run = simulate(JOB, faults)
-    culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
+    culprit, *others = ingest_run(run, tmp_path).diagnose().culprits
     assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), cause, "steps")
+    assert not any(3 in other.ranks for other in others)
     assert culprit.confidence == "medium"  # none of these waits is recorded
     assert culprit.loss_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
-    assert any(f"hosts of ranks {OTHERS.replace('+', ',')} seem to wait for it" in one for one in culprit.evidence)
+    assert any(f"hosts of ranks {OTHERS.replace('+', ',')} seem to wait for rank 3" in one for one in culprit.evidence)
 
 
-@pytest.mark.parametrize(("rank", "others"), [(6, "0-5+7"), (1, "0+2-7")])
-def test_ranks_of_other_stages_may_wait(tmp_path: Path, rank: int, others: str):
-    """The stage of most of those that wait may be its own or another one: each stage has a program of its own."""
+@pytest.mark.parametrize(
+    ("rank", "others", "stages"), [(6, "0-5+7", 2), (1, "0+2-7", 2), (3, OTHERS, 4), (0, "1-7", 4)]
+)
+def test_ranks_of_other_stages_may_wait(tmp_path: Path, rank: int, others: str, stages: int):
+    """The stage of most of those that wait may be its own or another one: each stage has a program of its own.
+
+    Of a stage of two, the rank that pauses later in the program waits.
+    """
     faults = [f"late_start:rank={rank},step=5,ms=60", f"cpu_stall:rank={others},step=5,kernel=60,ms=59.5"]
-    run = simulate(replace(JOB, kernels=100, seed=0, shape="pipeline", stages=2), list(map(Fault.parse, faults)))
+    run = simulate(replace(JOB, kernels=100, seed=0, shape="pipeline", stages=stages), list(map(Fault.parse, faults)))
     culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
     assert (culprit.ranks, culprit.cause, culprit.rung) == ((rank,), "late_start", "steps")
+
+
+def test_a_rank_that_the_others_wait_for_in_every_step_is_to_blame(tmp_path: Path):
+    faults = [Fault.parse("late_start:rank=3,ms=6"), Fault.parse(f"cpu_stall:rank={OTHERS},kernel=60,ms=5.7")]
+    run = simulate(JOB, faults)
+    (culprit,) = ingest_run(run, tmp_path).diagnose().findings
+    assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), "late_start", "launch")
+    assert (culprit.scope, culprit.confidence) == ("rank", "medium")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
+
+
+def test_a_rank_that_loads_the_data_of_all_is_to_blame(tmp_path: Path):
+    faults = [
+        Fault.parse(f"late_start:rank={ranks},ms=6,loading={loading}")
+        for ranks, loading in (("0", "yes"), ("1-7", "no"))
+    ]
+    culprit = ingest_run(simulate(JOB, faults), tmp_path, "kineto").diagnose().findings[0]
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((0,), "late_start", "medium")
+    assert "loads the data that the other ranks wait for" in culprit.advice
 
 
 def test_ranks_that_are_late_together_wait_for_none(tmp_path: Path):

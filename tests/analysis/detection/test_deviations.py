@@ -366,7 +366,7 @@ def test_a_rank_alone_is_measured_by_its_other_steps():
     totals = [50.0, 52.0, np.nan, 51.0, 90.0, 49.0]
     noises = [1.0, 3.0, np.nan, 1.0, 40.0, 2.0]
     seen = [
-        StepDeviations(*(np.full((3, 1), ns) for ns in (total, noise, 50.0 + 0 * total, 0.0)), np.zeros(1, np.bool_))
+        StepDeviations(*(np.full((3, 1), ns) for ns in (total, noise, 50.0 + 0 * total)), np.zeros(1, np.bool_))
         for total, noise in zip(totals, noises, strict=True)
     ]
     (team,) = collect_deviations(seen, np.array([4]), np.array([0, 1]), [np.arange(len(totals))])

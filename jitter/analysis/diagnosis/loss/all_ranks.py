@@ -14,9 +14,11 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.alignment.program import Operation
+from jitter.analysis.detection.awaited_ranks import MAY_WAIT, find_awaited_ranks
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.diagnosis.causes import CAUSES, find_cause
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
@@ -37,7 +39,8 @@ from jitter.analysis.replay.ladder import (
 )
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.formatting import Ranks, format_count, format_percent, format_time
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.lake.records import ON_REQUEST
@@ -149,45 +152,66 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
             of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES)
         if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
             continue
-        ranks = loss.ranks
         waits = in_transfers if is_exposed else None
         is_of_stages = loss.cause == "unequal_stages"
-        loading, advice = tuple[str, ...](), ""
-        if loss.cause == "late_start":
-            loading, advice = _explain_loading(analysis, ranks, first, last, measured.paused_ns(loss.change.chosen))
+        pause = _explain_pause(evidence, loss, measured, cost_ns) if loss.cause in PAUSES else _Pause(loss.ranks)
+        is_open = is_exposed or pause.may_be_wait
+        saved_ns = cost_ns if pause.cause else alone_ns
+        ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
         culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[loss.cause],
                 loss_class=loss.loss_class,
-                scope="job",
+                scope="job" if pause.cause is None else "rank" if len(ranks) == 1 else "ranks",
                 rank=ranks[0],
                 ranks=ranks,
-                cause=loss.cause,
+                host=place.host if pause.cause is not None and len(ranks) == 1 else None,
+                cause=pause.cause or loss.cause,
                 cause_certainty="likely" if is_of_stages else "certain",
-                confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_exposed else "high",
+                confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_open else "high",
                 seen=Seen(len(timed), len(timed)),
                 recurs="yes",
                 excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
-                gain_ns=round(max(alone_ns, 0.0) * len(timed)),
+                gain_ns=round(max(saved_ns, 0.0) * len(timed)),
                 loss_ns=round(cost_ns * len(timed)),
                 fraction=cost_ns * len(timed) / time_ns,
                 steps=tuple(timed),
                 step_pattern="every step",
-                kernel_index=_longest_pause(loss, measured),
+                kernel_index=None if pause.cause else _longest_pause(loss, measured),
                 evidence=(
-                    _describe_cost(cost_ns, alone_ns, step_ns),
+                    _describe_cost(cost_ns, saved_ns, step_ns),
                     *((bound.sentence,) if bound is not None and is_exposed else ()),
                     *((waits.evidence,) if waits else ()),
                     *_describe(loss, measured, masks.host_copies),
-                    *loading,
+                    *pause.evidence,
                 ),
                 is_beyond_loss=True,
-                is_part_of_job=len(ranks) < len(measured.ranks),
+                is_part_of_job=pause.cause is None and len(ranks) < len(measured.ranks),
                 waits=waits,
-                advice=_ALONE if is_exposed and is_single and not waits else advice,
+                advice=_ALONE if is_exposed and is_single and not waits else pause.advice,
             )
         )
-    return replace(diagnosis, of_all_ranks=tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns)))
+    return _name_awaited_ranks(diagnosis, sorted(culprits, key=lambda culprit: -culprit.loss_ns))
+
+
+def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diagnosis:
+    """Add the losses of all ranks; those that all owe to a few are culprits, with what these lose to jitter."""
+    culprits, what_if = diagnosis.culprits, diagnosis.what_if
+    for awaited in (loss for loss in losses if not loss.is_of_program):
+        own = [
+            one
+            for one in culprits
+            if one.rung == "ranks" and CAUSES[one.cause].side == "CPU" and set(one.ranks) <= set(awaited.ranks)
+        ]
+        saved_ns = awaited.gain_ns + sum(one.gain_ns for one in own)
+        culprits = (*(one for one in culprits if one not in own), replace(awaited, gain_ns=saved_ns))
+        what_if = replace(what_if, culprits_repaired_ns=(what_if.culprits_repaired_ns or 0) + awaited.gain_ns)
+    return replace(
+        diagnosis,
+        culprits=tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns)),
+        of_all_ranks=tuple(loss for loss in losses if loss.is_of_program),
+        what_if=what_if,
+    )
 
 
 def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
@@ -204,27 +228,61 @@ def _may_wait(analysis: RunAnalysis) -> bool:
     return of_requests or any(analysis.run.follows(team, TimePart.START) for team in analysis.run.programs)
 
 
-def _explain_loading(
-    analysis: RunAnalysis, ranks: Sequence[int], first: int, last: int, late_ns: float
-) -> tuple[tuple[str, ...], str]:
-    """Say how long data loading takes of the time, ns, before these ranks' first kernel; return that and what to do."""
-    is_one = len(ranks) == 1
-    some = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]
-    loading_ns = [
-        analysis.lake.host(key, rank).loading(key).total_ns
+class _Pause(NamedTuple):
+    """Whose a pause is that all hosts make."""
+
+    ranks: tuple[int, ...]
+    evidence: tuple[str, ...] = ()
+    advice: str = ""
+    cause: Cause | None = None
+    """What these ranks do while the others seem to wait for them; None: nothing tells that any wait."""
+    may_be_wait: bool = False
+    """Whether hosts may wait for other ones in place of pausing themselves."""
+
+
+def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns: float) -> _Pause:
+    """Return whose the pauses of hosts are that cost so much per step."""
+    analysis, (first, last) = evidence.analysis, evidence.window
+    numbers = [at for at in range(first, last) if not np.isnan(analysis.measured.step_ns[at])]
+    usual_ns = np.where(loss.change.chosen, 0.0, np.inf)  # no other pause is looked for
+    like = Outlier(0, loss.ranks[0], TimePart.START, (), 0.0, 0.0)
+    awaited = find_awaited_ranks(analysis.measured, analysis.account.charges, numbers, usual_ns, cost_ns, like)
+    if awaited is not None:
+        judged = find_cause(evidence, awaited)
+        return _Pause(awaited.ranks, (*awaited.evidence, *judged.sentences), judged.advice, judged.cause, True)
+    pause = _Pause(loss.ranks, may_be_wait=len(measured.ranks) > 1 or evidence.coverage.has_unrecorded_ranks)
+    if loss.cause == "late_start":
+        pause = _explain_loading(evidence, pause, measured.paused_ns(loss.change.chosen))
+    is_open = pause.may_be_wait and pause.cause is None
+    return pause._replace(evidence=(*pause.evidence, MAY_WAIT)) if is_open else pause
+
+
+def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Pause:
+    """Say how long data loading takes of the time, ns, before the first kernel of the ranks that pause."""
+    analysis, (first, last), ranks = evidence.analysis, evidence.window, pause.ranks
+    some = {ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)}
+    of_ranks = by_key(
+        (member.rank, analysis.lake.host(key, member.rank).loading(key).total_ns)
         for key in analysis.keys[first:last]
-        for rank in {member.rank for member in analysis.lake.members(key)} & set(some)
-    ]
-    if not any(loading_ns):
-        return ("no data-loading range was recorded",), ""
-    typical_ns = float(np.median(loading_ns))
-    words = f"data-loading ranges take {format_time(typical_ns)} per step"
-    if typical_ns < THRESHOLDS.main_share * late_ns:
-        return (f"{words}: they do not explain it",), "starts its steps late: check the host" if is_one else (
-            "start their steps late: check the hosts"
-        )
-    waits = "waits for its data" if is_one else "wait for their data"
-    return (f"{words}: the input pipeline is too slow",), f"{waits}: more loader workers, or prefetching"
+        for member in analysis.lake.members(key)
+        if member.rank in some
+    )
+    loading_ns = {rank: float(np.median(of_steps)) for rank, of_steps in sorted(of_ranks.items())}
+    loaders = tuple(rank for rank, ns in loading_ns.items() if ns >= THRESHOLDS.main_share * late_ns)
+    takes = f"take {format_time(float(np.median([*loading_ns.values()])))} per step"
+    its, they = Ranks(ranks), "data-loading ranges"
+    if 2 * len(loaders) > len(loading_ns):
+        advice = f"{its:waits for its|wait for their} data: more loader workers, or prefetching"
+        return _Pause(ranks, (f"{they} {takes}: the input pipeline is too slow",), advice)
+    if loaders and 2 * len(loaders) < len(loading_ns):
+        its, longest = Ranks(loaders), format_time(max(loading_ns.values()))
+        sentence = f"{they} of {its} take {longest} per step: the other hosts seem to wait for {its:it|them}"
+        advice = f"{its:loads|load} the data that the other ranks wait for: more loader workers, or prefetching"
+        return _Pause(loaders, (sentence,), advice, "late_start", True)
+    if not any(loading_ns.values()):
+        return pause._replace(evidence=("no data-loading range was recorded",))
+    advice = f"{its:starts its|start their} steps late: check the {its:host|hosts}"
+    return pause._replace(evidence=(f"{they} {takes}: they do not explain it",), advice=advice)
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:

@@ -3,6 +3,7 @@
 Groups, partners, ranks or steps that were not recorded or cannot be compared.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
@@ -282,8 +283,29 @@ def list_limits(
         _ASSUMED_RANK if evidence.coverage.has_assumed_rank else None,
         ONE_STEP if len(run.keys) < 2 else None,
         *_describe_side_work(evidence),
+        _describe_unfinished_step(evidence),
     ]
     return [doubt for doubt in doubts if doubt is not None], [limit for limit in others if limit is not None]
+
+
+def _describe_unfinished_step(evidence: Evidence) -> str | None:
+    """Say which ranks of one program ran the fewest kernels outside the steps, where most ran as many as any.
+
+    Of a job that hung, all others got at least as far in the program as the rank that they wait for.
+    """
+    kernels = Counter[int]()
+    for source in evidence.traces.sources:
+        if source.rank is not None and source.steps_from == "marker":
+            kernels[source.rank] += source.outside_steps
+    least, most = min(kernels.values(), default=0), max(kernels.values(), default=0)
+    behind, ahead = ([rank for rank in sorted(kernels) if kernels[rank] == count] for count in (least, most))
+    if least == most or 2 * len(ahead) <= len(kernels) or len(evidence.analysis.run.programs) > 1:
+        return None
+    few = Ranks(behind)
+    return (
+        f"Outside every step {few} ran {format_count(least, 'kernel')} and most ranks {most:,}: if the job hung at the "
+        f"end of the recording, it waits for {'one of ' if len(behind) > 1 else ''}{few}."
+    )
 
 
 def _describe_side_work(evidence: Evidence) -> Iterator[str]:

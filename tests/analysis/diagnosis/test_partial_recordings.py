@@ -214,3 +214,30 @@ def test_lost_kernels_that_no_rank_waits_for_make_no_price_a_range(tmp_path: Pat
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, SLOW), rel=0.05)
     assert culprit.gain_range_ns is None
     assert any(doubt.startswith("Rank 7: more than 5% of the kernels or launches") for doubt in found.conclusion.doubts)
+
+
+@pytest.mark.parametrize(
+    ("ran", "told"),
+    [
+        ((12, 12, 3, 12), "it waits for rank 2."),
+        ((12, 3, 3, 12, 12), "it waits for one of ranks 1-2."),
+        ((12, 11, 3, 10), None),
+        ((12, 12, 12, 12), None),
+    ],
+)
+def test_of_a_step_that_no_rank_ended_the_rank_that_got_least_far_is_told(
+    tmp_path: Path, ran: tuple[int, ...], told: str | None
+):
+    def cut(traces: list[Path]) -> None:
+        for trace, kernels in zip(traces, ran, strict=True):
+            events = list_events([trace])
+            ranges = [event for event in events if event.table == "user_annotation"]
+            longest = sorted(ranges, key=lambda event: event.end_ns - event.start_ns)[-STEPS:]
+            began = max(event.start_ns for event in longest)
+            started = sorted(event.start_ns for event in events if event.table == "kernel" and event.start_ns > began)
+            later = {began, *started[kernels:]}
+            remove_events([trace], lambda event, later=later: event.start_ns in later)  # type: ignore[misc]
+
+    run = simulate(small(ranks=len(ran), steps=STEPS))
+    notes = lake_of(run, tmp_path, lambda *_: True, cut).diagnose().notes
+    assert [told in note for note in notes if "Outside every step" in note] == ([] if told is None else [True])

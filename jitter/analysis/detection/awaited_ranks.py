@@ -30,7 +30,6 @@ def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) 
         return None
     (alike,) = (numbers for numbers in measured.steps.alike.by_size if slow.steps[0] in numbers)
     usual = median_over_steps(measured.steps.baselines[at] for at in alike.tolist() if at not in slow.steps)
-
     awaited = find_awaited_ranks(
         measured, charges, slow.steps, _host_ns(usual), slow.excess_ns / len(slow.steps), slow.worst
     )
@@ -95,7 +94,7 @@ def find_awaited_ranks(
 def _late_elsewhere(
     measured: MeasuredRun, charges: Charges, number: int, usual_ns: Floats, least_ns: float
 ) -> dict[int, tuple[int, Floats]]:
-    """Return by rank what it takes longer than others, if so much is not lost, and as it lacks as much of their pause.
+    """Return by rank that lacks its team's pause what it takes longer than others, if so much of that is not lost.
 
     The step in which most of that lies, this one or the one before, and, (own parts,), all of it.
     """

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.formatting import format_count
 from jitter.readers.json_document import DecodeFault, find_fault
 
 Decode = Callable[[bytes], list[Any]]
@@ -255,9 +256,8 @@ class EventList:
             )
             rest_text = f" and {len(self.damage) - _SHOWN:,} more" if len(self.damage) > _SHOWN else ""
             events = sum(damaged_part.holds_event for damaged_part in self.damage)
-            at_least = (
-                f", at least {events:,} events; the other {self.count:,}" if events else f"; {self.count:,} events"
-            )
+            lost_events = f", at least {format_count(events, 'event')}; the other"
+            at_least = f"{lost_events} {self.count:,}" if events else f"; {self.count:,} events"
             sentences.append(
                 f"the JSON is damaged at {places}{rest_text}: {lost:,} bytes were left out{at_least} were read"
             )

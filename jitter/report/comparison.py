@@ -38,7 +38,7 @@ from jitter.report.text.tables import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 _MOST_ROWS_OF_TERMINAL: Final = 10
 _MOST_ROWS_OF_MARKDOWN: Final = 20
@@ -234,22 +234,16 @@ _BANDWIDTHS: Final = (
 )
 
 
-def print_comparison(comparison: Comparison) -> None:
-    from rich.console import Console
-
-    Console(highlight=False).print(render_comparison_terminal(comparison))
-
-
-def render_comparison_terminal(comparison: Comparison) -> "RenderableType":
-    """Return the verdict, the split and what changed as an object that rich prints."""
-    from rich.console import Group
+def print_comparison(comparison: Comparison, console: "Console | None" = None) -> None:
+    """Print the verdict, the split and what changed; to stdout without a console."""
+    from rich.console import Console, Group
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(escape_control(line), style="dim") for line in describe_sides(comparison)]
     parts.append(Text(escape_control(comparison.sentence), style="bold"))
     parts += map(_terminal_table, build_tables(comparison, _MOST_ROWS_OF_TERMINAL))
     parts += [Text(escape_control(note), style="dim") for note in comparison.notes]
-    return Group(*parts)
+    (console or Console(highlight=False)).print(Group(*parts))
 
 
 def _terminal_table(table: Table) -> "RenderableType":

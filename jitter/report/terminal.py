@@ -119,9 +119,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
 def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     yield "cost", describe_cost(culprit, diagnosis)
     code = describe_launch(culprit.code)
-    sentences = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
-    evidence = [line for line in sentences if line != code]
-    yield from _listed(CAUSES[culprit.cause].side or "seen", evidence[: limits.evidence])
+    yield from _listed(CAUSES[culprit.cause].side or "seen", _evidence(culprit)[: limits.evidence])
     if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), code))):
         yield "where", where
     if (look := culprit.look_at) is not None:
@@ -131,6 +129,12 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
     yield "do", describe_action(culprit)
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
+
+
+def _evidence(culprit: Culprit) -> list[str]:
+    """Return the evidence but for the code, and the cost of what is of the program, which other lines say."""
+    sentences = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence
+    return [line for line in sentences if line != describe_launch(culprit.code)]
 
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
@@ -147,7 +151,7 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
 
 def _describe_other(finding: Culprit) -> str:
     lead = ", low confidence" if finding.confidence == "low" else ""
-    details = finding.evidence[1:2] if finding.is_of_program else (describe_seen(finding),)
+    details = _evidence(finding)[:1] if finding.is_of_program else [describe_seen(finding)]
     said = ", ".join((describe_symptom(finding), *details))
     return f"{name_culprit(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import CulpritEntry
-from jitter.report.comparison import render_comparison_html, render_comparison_markdown, render_comparison_terminal
+from jitter.report.comparison import print_comparison, render_comparison_html, render_comparison_markdown
 from jitter.report.figures.models import as_bokeh
 from jitter.report.figures.runs import draw_comparison
 from tests.comparison.test_kernel_changes import USUAL, document, usual_step
@@ -32,7 +32,7 @@ def pair():
 
 def test_terminal(pair):
     console = Console(width=120, record=True, file=StringIO())
-    console.print(render_comparison_terminal(compare_documents(pair[:1], pair[1])))
+    print_comparison(compare_documents(pair[:1], pair[1]), console)
     text = console.export_text()
     assert "19.0% slower" in text
     assert "GPU time +180 µs" in text
@@ -43,7 +43,7 @@ def test_a_narrow_terminal_cuts_no_word_of_a_head(pair):
     culprit = CulpritEntry("rank", 5, (5,), "node0003", 5, "cpu_launch", "high", 9, 9, 3, of_steps=9, recurs="yes")
     console = Console(width=80, record=True, file=StringIO())
     new = msgspec.structs.replace(pair[1], culprits=(culprit,))
-    console.print(render_comparison_terminal(compare_documents(pair[:1], new)))
+    print_comparison(compare_documents(pair[:1], new), console)
     words = set(console.export_text().split())
     assert {"finding", "cause", "confidence", "seen", "recurs", "saved", "step"} <= words
     assert {"late", "launches"} <= words  # the cause in prose

@@ -167,7 +167,7 @@ def test_a_broken_event_among_others(tmp_path: Path):
     path.write_text("".join(lines))
     found = read(path)
     assert len(found.activities) == len(whole.activities) - 1
-    assert [problem for problem in found.recording.problems if "at least 1 events" in problem]
+    assert [problem for problem in found.recording.problems if "at least 1 event;" in problem]
 
 
 def test_trace_laid_out_by_others(tmp_path: Path):

@@ -116,7 +116,7 @@ def test_an_unescaped_quote(tmp_path: Path, bad: int, piece: int) -> None:
     assert as_read(recording, rows) == expected([event for event in EVENTS if event is not EVENTS[bad]])
     (problem,) = recording.problems
     assert f"damaged at byte {content.index(b'voi') + 3:,} (unescaped quote)" in problem
-    assert f"at least 1 events; the other {len(EVENTS) - 1} were read" in problem
+    assert f"at least 1 event; the other {len(EVENTS) - 1} were read" in problem
     assert recording.processes[0].rank == 5
 
 

@@ -61,11 +61,8 @@ FORMATS: Final = (
         (
             # torch/distributed/elastic/multiprocessing/errors/__init__.py
             rule("exits", r"^\s*\[\d{1,6}\]:\s*$", begins=True, is_first=True, stated_by="torchrun"),
-            rule(
-                None,
-                r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$",
-                values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"},
-            ),
+            rule(None, r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$",
+                 values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"}),
             rule(None, r"^\s*host\s+: <host>\s*$"),
             rule(None, r"^\s*rank\s+: <rank> \(local_rank: \d{1,6}\)\s*$"),
             rule(None, r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)"),
@@ -78,33 +75,18 @@ FORMATS: Final = (
         "slurm",
         (
             # a task is a rank where srun starts each rank, and a node where it starts torchrun
-            rule(
-                "exits",
-                rf"\bsrun: error: {_NODES}: tasks? (?P<tasks>[\d,-]{{1,200}}): "
-                r"(?P<manner>Exited with exit code <exit_code>|[A-Z][a-zA-Z ]{2,40})",
-                b"srun: error: ",
-                stated_by="srun",
-            ),
-            rule(
-                "exits",
-                rf"\b(?:srun: error: Node failure on|Killing JobId=\d{{1,10}} on failed node) {_NODES}",
-                *(b"srun: error: ", b" on failed node "),
-                manner="node failure",
-                stated_by="slurmctld",
-            ),
-            rule(
-                "exits",
-                r"(?:\bslurmstepd-<host>: )?\berror: Detected \d{1,9} oom[_-]kill event",
-                *(b"oom_kill event", b"oom-kill event"),
-                **KILLED,
-            ),
+            rule("exits",
+                 rf"\bsrun: error: {_NODES}: tasks? (?P<tasks>[\d,-]{{1,200}}): "
+                 r"(?P<manner>Exited with exit code <exit_code>|[A-Z][a-zA-Z ]{2,40})", b"srun: error: ",
+                 stated_by="srun"),
+            rule("exits", rf"\b(?:srun: error: Node failure on|Killing JobId=\d{{1,10}} on failed node) {_NODES}",
+                 *(b"srun: error: ", b" on failed node "), manner="node failure", stated_by="slurmctld"),
+            rule("exits", r"(?:\bslurmstepd-<host>: )?\berror: Detected \d{1,9} oom[_-]kill event",
+                 *(b"oom_kill event", b"oom-kill event"), **KILLED),
             # slurmctld.log
             _state(rf"\berror: Nodes {_NODES} not responding", b"error: Nodes ", detail="not responding to Slurm"),
-            _state(
-                rf"\bnode {_NODES} (?:reason set to|state to \w{{1,20}} with reason): ?(?P<why>.{{1,200}})",
-                *(b" reason set to: ", b" with reason:"),
-                detail=_OUT_OF_SERVICE,
-            ),
+            _state(rf"\bnode {_NODES} (?:reason set to|state to \w{{1,20}} with reason): ?(?P<why>.{{1,200}})",
+                   *(b" reason set to: ", b" with reason:"), detail=_OUT_OF_SERVICE),
         ),
     ),
     # `sacct -P`: of jobs that ended for a node or for memory; with several nodes it does not state which of them
@@ -123,10 +105,8 @@ FORMATS: Final = (
     Patterns(
         "scontrol-node",
         (
-            _state(
-                rf"^NodeName=<host> (?>.{{1,2000}}?\bState=){_OUT}(?>.{{0,4000}}?\bReason=){_REASON}",
-                detail=_OUT_OF_SERVICE,
-            ),
+            _state(rf"^NodeName=<host> (?>.{{1,2000}}?\bState=){_OUT}(?>.{{0,4000}}?\bReason=){_REASON}",
+                   detail=_OUT_OF_SERVICE),
             rule(None, r"^NodeName=<host>\b"),
             _state(rf"^\s+State={_OUT}", begins=True),
             rule(None, rf"^\s+Reason={_REASON}", detail=_OUT_OF_SERVICE),
@@ -138,10 +118,8 @@ FORMATS: Final = (
     Patterns(
         "sinfo",
         (
-            _state(
-                rf"^(?P<why>\S.{{0,40}}?) +\S+ +(?P<time_ns>\d{{4}}-\d\d-\d\dT[\d:]{{8}}) {_NODES}\s*$",
-                detail=_OUT_OF_SERVICE,
-            ),
+            _state(rf"^(?P<why>\S.{{0,40}}?) +\S+ +(?P<time_ns>\d{{4}}-\d\d-\d\dT[\d:]{{8}}) {_NODES}\s*$",
+                   detail=_OUT_OF_SERVICE),
         ),
         (b"REASON  ",),
         opens=r"^REASON +USER +TIMESTAMP +NODELIST",
@@ -150,17 +128,12 @@ FORMATS: Final = (
     Patterns(
         "kubectl-events",
         (
-            rule(
-                "exits",
-                r"^(?:\S{1,64}\s+)?\w{1,12}\s+Warning\s+(?:SystemOOM|OOMKilling)\s+(?:node|pod)/<host>\s"
-                r"(?:.{0,200}?(?:victim process: |Killed process \d{1,10} \()(?P<process>[\w.:-]{1,32}))?",
-                **KILLED,
-            ),
-            _state(
-                r"^(?:\S{1,64}\s+)?\w{1,12}\s+(?:Warning|Normal)\s+(?P<what>Evicted|Preempted|Rebooted|NodeNotReady|"
-                r"NodeHas(?:InsufficientMemory|DiskPressure|InsufficientPID))\s+(?:node|pod)/<host>\s",
-                detail="{what} in Kubernetes",
-            ),
+            rule("exits",
+                 r"^(?:\S{1,64}\s+)?\w{1,12}\s+Warning\s+(?:SystemOOM|OOMKilling)\s+(?:node|pod)/<host>\s"
+                 r"(?:.{0,200}?(?:victim process: |Killed process \d{1,10} \()(?P<process>[\w.:-]{1,32}))?", **KILLED),
+            _state(r"^(?:\S{1,64}\s+)?\w{1,12}\s+(?:Warning|Normal)\s+(?P<what>Evicted|Preempted|Rebooted|NodeNotReady|"
+                   r"NodeHas(?:InsufficientMemory|DiskPressure|InsufficientPID))\s+(?:node|pod)/<host>\s",
+                   detail="{what} in Kubernetes"),
         ),
         (b" node/", b" pod/"),
     ),
@@ -169,20 +142,13 @@ FORMATS: Final = (
         "kubectl-describe",
         (
             rule(None, r"^Name:\s+<host>\s*$"),
-            rule(
-                "exits",
-                r"^\s+Reason:\s+OOMKilled\s*$",
-                begins=True,
-                values=lambda match, before: {"time_ns": None},  # not that of the container before
-                **KILLED,
-            ),
+            rule("exits", r"^\s+Reason:\s+OOMKilled\s*$", begins=True,
+                 values=lambda match, before: {"time_ns": None},  # not that of the container before
+                 **KILLED),
             rule(None, r"^\s+Finished:\s+(?P<time_ns>\S.*)$"),
             _state(r"^Reason:\s+(?P<what>Evicted|NodeLost|Preempting)\s*$", detail="{what} in Kubernetes"),
-            _state(
-                r"^\s+(?P<what>\w{1,64}Pressure|NetworkUnavailable|Ready)\s+(?P<is>True|False|Unknown)\s+"
-                r"\w{3}, .{22,28}?\s+(?P<time_ns>\w{3}, \d\d \w{3} \d{4} [\d:]{8} \S{3,5})\s",
-                values=_condition,
-            ),
+            _state(r"^\s+(?P<what>\w{1,64}Pressure|NetworkUnavailable|Ready)\s+(?P<is>True|False|Unknown)\s+"
+                   r"\w{3}, .{22,28}?\s+(?P<time_ns>\w{3}, \d\d \w{3} \d{4} [\d:]{8} \S{3,5})\s", values=_condition),
         ),
         (b"Name:  ",),
         opens=r"^Name:\s+\S",
@@ -199,4 +165,4 @@ FORMATS: Final = (
         values=_load,
         begins_with_mean=True,
     ),
-)
+)  # fmt: skip

@@ -38,6 +38,8 @@ class GroupLabels(NamedTuple):
 
     labels: dict[int, Ints]
     """By collective: (ranks,) the group of each rank, or `ALONE`. Collectives of which nothing is known are absent."""
+    left_together: frozenset[int]
+    """The collectives that all ranks leave together by their clocks, in one group or not."""
     clocks: "_JointClocks"
     """Of these ranks."""
 
@@ -70,7 +72,8 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
     labels_of = _without_contradictions(labels_of, channel_of, end, took)
     clocks = _Clocks(end, labels_of)
     labels_of = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in labels_of.items()}
-    return GroupLabels(labels_of, clocks.joint)
+    every = [at for at, labels in labels_of.items() if (labels == 0).all() or clocks.are_left_by_all(end[:, at])]
+    return GroupLabels(labels_of, frozenset(every), clocks.joint)
 
 
 def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[int, Ints]]:
@@ -372,6 +375,10 @@ class _Clocks:
         self.limit_ns = _error_limit(float(np.median(np.concatenate(errors))) if errors else 0.0)
         """By how much ranks of one group may leave apart."""
 
+    def are_left_by_all(self, end: Floats) -> bool:
+        """Return whether all ranks leave (steps, ranks) ends together, as far as the clocks tell."""
+        return self.joint.are_comparable and any((labels == 0).all() for labels in self.fitting(end))
+
     def fitting(self, end: Floats) -> list[Ints]:
         """Return the partitions, all ranks together among them, by which (steps, ranks) ends are left together."""
         every = np.zeros(end.shape[1], np.int64)
@@ -556,7 +563,7 @@ class _Common(NamedTuple):
     took: Floats
     """(steps, 1, ranks) how long each rank is in it."""
     is_told: bool
-    """Whether their ends tell that they have it together."""
+    """Whether their ends tell its groups."""
 
 
 class AttendedGroups(NamedTuple):
@@ -608,17 +615,20 @@ def infer_attended(
             if not (is_apart and (operations[place].is_exchange or (unit.teams[0], place) in exchanges))
         ]
         labels_of: dict[int, Ints] = {}
+        left_together = frozenset(chosen)
         if len(ranks) == 1:
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
         elif chosen:
             collectives = [operations[places[at]] for at in chosen]
             inferred = infer_groups(collectives, unit.start[:, chosen], unit.end[:, chosen])
             labels_of = {chosen[at]: labels for at, labels in inferred.labels.items()}
+            left_together = frozenset(chosen[at] for at in inferred.left_together)
             for members in _groups_of(inferred.clocks.component):
                 columns = np.array([column[ranks[member]] for member in members.tolist()])
                 clocks.connect(columns, inferred.clocks.offset_ns[:, members])
         for at, labels in labels_of.items():
-            if (labels == 0).all() and len(units) > 1:
+            # replicas that keep pace seem to be groups of their own
+            if at in left_together and len(units) > 1:
                 offset = clocks.offset_ns[:, [column[rank] for rank in ranks]]
                 end_ns = lower_median(unit.end[:, at] - offset + offset[:, :1])[:, 0]
                 took = (unit.end - unit.start)[:, at : at + 1]

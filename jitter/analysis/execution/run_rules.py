@@ -192,22 +192,35 @@ def middle_of_longest_stretch(keys: Sequence[StepKey], most: int) -> tuple[int, 
     return first, min(end, first + most)
 
 
+def sample_shape(steps: int, ranks: int) -> tuple[int, int]:
+    """Return of how many steps and ranks of a team the dependencies are inferred.
+
+    All ranks wait alike, while a wait may bind in few steps: of many ranks some are left out, and no steps before that.
+
+    >>> sample_shape(12, 8), sample_shape(10, 512), sample_shape(1000, 512)
+    ((12, 8), (10, 51), (32, 16))
+    """
+    chosen = min(ranks, max(THRESHOLDS.sampled_ranks, _LIMITS.sampled_cells // steps))
+    return min(steps, _LIMITS.sampled_cells // chosen), chosen
+
+
 def infer_rules(run: "RunModel", team: int, steps: Sequence[StepKey]) -> Dependencies:
     """Infer the dependencies of a team's program from these steps alone."""
     program = run.programs[team]
     sizes = {key: size for key in steps if (size := len(run.ranks(key, team)))}
-    having, wanted = list(sizes), max(2, _LIMITS.sampled_cells // max(sizes.values()))
+    having, (wanted, most) = list(sizes), sample_shape(len(sizes), max(sizes.values()))
     sampled = {having[at] for at in spread_positions(len(having), wanted)}
     tried = having[:: -(-len(having) // THRESHOLDS.tried_steps)]
     thread = threads_of(program, (run.team_times(key, team) for key in tried))
-    chosen = run.spread_ranks(team, max(1, THRESHOLDS.max_cells // max(1, len(sampled) * len(program.operations))))
-    cells, there = SampledSteps(program, thread, len(chosen)), set(run.keys)
+    fitting = max(1, THRESHOLDS.max_cells // max(1, len(sampled) * len(program.operations)))
+    chosen = run.spread_ranks(team, min(most, fitting))
+    sample, there = SampledSteps(program, thread, len(chosen)), set(run.keys)
     for key in sorted(sampled, key=lambda k: k.order):
         before = StepKey(key.epoch, key.step - 1)
         if before in there and before not in sampled:
-            cells.follow(before, run.step_times(before, chosen))
-        cells.add(key, run.step_times(key, chosen))
-    rules = infer(program, thread, *cells.sample())
+            sample.follow(before, run.step_times(before, chosen))
+        sample.add(key, run.step_times(key, chosen))
+    rules = infer(program, thread, *sample.sample())
     return _with_host_waits(run, team, rules, having) if rules.has_launches else rules
 
 

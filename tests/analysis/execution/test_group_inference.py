@@ -262,6 +262,43 @@ def test_the_only_collective_of_a_stage_is_its_own_if_the_other_stage_leaves_at_
     assert dict(inferred[0])[4].ranks == group
 
 
+def test_a_collective_of_all_ranks_that_rows_and_columns_of_a_stage_leave_together():
+    """Two stages of two rows: the rows of a stage come to the norm at once, those of the second wait for the first."""
+    message, reduce, gather = (
+        Operation(name, COLLECTIVE, stream, 0, name)
+        for stream, name in ((1, "send_recv"), (2, "all_reduce"), (3, "all_gather"))
+    )
+    words = (*[message] * 4, *[reduce] * 4, *[gather] * 3)
+    programs = {
+        stage: Program((*words, *[reduce] * extra, reduce), {("", b""): np.arange(12 + extra)}, ("", b""))
+        for stage, extra in ((0, 0), (1, 1))
+    }
+    chance = np.random.default_rng(4)
+    steps = []
+    for number in range(6):
+        sent = number * 1e7 + chance.uniform(1e5, 2e5, (4, 4)).cumsum(axis=0)
+        until = sent.max() + 4e6
+        step = {}
+        for stage in (0, 1):
+            ranks, extra = np.arange(4) + 4 * stage, stage
+            rows = np.repeat(sent.max() + chance.uniform(1e5, 2e5, (4 + extra, 2)).cumsum(axis=0), 2, axis=1)
+            columns = np.tile(sent.max() + 1e6 + chance.uniform(1e5, 2e5, (3, 2)).cumsum(axis=0), 2)
+            end = np.vstack([sent, rows[:4], columns, rows[4:] + 2e6, np.full((1, 4), until)])
+            start = end - 5e4
+            start[-1] = until - 2e4 - 3e5 * stage
+            step[stage] = ranks, start + CLOCKS[ranks], end + CLOCKS[ranks]
+        steps.append(step)
+    team_of = {rank: rank // 4 for rank in range(8)}
+    attended = {rank: [(at, None) for at in range(12 + stage)] for rank, stage in team_of.items()}
+    inferred = infer_attended(programs, team_of, attended, steps).attended
+    groups = [dict(inferred[rank]) for rank in (0, 4)]
+    assert [[of_rank[at].ranks for at in (0, 4, 8)] for of_rank in groups] == [
+        [(0, 4), (0, 1), (0, 2)],
+        [(0, 4), (4, 5), (4, 6)],
+    ]
+    assert [max(of_rank.items())[1].ranks for of_rank in groups] == [tuple(range(8))] * 2
+
+
 def test_a_rank_whose_clock_is_unknown_in_a_step_hides_no_groups_of_the_others():
     ends, clocks = np.array([[[0.0, 5.0, 1e6, 1e6 + 5.0]]] * 5), np.zeros((5, 4))
     clocks[:4, 3] = np.nan

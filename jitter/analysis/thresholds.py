@@ -117,6 +117,8 @@ class AccountThresholds(NamedTuple):
     """Collectives beside one kernel that are told apart: 2 to the power of 2 + 2 × that many ends are computed."""
     cells_kept: int = 1_000_000
     """Operations of all ranks in those steps: they stay in memory, 150 B each. One step always does."""
+    pieces_of_file: int = 16
+    """Of a large step, which lies in a file: one of them is in memory at a time."""
 
 
 class LaunchedWorkThresholds(NamedTuple):

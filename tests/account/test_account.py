@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from jitter.analysis.account.losses import LossClass
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.job_arrays import state_before
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.account.changed_jobs import CHANGED, analyzed_changed
 from tests.account.exact import LINK, exact_shares
@@ -87,6 +89,23 @@ def job(request: pytest.FixtureRequest) -> Iterator[TapedJob]:
     name = request.param
     with analyzed_changed(name) if name in CHANGED else JOBS[name]() as analysis:
         yield TapedJob(analysis, tape_run(analysis))
+
+
+@pytest.mark.parametrize("job", TAPED[:2], indirect=True)
+def test_steps_in_files_have_the_same_account(job: TapedJob):
+    steps, run = job.analysis.steps, job.analysis.run
+    given = run, steps.ends, job.analysis.transfers.baseline, job.analysis.measured.noise
+    accounts = [Account(*given, is_spilled=is_spilled) for is_spilled in (False, True)]
+    for step in steps.steps():
+        made = []
+        for one in accounts:
+            own = replace(step, times=StepTimes(*(values.copy() for values in step.times)))
+            compared = one.compare(own, steps.baseline(step))
+            assert (compared.pages is None) == (one is accounts[0])
+            made.append(one.divide(compared))
+        np.testing.assert_equal(vars(made[1].losses), vars(made[0].losses))
+        np.testing.assert_equal(vars(made[1].largest), vars(made[0].largest))
+        assert made[0].loss_ns == pytest.approx(made[1].loss_ns, abs=0, nan_ok=True)
 
 
 @fuzz

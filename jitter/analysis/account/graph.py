@@ -8,6 +8,7 @@ a delay that they share says nothing about which of them moved the maximum. (Lun
 
 import math
 from math import isnan
+from mmap import mmap
 from typing import NamedTuple
 
 from jitter.analysis.collectives.matching import CollectiveArrays
@@ -17,7 +18,7 @@ from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints, map_to_file
 from jitter.core.numeric.compilation import compiled
 
 STEP_BEFORE, RETURN, STREAM, END, LEFT, SELF = range(6)
@@ -120,6 +121,12 @@ class StepGraph(NamedTuple):
     heads: Heads
     inputs: Inputs
     """Those of one maximum at a time."""
+
+    def in_file(self) -> "tuple[StepGraph, mmap]":
+        """Return the graph with its own arrays in a temporary file; see `map_to_file`."""
+        names = ("step", "self_times", "upper", "lower", "heads")
+        mapped, pages = map_to_file(tuple(getattr(self, name) for name in names))
+        return self._replace(**dict(zip(names, mapped, strict=True))), pages
 
 
 @compiled

@@ -153,10 +153,13 @@ class BackwardPass(NamedTuple):
 
 
 @compiled
-def share_step(graph: StepGraph, backward: BackwardPass) -> None:
-    """Go back through a step with the multipliers of its nodes and fill in its shares."""
+def share_step(graph: StepGraph, backward: BackwardPass, first: int, last: int) -> None:
+    """Go back through a step with the multipliers of its nodes and fill in its shares.
+
+    Through the instructions from `first` up to but not including `last`: the later ones before the earlier ones.
+    """
     instructions = graph.structure.instructions
-    for at in range(instructions.shape[0] - 1, -1, -1):
+    for at in range(last - 1, first - 1, -1):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:
             share_collective(graph, backward, low, at)

@@ -3,8 +3,10 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from math import isnan
+from mmap import MADV_DONTNEED, mmap
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -40,6 +42,7 @@ from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.run_steps import EndShift, RecordedStep, StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.memory import release_freed_memory
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
@@ -88,7 +91,15 @@ class ComparedStep:
     """Numbers of the ranks whose ends are known in both settings."""
     shift: float
     """How much later than with the baseline the step ends, ns."""
-    room: "_Room"
+    room: "_Room | None"
+    """None if the graph lies in a file."""
+    pages: mmap | None = None
+    """Of that file."""
+
+    def release_pages(self) -> None:
+        """Give the memory back that holds parts of the file."""
+        if self.pages is not None:
+            self.pages.madvise(MADV_DONTNEED)
 
 
 class GraphShares(NamedTuple):
@@ -140,6 +151,8 @@ class Account:
         usual: Sequence[Floats],
         noise: Sequence[Noise],
         own_row_ns: float = _OWN_ROW_NS,
+        *,
+        is_spilled: bool = False,
     ) -> None:
         """Begin the account.
 
@@ -149,6 +162,7 @@ class Account:
             usual: the transfers' baselines of each step, (groups of all collectives,).
             noise: that of each step.
             own_row_ns: a smaller share of a rank and class has no row of its own.
+            is_spilled: whether compared steps lie in temporary files, and the times of a given step are overwritten.
 
         """
         job, collectives = run.job, run.collective_arrays
@@ -168,7 +182,7 @@ class Account:
         """The steps before, the latest last: what a step's ranks come with was lost in them."""
         self._free_rooms = deque[_Room]()
         """Of steps that are no longer kept."""
-        self._own_row_ns = own_row_ns
+        self._own_row_ns, self._is_spilled = own_row_ns, is_spilled
         self._rows = _loss_rows(1024, len(run.rank_numbers))
         self._multiplier: Multipliers | None = None
         self._shares: dict[int, Shares] = {}
@@ -184,18 +198,20 @@ class Account:
             none = np.empty(0, np.int64)
             nothing = _losses(self._rows, 0)
             return StepAccount(now.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
+        if now.pages is not None:
+            release_freed_memory()  # it held the step
         noise = self._noise[now.number]
         stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
         shared = self._share(now, stretches)
-        self._keep(now)
         losses = self._list_losses(shared)
         passed = shared[0].shares.passed
-        groups = np.flatnonzero(passed)
+        groups, largest = np.flatnonzero(passed), self._of_largest(shared)
+        self._keep(now)
         return StepAccount(
             now.number,
             now.shift - now.graph.shift,
             losses,
-            self._of_largest(shared),
+            largest,
             groups,
             passed[groups],
             loss_of_stretches(stretches, len(self._run.team_of)),
@@ -203,15 +219,19 @@ class Account:
 
     def _keep(self, now: ComparedStep) -> None:
         """Keep a step as one before the next, in place of the earliest one."""
-        if len(self._past) == self._past.maxlen:
-            self._free_rooms.append(self._past[0].room)
+        if len(self._past) == self._past.maxlen and (room := self._past[0].room) is not None:
+            self._free_rooms.append(room)
         self._past.append(now)
+        if self._is_spilled:
+            now.release_pages()
+            self._multiplier, self._shares = None, {}
 
     def compare(self, step: RecordedStep, baseline: SelfTimes) -> ComparedStep:
         """Find the times of a step in both settings; `baseline` (operations of all teams,) are its medians."""
         room = self._free_rooms.popleft() if self._free_rooms else None
         if room is None or len(room.lower.end) != len(step.times.start):
-            room = _room(len(step.times.start), len(self._structure.group), self._most_inputs)
+            size = len(step.times.start)
+            room = _room(size, 0 if self._is_spilled else size, len(self._structure.group), self._most_inputs)
         usual, shift = repaired_transfers(step, self._usual[step.number]), self._shift.enter(step)
         change = Change(
             np.ones((len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_),
@@ -224,6 +244,8 @@ class Account:
         lower = Setting(room.lower, before, usual, *self._slots(step.times, room.lower, before))
         before = self._state_before(step, step.before, 0.0)
         nodes = room.upper._replace(start=step.times.start)
+        if self._is_spilled:
+            nodes = nodes._replace(end=step.times.end, back=step.times.back)
         find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
         upper = Setting(nodes, before, step.transfers.took, *self._slots(step.times, nodes, before))
         # the nodes say the same of ends and returns, for longer than the recorded ones are kept
@@ -247,7 +269,12 @@ class Account:
         cells = step.end_cells
         last = np.where(cells >= 0, cells - step.times.row, -1)
         known = self._shift.leave(step, lower.nodes.end)
-        return ComparedStep(step.number, step.fresh, graph, last, known, self._shift.mean_ns, room)
+        compared = ComparedStep(step.number, step.fresh, graph, last, known, self._shift.mean_ns, room)
+        if self._is_spilled:
+            with suppress(OSError):  # a full disk: the step stays in memory
+                graph, pages = graph.in_file()
+                compared = replace(compared, graph=graph, room=None, pages=pages)
+        return compared
 
     def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
         """Return how the ranks come to a step; those that join in it begin as recorded, earlier by what is saved."""
@@ -283,7 +310,12 @@ class Account:
         of, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
         for earlier in (*reversed(self._past), None):
             passed = stretches if of is now else stretches.cleared()
-            share_step(of.graph, BackwardPass(of.last, multiplier, shares, self._beside, passed))
+            backward = BackwardPass(of.last, multiplier, shares, self._beside, passed)
+            instructions = len(self._structure.instructions)
+            size = instructions if of.pages is None else -(-instructions // _LIMITS.pieces_of_file)
+            for last in range(instructions, 0, -max(size, 1)):
+                share_step(of.graph, backward, max(last - size, 0), last)
+                of.release_pages()
             if len(shared) == 1:
                 # what follows the last collective of the step before leads to the first one of this step
                 stretches.varied[0] += max(passed.varied.sum(), 0.0)
@@ -474,11 +506,13 @@ def list_own_shares(
         recorded = cut_self_times(of_step.graph.self_times, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
+            is_new = low + at > last_listed[rank]
+            if not is_new and of_host[at] == 0 and of_gpu[at] == 0 and not has_overlap:
+                continue  # of a step in a file such times need not be read
             host_class = int(low + at > job.first_kernel[team]) + int(low + at > structure.last_launch[team])
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
-            is_new = low + at > last_listed[rank]
             if not touched[rank]:
                 excess[rank, host_class] += host
                 excess[rank, GPU] += gpu
@@ -591,12 +625,13 @@ def _structure(run: RunModel) -> Structure:
     )
 
 
-def _room(cells: int, instances: int, most_inputs: int) -> _Room:
+def _room(cells: int, recorded: int, instances: int, most_inputs: int) -> _Room:
+    """Make room for a step; `recorded` is for how many of its recorded ends and returns."""
     start, end, free, back = np.full((4, cells), -1, np.int32)
     upper, lower, factor = np.empty((3, most_inputs))
     goes, which, head, order = np.empty((4, most_inputs), np.int64)
     return _Room(
-        NodeTimes(end=np.empty(cells), start=np.empty(0), back=np.empty(cells), free=np.empty(cells)),
+        NodeTimes(end=np.empty(recorded), start=np.empty(0), back=np.empty(recorded), free=np.empty(cells)),
         NodeTimes(*np.empty((4, cells))),
         Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances)),
         Inputs(upper, lower, goes, which, head, factor, order, np.empty(most_inputs, np.bool_)),

@@ -223,15 +223,16 @@ def replay_steps(
     """
     run = steps.run
     replayed = ScenarioReplay(run, steps.ends, scenarios, usual, pool)
-    account = None if noise is None else Account(run, steps.ends, usual, noise)
+    account = None if noise is None else Account(run, steps.ends, usual, noise, is_spilled=run.has_large_steps)
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
 
     def replay() -> Iterator[RecordedStep]:
         for step in steps.steps(first, ahead=account is None):
             replayed.step(step, steps.baseline(step))
-            yield step
-            del step  # each `del` here frees a step's memory before the next one is read
+            yielded = [step]
+            del step  # else it stays in memory while its loss is divided
+            yield yielded.pop()
 
     replayed_steps = replay()
     accounts = [] if account is None else _keep_account(account, steps, replayed_steps)

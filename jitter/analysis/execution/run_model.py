@@ -137,10 +137,18 @@ class RunModel:
     @property
     def ahead(self) -> int:
         """How many steps are read on threads while one is used; 0 of tiny steps, of large ones, and on one thread."""
-        of_step = self.reader.rows // max(1, len(self.keys))
-        if of_step < _SMALL_STEP or self.threads < 2:
+        if self._mean_rows < _SMALL_STEP or self.threads < 2:
             return 0
-        return min(self.threads, _MOST_AHEAD, MOST_ROWS // of_step)
+        return min(self.threads, _MOST_AHEAD, MOST_ROWS // self._mean_rows)
+
+    @property
+    def has_large_steps(self) -> bool:
+        """Whether memory has room for one step at a time."""
+        return 2 * self._mean_rows > MOST_ROWS
+
+    @property
+    def _mean_rows(self) -> int:
+        return self.reader.rows // max(1, len(self.keys))
 
     @property
     def keys(self) -> Sequence[StepKey]:

@@ -3,7 +3,7 @@
 It is the end of a collective that all ranks leave at the same time, else a moment of the wall clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +13,7 @@ from jitter.analysis.metrics.step_kernels import StepKernels
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of
 from jitter.core.numeric.stats import lower_median, middle_value
 
 
@@ -49,6 +49,21 @@ def find_cohort_collectives(kernels: StepKernels, cohort: int, cohort_ranks: fro
     is_named = np.zeros(len(index), np.bool_)
     is_named[place[codes[rows] >= 0]] = True
     ranks = [kernels.ranks[at] for at in mine.tolist()]
+    return CohortCollectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
+
+
+def join_collectives(parts: Sequence[CohortCollectives]) -> CohortCollectives:
+    """Return the collectives of a cohort's step of which some ranks were read after others, in ascending order."""
+    index = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.kernel_index for part in parts)]))
+    columns = begins_of(len(part.ranks) for part in parts)
+    end_ns, may_align = np.zeros((len(index), columns[-1]), np.int64), np.zeros((len(index), len(parts)), np.bool_)
+    is_named = np.zeros(len(index), np.bool_)
+    for number, part in enumerate(parts):
+        row = np.searchsorted(index, part.kernel_index)
+        end_ns[row, columns[number] : columns[number + 1]] = part.end_ns
+        may_align[row, number] = part.may_align
+        is_named[row] |= part.is_named
+    ranks = [rank for part in parts for rank in part.ranks]
     return CohortCollectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
 
 

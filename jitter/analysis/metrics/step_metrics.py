@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.metrics.clock_alignment import (
     ClockAlignment,
+    CohortCollectives,
     align_by_collective,
     align_by_wall_clock,
     find_cohort_collectives,
+    join_collectives,
 )
 from jitter.analysis.metrics.step_kernels import (
     Metric,
@@ -151,31 +153,37 @@ class StepMetrics:
     @cached_property
     def alignments(self) -> dict[int, ClockAlignment]:
         """Alignment of each cohort's ranks."""
-        return {index.cohort: self._moment(index.cohort, self._starts) for index in self.indices}
+        return {index.cohort: self._moment(index.cohort, self._collectives(index.cohort)) for index in self.indices}
 
     def in_pieces(self, cohort: int) -> Iterator["StepMetrics"]:
         """Yield the metrics of some ranks of a cohort, then of others, aligned as all are, in less memory than all.
 
         Deviations are not to be asked for, as they are from the mean over all ranks.
         """
-        aligned = self._part(cohort, None, ("gap",))
-        alignments, first_gaps = aligned.alignments, aligned._first_gaps
-        del aligned
         ranks = sorted(member.rank for index in self.indices if index.cohort == cohort for member in index.members)
-        for piece in pieces_of(begins_of(self._held[rank].step.rows for rank in ranks), ROWS_PER_PIECE):
+        pieces = pieces_of(begins_of(self._held[rank].step.rows for rank in ranks), ROWS_PER_PIECE) if ranks else []
+        whole, collectives = self._part(cohort, ranks, METRICS), []
+        whole._starts = {}
+        for part in (self._part(cohort, ranks[piece], ("gap",)) for piece in pieces):
+            whole._starts |= part._starts
+            collectives.append(part._collectives(cohort))
+        whole.alignments = {cohort: whole._moment(cohort, join_collectives(collectives))}
+        for piece in pieces:
             part = self._part(cohort, ranks[piece], METRICS)
-            part.alignments, part._first_gaps = alignments, first_gaps
+            part.alignments, part._first_gaps = whole.alignments, whole._first_gaps
             yield part
 
-    def _part(self, cohort: int, ranks: Sequence[int] | None, metrics: Collection[str]) -> "StepMetrics":
+    def _part(self, cohort: int, ranks: Sequence[int], metrics: Collection[str]) -> "StepMetrics":
         indices = [index for index in self.indices if index.cohort == cohort]
         part = StepMetrics(self._root, self._key, self._held, self._read, indices, self._cohort_ranks, metrics)
         part._ranks = ranks
         return part
 
-    def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> ClockAlignment:
-        collectives = find_cohort_collectives(self.kernels, cohort, self._cohort_ranks[cohort])
-        alignment = align_by_collective(collectives, starts_ns)
+    def _collectives(self, cohort: int) -> CohortCollectives:
+        return find_cohort_collectives(self.kernels, cohort, self._cohort_ranks[cohort])
+
+    def _moment(self, cohort: int, collectives: CohortCollectives) -> ClockAlignment:
+        alignment = align_by_collective(collectives, self._starts)
         if alignment.moments_ns:
             return alignment
         records = {rank: self._held[rank].record for rank in collectives.ranks}

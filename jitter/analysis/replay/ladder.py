@@ -255,7 +255,8 @@ def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Fl
 
 def change_self_times(self_times: SelfTimes, change: ProgramChange, parts: Iterable[tuple[slice, slice]]) -> SelfTimes:
     """Return self times with a change; `parts` are operations, numbered as in `JobArrays`, and where theirs stand."""
-    changed = SelfTimes(*(values.copy() for values in self_times))
+    names = ("host", "call", "lead") if change.gpu_factor is None else ("delay", "gpu")
+    changed = self_times._replace(**{name: getattr(self_times, name).copy() for name in names})
     for operations, cells in parts:
         host, call, lead, delay, on_gpu = (values[cells] for values in changed)
         if change.gpu_factor is not None:

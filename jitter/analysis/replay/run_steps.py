@@ -337,6 +337,7 @@ class RunSteps:
                 self._begin_at_markers(key, times, tracker.state)
             before = tracker.state.copy()
             self_times = follow_step(run.job, times, tracker.state)
+            yielded = []
             if number >= first:
                 ends = self.ends.cells(times)
                 collectives = run.collective_arrays
@@ -347,9 +348,11 @@ class RunSteps:
                     step = self._begin_together(step)
                 if self.lake.is_small:
                     self._kept[number] = step
-                yield step
+                yielded.append(step)
                 del step
-            del times, self_times, before  # else they stay in memory while the next step is read
+            del times, self_times, before  # else they stay in memory until the next step is asked for
+            if yielded:
+                yield yielded.pop()
 
     def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:
         """Let each rank begin with its step marker: the host time before its first launch is its own."""

@@ -16,12 +16,11 @@ from jitter.analysis.alignment.program import Program
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.step_times import TeamTimes, of_team
+from jitter.analysis.execution.step_times import StepTimes, TeamTimes, of_team
 from jitter.analysis.metrics.step_kernels import align_ranks
 from jitter.analysis.metrics.step_metrics import METRICS as MEASURED
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.analysis.replay.replay import accumulate_excess
-from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
@@ -493,7 +492,9 @@ def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> 
     step = next(iter(examined.steps.steps(number, number + 1)))
     usual = examined.transfers.baseline[number]
     excess = accumulate_excess(examined.run, step, examined.steps.baseline(step), usual)
-    cells = _main_stream_cells(examined, step, grid)
+    times = step.times
+    del step  # its self times need not stay in memory
+    cells = _main_stream_cells(examined, times, grid)
     last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)
     kernel_excess: Floats = np.where(last < 0, 0.0, excess[np.take_along_axis(cells, np.maximum(last, 0), axis=0)])
     kernel_excess[:, (cells < 0).all(axis=0)] = np.nan
@@ -515,12 +516,12 @@ def find_waiting_kernels(examined: RunAnalysis, grid: StepGrid) -> npt.NDArray[n
     return is_waiting
 
 
-def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid) -> Ints:
+def _main_stream_cells(examined: RunAnalysis, step: StepTimes, grid: StepGrid) -> Ints:
     """Return, (kernels, ranks) of the grid, the cell of the step if the main stream ran the kernel; else -1."""
     run = examined.run
     kernel_cells = np.full((grid.kernel_index.size, grid.ranks.size), -1, np.int64)
     for team, program in run.programs.items():
-        times = of_team(step.times, run.rank_numbers, team, len(program.operations))
+        times = of_team(step, run.rank_numbers, team, len(program.operations))
         kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
         places = np.flatnonzero([op.on_main for op in program.operations])
         position = (np.cumsum(times.present & kernels[:, None], axis=0) - 1)[places]
@@ -529,7 +530,7 @@ def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid
         place, rank = np.nonzero(index >= 0)
         row = np.searchsorted(grid.kernel_index, np.arange(1 + int(grid.kernel_index.max(initial=0))))
         column = np.searchsorted(grid.ranks, times.ranks)
-        first = step.times.row[[run.number_of[member] for member in times.ranks.tolist()]]
+        first = step.row[[run.number_of[member] for member in times.ranks.tolist()]]
         kernel_cells[row[index[place, rank]], column[rank]] = first[rank] + places[place]
     return kernel_cells
 

@@ -135,8 +135,8 @@ def _name_change(change: KernelChange) -> Shortened:
 
 def _join_names(joined: str | None) -> str:
     names = [] if joined is None else joined.split(" + ")
-    shown = [abbreviate(short_name(name), 34) for name in names[:3]]
-    return " + ".join([*shown, "…"] if len(names) > 3 else shown)
+    shown = [abbreviate(short_name(name), 34) for name in names[: 1 if len(names) > 2 else 2]]
+    return " + ".join([*shown, f"{len(names) - 1} more"] if len(names) > 2 else shown)
 
 
 def _is_changed(change: CollectiveChange) -> bool:

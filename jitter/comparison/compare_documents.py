@@ -629,8 +629,8 @@ def _describe_mean(comparison: Comparison, effect: StepEffect) -> str:
 def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
     """Say which findings of one run alone cost its mean step more than noise, and its median step nothing."""
     whole_ns = _beside_median(comparison, effect)
-    for words, changes in (("new", comparison.culprits.appeared), ("gone", comparison.culprits.went)):
-        for change in changes if (whole_ns > 0) == (words == "new") else ():
+    for run, changes in (("new run", comparison.culprits.appeared), ("base", comparison.culprits.went)):
+        for change in changes if (whole_ns > 0) == (run == "new run") else ():
             entry = change.entry
             mean_ns = (entry.loss_ns or 0) / max(entry.of_steps or 0, 1)
             beside_ns = mean_ns - abs(change.difference_ns or 0)
@@ -638,7 +638,7 @@ def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
             if is_rare and beside_ns > effect.noise_fraction * effect.base_ns:
                 whose = "" if entry.scope == "job" else f" of {entry.name}"
                 yield (
-                    f"{entry.cause_in_words}{whose} in {entry.steps} of {entry.of_steps} steps is {words}: "
+                    f"the {run} alone has {entry.cause_in_words}{whose} in {entry.steps} of {entry.of_steps} steps: "
                     f"{format_time(mean_ns)} a step on average"
                 )
 

@@ -95,6 +95,13 @@ def test_a_pause_of_all_hosts_in_every_step_is_a_finding(tmp_path: Path):
     assert any("4.0" in line and line.endswith("before kernel 30") for line in pause.evidence)
 
 
+def test_many_pauses_are_no_wait_for_one_rank(tmp_path: Path):
+    faults = [f"cpu_stall:rank=0-3,kernel={kernel},ms=2" for kernel in (20, 30, 40)]
+    pauses = losses(Job(**SHORT), tmp_path, "kineto", *faults)["cpu_launch"]
+    assert pauses.confidence == "high"
+    assert not any("wait for another one" in line for line in pauses.evidence)
+
+
 def test_a_step_loses_to_pauses_what_its_rungs_lose(tmp_path: Path):
     faults = [Fault.parse(fault) for fault in ("late_start:rank=0-3,ms=4", "cpu_stall:rank=0-3,kernel=30,ms=1")]
     diagnosis = ingest_run(simulate(Job(**SHORT), faults), tmp_path, "kineto").diagnose()

@@ -250,9 +250,12 @@ def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns
     if awaited is not None:
         judged = find_cause(evidence, awaited)
         return _Pause(awaited.ranks, (*awaited.evidence, *judged.sentences), judged.advice, judged.cause, True)
-    pause = _Pause(loss.ranks, may_be_wait=len(measured.ranks) > 1 or evidence.coverage.has_unrecorded_ranks)
+    longest_ns, whole_ns = measured.host_ns[loss.change.chosen].max(), measured.paused_ns(loss.change.chosen)
+    are_others = len(measured.ranks) > 1 or evidence.coverage.has_unrecorded_ranks
+    # many short pauses are no wait for one rank
+    pause = _Pause(loss.ranks, may_be_wait=are_others and longest_ns >= THRESHOLDS.main_share * whole_ns)
     if loss.cause == "late_start":
-        pause = _explain_loading(evidence, pause, measured.paused_ns(loss.change.chosen))
+        pause = _explain_loading(evidence, pause, whole_ns)
     is_open = pause.may_be_wait and pause.cause is None
     return pause._replace(evidence=(*pause.evidence, MAY_WAIT)) if is_open else pause
 

@@ -131,8 +131,12 @@ class Standouts:
         """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""
         rank_outliers = []
         for column in np.flatnonzero(self.is_late.any(axis=0)).tolist():
-            late = self.is_late[:, column]
-            late_ns = self.total_ns[late, column]
+            late, total_ns = self.is_late[:, column], self.total_ns[:, column]
+            if not self.is_persistent[column]:
+                stray = late & (total_ns < THRESHOLDS.tolerance_share * np.nan_to_num(total_ns[late]).max())
+                if np.nansum(total_ns[stray]) <= (1 - THRESHOLDS.whole_share) * np.nansum(total_ns[late]):
+                    late = late & ~stray  # no part of the pause
+            late_ns = total_ns[late]
             excess = float(np.nansum(late_ns))
             if len(self.ranks) == 1 and excess > THRESHOLDS.much_more * float(np.nansum(step_ns[late])):
                 continue  # operations side by side, each of which waited for what was not recorded

@@ -130,11 +130,11 @@ def test_chance_makes_nobody_suspect(seed: int):
 
 def test_one_step_out_of_the_noise():
     total = chance()
-    total[TimePart.GPU, 7, 3] = 200 * NOISE
+    total[TimePart.GPU, [7, 12], 3] = 400 * NOISE, 15 * NOISE  # the second one is no part of that event
     (one,) = find_outliers(team(total), np.full(STEPS, 1e6))
     assert (one.rank, one.part, one.steps, one.team) == (30, TimePart.GPU, (7,), 0)
-    assert one.excess_ns == 200 * NOISE
-    assert 60 < one.sigmas < 220
+    assert one.excess_ns == 400 * NOISE
+    assert 120 < one.sigmas < 440
     assert 0 < one.chance <= THRESHOLDS.max_chance
     assert not one.persistent
 

@@ -99,12 +99,12 @@ def test_nobody_is_cleared_where_waits_may_be():
     assert "if they are waits" not in _score(replace(job, wait="", after_wait=0.0)).verdict
 
 
-def test_one_stall_that_is_most_of_the_loss_is_a_lead():
+def test_one_stall_that_is_most_of_the_loss_is_named():
     """Loaders vary so much that chance may cause it, but it did cost the time."""
     job, fault = case(REPORTED + 90)
     assert (fault, job.faults[0].steps) == ("late", (1,))
     found = _score(job, fault)
-    assert (found.outcome, [(one.confidence, one.recurs) for one in found.findings]) == ("lead", [("low", "unknown")])
+    assert (found.outcome, [(one.confidence, one.recurs) for one in found.findings]) == ("right", [("high", "unknown")])
     assert found.told_ns == pytest.approx(found.gain_ns, rel=0.05)
     assert not _score(job.without(*job.faults)).findings
 

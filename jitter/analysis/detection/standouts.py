@@ -306,9 +306,10 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_s
     standouts.total_ns[numbers], standouts.sigmas[numbers] = total * sample.work, sigmas
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
     of_usual = _chances_of_usual(sample)
-    # ranks of one slow host hide each other: each one widens the spread of the others
+    # ranks of one slow host hide each other: each one widens the spread of the others. Of halves none is the usual one
     tail, together_by_chance = _select_events(np.where(of_usual <= THRESHOLDS.max_chance, of_usual, 1.0), 2 * tests)
     is_together = (of_usual <= tail) & (together_by_chance <= THRESHOLDS.medium_chance)
+    is_together &= 2 * is_together.sum() < ranks
     unusual = np.minimum(of_usual * trials, np.where(is_together, together_by_chance, 1.0))
     is_mostly = 2 * (known_ns > 0).sum(axis=0) > is_known.sum(axis=0)
     is_usual = is_mostly & (is_known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual

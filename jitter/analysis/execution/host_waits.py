@@ -127,7 +127,9 @@ def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSa
                     most_lead[place] = max(most, most_lead.get(place, most))
         elif not is_call and not _contradicts(calls, end):
             varies = _varies(calls)
-            unexplained += gap_ns / step_ns if varies else 0.0
+            # once that has ended the host waits no more
+            before_end_ns = share * float(np.nanmean(np.clip(calls.gap - distance, 0.0, None)))
+            unexplained += before_end_ns / step_ns if varies else 0.0
             if varies or gap_ns >= THRESHOLDS.min_excess_share * step_ns:
                 possible += call_waits
     return HostWaits(tuple(waits), lead, tuple(possible), most_lead, min(unexplained, 1.0))

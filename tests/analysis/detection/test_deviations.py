@@ -167,6 +167,12 @@ def test_the_ranks_of_a_slow_host_do_not_hide_each_other():
     assert [rank for rank, _, _ in found(total, step_ns=1.2e5, noise=300)] == [80, 90, 100, 110]
 
 
+def test_of_two_halves_that_differ_for_ever_none_is_slow():
+    total = np.zeros((3, 12, 4))
+    total[TimePart.GPU] = [-2.1e3, 1.9e3, -1.9e3, 2e3] + 300 * np.random.default_rng(4).standard_normal((12, 4))
+    assert found(total, step_ns=1.2e5, noise=300) == []
+
+
 def test_of_half_of_few_ranks_that_are_late_in_one_of_two_steps_none_is_late_as_a_rule():
     """Chance decides which of the two is a little late in the other step, too: that one was named alone."""
     total = np.zeros((3, 3, 4))

@@ -110,6 +110,13 @@ def test_a_few_calls_do_not_prove_a_wait_that_fits_little_better():
     assert short.unexplained > 0.1
 
 
+def test_a_host_waits_for_no_kernel_that_has_ended():
+    """Gaps of 100 to 400 µs of a host that launches too slowly: its kernels take 3 µs."""
+    found = sampled(uniform(9, 100, 400), uniform(10, 2, 3, CELLS, KERNELS))
+    assert found.waits == ()
+    assert found.unexplained < 0.05
+
+
 def test_calls_right_after_an_end_wait_for_it_though_no_gap_varies():
     """The host has work of 40 µs in a gap of 4 ms, the GPU of a run without noise decides the rest: as soon after the
     end in every step, a call is no accident.

@@ -19,6 +19,9 @@ PLACE_RELATIONS: Final = {"communicators": "NCCL", "ras": "NCCL RAS", "bindings"
 _ADDRESS: Final = re.compile(r"[\d.]+|[\da-fA-F:]*:[\da-fA-F:.]*")
 """An IP address, which is no name of a host: `ncclras` prints these."""
 _RECORDING: Final = "recording"
+_LISTED: Final = re.compile(r"([^][,]+)(?:\[([\d,-]+)\])?([^][,]*)")
+_SPAN: Final = re.compile(r"(\d+)(?:-(\d+))?")
+"""In Slurm's lists of nodes: a name, with numbers within it, and these."""
 
 
 class RankPlace(NamedTuple):
@@ -64,6 +67,21 @@ def is_same_host(one: str | None, other: str | None) -> bool:
     if short_host(one) != short_host(other) or one is None or other is None:
         return False
     return one == other or one == short_host(one) or other == short_host(other)
+
+
+def is_listed(host: str, nodes: str) -> bool:
+    """Return whether Slurm's list of nodes contains a host.
+
+    >>> [is_listed(host, "node[08-12,20],login1") for host in ("node09", "node20", "node7", "login1", "login")]
+    [True, True, False, True, False]
+    """
+    for begin, numbers, end in _LISTED.findall(nodes):
+        number = host.removeprefix(begin).removesuffix(end)
+        spans = _SPAN.findall(numbers) if number.isdecimal() else ()
+        is_within = any(int(first) <= int(number) <= int(last or first) for first, last in spans)
+        if host == f"{begin}{number}{end}" and (is_within or number == numbers):
+            return True
+    return False
 
 
 def find_rank_places(records: Sequence[SourceRecord], relations: Mapping[str, Rows]) -> dict[int, RankPlace]:

@@ -93,7 +93,7 @@ def describe_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) 
         )
     if (timed := len(runs) - times_ns.count(None)) <= MIN_RUNS:
         few = format_count(timed, "run")
-        sentences = [f"{few} cannot tell a change from their spread: add {MIN_RUNS + 1 - timed} more."]
+        sentences = [f"{few} cannot tell a change from the spread between runs: add {MIN_RUNS + 1 - timed} more."]
     sentences = sentences or ["No change of the step time beyond the spread between runs."]
     return [*sentences, *describe_scaling(runs, documents)]
 

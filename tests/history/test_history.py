@@ -149,7 +149,7 @@ def test_an_older_database_is_migrated(location, document, version):
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        (2, "2 runs cannot tell a change from their spread: add 3 more."),
+        (2, "2 runs cannot tell a change from the spread between runs: add 3 more."),
         (5, "No change of the step time beyond the spread between runs."),
     ],
 )

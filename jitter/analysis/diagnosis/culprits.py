@@ -350,12 +350,10 @@ def _may_wait(group: FindingGroup, evidence: Evidence) -> bool:
         for outlier in (*found.of_ranks, *(late for random in found.random for late in random.members))
         if outlier.part != TimePart.GPU and not outlier.persistent
     ]
-    late_around = (
-        {pause.rank for pause in pauses if not {at - 1, at, at + 1}.isdisjoint(pause.steps)} for at in group.steps
-    )
+    late_around = by_key((at + beside, pause.rank) for pause in pauses for at in pause.steps for beside in (-1, 0, 1))
     are_slow = any(candidate.kind == "slow_steps" for candidate in group.candidates)
     ranks = len(evidence.locations)
-    return are_slow or (ranks > 1 and any(2 * len(late) > ranks for late in late_around))
+    return are_slow or (ranks > 1 and any(2 * len(set(late_around.get(at, ()))) > ranks for at in group.steps))
 
 
 def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:

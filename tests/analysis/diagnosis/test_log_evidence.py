@@ -638,10 +638,15 @@ def test_a_cluster_s_log_is_told_of_the_job_s_hosts():
     hosts = [incident("soft_lockup", host=f"node{host}", seconds=22.0) for host in range(20)]
     assert [fact.words for fact in find_facts(JobLogs(incidents=hosts, places=NODE0))] == [
         "on node0: a processor was held in the kernel for 22 s",
-        "on node1: a processor was held in the kernel for 22 s; the same kind of line of 18 other hosts without a "
-        "recording",
+        "on node1: a processor was held in the kernel for 22 s; 18 more such lines of hosts without a recording",
     ]
+    errors = [{"host": "node1", "device": gpu, "bus_id": None, "code": 79} for gpu in range(8)]
+    (fact,) = find_facts(JobLogs(gpu_errors=errors, places=NODE0))
+    assert fact.words == "Xid 79 of GPU 0 on node1; 7 more such lines of hosts without a recording"
     assert len(find_facts(JobLogs(incidents=hosts))) == 20  # without recordings
+    listed = incident("state", host="login1,node[00-12]", detail="down")
+    places = {rank: RankPlace(f"node{rank:02}", 0) for rank in range(20, 10, -1)}
+    assert [fact.host for fact in find_facts(JobLogs(incidents=[listed], places=places))] == ["node11", "node12"]
 
 
 def test_the_generation_of_a_pcie_link_is_that_of_its_time():

@@ -1,5 +1,6 @@
 """Rows of the relations that a job's logs fill, and the ranks that each row is about."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
-from jitter.lake.rank_places import RankPlace, assign_nodes, is_same_host, short_host
+from jitter.lake.rank_places import RankPlace, assign_nodes, is_listed, is_same_host, short_host
 from jitter.logs.times import in_year_of
 
 _LIMITS: Final = THRESHOLDS.evidence
@@ -106,6 +107,12 @@ class JobLogs:
         """By node the names of its host."""
         names = by_key((node, self.places[rank].host) for rank, node in self.nodes.items())
         return {node: set(of_node) for node, of_node in names.items()}
+
+    def hosts_in(self, nodes: str | None) -> Sequence[str | None]:
+        """Return the job's hosts that a list of nodes contains; what is no list, or contains none, as it is."""
+        if nodes is None or re.search(r"[][,]", nodes) is None:
+            return [nodes]
+        return [host for host in self._hosts if isinstance(host, str) and is_listed(host, nodes)] or [nodes]
 
     def ranks_of_gpu(self, host: str | None, device: int | None, bus_id: str | None) -> tuple[int, ...]:
         """Return the ranks that use a GPU, by its PCI address, else by its number; empty if that is not known.

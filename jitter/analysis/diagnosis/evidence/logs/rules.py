@@ -109,15 +109,16 @@ def _without_strangers(statements: Iterable[Statement], logs: JobLogs) -> Iterat
     """Yield the statements; one alone of hosts without a recording where many are, as in the logs of a cluster."""
     found = list(statements)
     strange = [
-        said for said in found if logs.places and said.host and not said.ranks and logs.node_of(said.host) is None
+        at
+        for at, said in enumerate(found)
+        if logs.places and said.host and not said.ranks and logs.node_of(said.host) is None
     ]
-    if len(strange) > _MOST:
-        found = [said for said in found if said not in strange[1:]]
-        others = format_count(len({said.host for said in strange}) - 1, "other host")
-        found[found.index(strange[0])] = strange[0]._replace(
-            words=f"{strange[0].words}; the same kind of line of {others} without a recording"
-        )
-    yield from found
+    others = set(strange[1:]) if len(strange) > _MOST else ()
+    if others:
+        first = found[strange[0]]
+        more = f"{len(others):,} more such lines of hosts without a recording"
+        found[strange[0]] = first._replace(words=f"{first.words}; {more}")
+    yield from (said for at, said in enumerate(found) if at not in others)
 
 
 # ---- network
@@ -705,9 +706,10 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
     def find(logs: JobLogs) -> Iterator[Statement]:
         has_detail = kind in ("pcie", "memory", "file_system", "state", "load")
         alike = by_key(
-            ((row["rank"], row["host"], row["bus_id"], row["detail"] if has_detail else None), row)
+            ((row["rank"], host, row["bus_id"], row["detail"] if has_detail else None), row)
             for row in logs.incidents
             if row["kind"] == kind
+            for host in logs.hosts_in(row["host"])
         )
         for (rank, host, bus_id, detail), rows in sorted(alike.items(), key=str):
             of_gpu = logs.ranks_of_gpu(host, None, bus_id) if bus_id is not None else ()

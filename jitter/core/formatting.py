@@ -72,13 +72,18 @@ def format_rank(rank: int, host: str | None) -> str:
     return f"rank {rank}" if host is None else f"rank {rank} ({host})"
 
 
-def format_ranks(ranks: Sequence[int], noun: str = "rank") -> str:
-    """Return ranks, or what else has numbers, with their noun: `rank 3`, `ranks 0-3,8`.
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Return ranks with their noun: `rank 3`, `ranks 0-3,8`."""
+    return format_numbered("rank", ranks)
 
-    >>> format_ranks([3]), format_ranks([0, 1, 2, 8]), format_ranks([4], "step")
-    ('rank 3', 'ranks 0-2,8', 'step 4')
+
+def format_numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Return the numbers of things with the noun of these.
+
+    >>> format_numbered("rank", [0, 1, 2, 8]), format_numbered("step", [4])
+    ('ranks 0-2,8', 'step 4')
     """
-    return f"{noun}{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {format_numbers(numbers)}"
 
 
 class Ranks(tuple[int, ...]):

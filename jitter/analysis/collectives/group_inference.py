@@ -563,7 +563,7 @@ class _Common(NamedTuple):
     took: Floats
     """(steps, 1, ranks) how long each rank is in it."""
     is_told: bool
-    """Whether their ends tell its groups."""
+    """Whether the ranks' ends tell the groups of the collective."""
 
 
 class AttendedGroups(NamedTuple):

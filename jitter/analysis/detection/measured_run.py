@@ -15,7 +15,7 @@ import numpy as np
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.passes import StepStatistics
-from jitter.analysis.execution.self_times import OWN_PARTS
+from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, median_over_steps
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
@@ -64,6 +64,11 @@ class MeasuredRun:
             spans.append(known_ns[(len(known_ns) - 1) // 2] if known_ns else np.nan)
             del step  # else it stays in memory while the next one is read
         return np.array(spans)
+
+    def usual_beside(self, numbers: Sequence[int]) -> SelfTimes:
+        """Return, (operations of all teams,), the usual self times in the steps like these but for these."""
+        (alike,) = (alike for alike in self.steps.alike.by_size if numbers[0] in alike)
+        return median_over_steps(self.steps.baselines[at] for at in alike.tolist() if at not in numbers)
 
     @cached_property
     def assumed_step_ns(self) -> Floats:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
-from jitter.analysis.detection.awaited_ranks import MAY_WAIT
+from jitter.analysis.detection.awaited_ranks import MAY_WAIT, host_ns
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -39,7 +39,8 @@ def make_culprit(
     """
     analysis, steps, gain_ns, gain_range = evidence.analysis, group.steps, group.gain_ns, group.gain_range
     rank = _worst_rank(group, evidence)
-    losses = _losses_of(group, rank, evidence)
+    slow = next((candidate for candidate in group.candidates if candidate.kind == "slow_steps"), None)
+    losses = _losses_of(group, rank, evidence) if slow is None else _losses_of_all_ranks(slow, rank, evidence)
     excess_of_steps = evidence.excess_of_steps(group.candidates).tolist()
     location = evidence.locations[rank]
     ranks = group.group.ranks
@@ -54,6 +55,7 @@ def make_culprit(
         pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates
     )
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
+    late = [] if slow is not None else late  # what the ranks differ by is no part of it
     recurrence = decide_group_recurrence(group, evidence)
     loss_ns = round(max(group.share_ns, 0.0))
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
@@ -189,6 +191,27 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
         for origin in sorted(steps.intersection(shares.origin.tolist())):
             losses.setdefault(origin, []).append(shares.where(shares.origin == origin))
     return {number: join_losses(of_step) for number, of_step in losses.items()}
+
+
+def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
+    """Return by step what the usual rank of a rank's team takes longer than in the other steps, as this rank's shares.
+
+    In steps that are slow for all ranks, the shares of the loss are those of jitter beside that.
+    """
+    run, measured = evidence.analysis.run, evidence.analysis.measured
+    usual, losses, team = measured.usual_beside(slow.steps), {}, run.team_of[rank]
+    place = np.arange(run.job.first[team + 1] - run.job.first[team])
+    is_start = place <= run.job.first_kernel[team]
+    is_of_part = {TimePart.START: is_start, TimePart.CPU: ~is_start}.get(slow.part, place >= 0)
+    loss_class, one = int(CLASSES_OF_PART[slow.part][0]), np.ones(len(place), np.int64)
+    for number in slow.steps:
+        own = measured.of_steps[number].baseline
+        longer_ns = own.delay + own.gpu - usual.delay - usual.gpu
+        if slow.part is not TimePart.GPU:
+            longer_ns = host_ns(own) - host_ns(usual)
+        ns = np.where(is_of_part, np.nan_to_num(longer_ns)[run.job.first[team] + place], 0.0)
+        losses[number] = Losses(number * one, rank * one, team * one, loss_class * one, place, -one, -one, ns, ns)
+    return losses
 
 
 def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:

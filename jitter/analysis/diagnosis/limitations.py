@@ -21,6 +21,7 @@ from jitter.core.formatting import (
     Ranks,
     capitalize,
     format_count,
+    format_numbered,
     format_numbers,
     format_percent,
     format_ranks,
@@ -164,7 +165,7 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
         )
         in_most = f"{usual:.0f} in {most}" if own != usual else f"other ones in {most}"
         yield (
-            f"Another program runs in {format_ranks([analysis.keys[at].step for at in numbers], 'step')} ({own:.0f} "
+            f"Another program runs in {format_numbered('step', [analysis.keys[at].step for at in numbers])} ({own:.0f} "
             f"kernels on the median rank, {in_most}), as {example}: a step is compared with those of its own program."
         )
 
@@ -181,15 +182,15 @@ def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     if len(analysis.keys) == 1 or not stated:
         return None
     return (
-        f"No other step of the kind has a batch as large as that of {format_ranks(stated, 'step')}: whether all ranks, "
-        "or the network, are slow there cannot be told."
+        f"No other step of the kind has a batch as large as that of {format_numbered('step', stated)}: whether all "
+        "ranks, or the network, are slow there cannot be told."
     )
 
 
 def _describe_idle_moments(analysis: RunAnalysis) -> str | None:
     if not (numbers := analysis.slow_steps.after_idle):
         return None
-    steps = format_ranks([analysis.keys[number].step for number in numbers], "step")
+    steps = format_numbered("step", [analysis.keys[number].step for number in numbers])
     return f"All recorded ranks start {steps} late: the engine may have had no requests, so this is no finding."
 
 

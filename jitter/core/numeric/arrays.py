@@ -34,7 +34,7 @@ IntTimes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 KindCodes = npt.NDArray[np.int8]
 Nested = TypeVar("Nested", bound=tuple[Any, ...])
 _VALUES_AT_ONCE: Final = 8192
-"""That are written to a file: the system reads and keeps as many together where one is read."""
+"""Values that are written to a file at once: the system later reads as many into memory where one is read."""
 
 
 def spread_positions(count: int, most: int) -> Ints:

@@ -1,6 +1,6 @@
 """Sentences about the run as a whole: what was ingested, what is missing, how the ranks were aligned."""
 
-from jitter.core.formatting import Ranks, capitalize, format_count, format_ranks, format_time
+from jitter.core.formatting import Ranks, capitalize, format_count, format_numbered, format_time
 from jitter.core.step_key import StepKey
 from jitter.report.views.run_overview import AlignmentSummary, RunOverview
 
@@ -103,7 +103,7 @@ def _format_steps(steps: tuple[StepKey, ...]) -> str:
     epochs = {step.epoch for step in steps}
     if len(epochs) == 1:
         (epoch,) = epochs
-        named = format_ranks([step.step for step in steps], "step")
+        named = format_numbered("step", [step.step for step in steps])
         return named if epoch is None else f"{named} of epoch {epoch}"
     return f"{format_count(len(steps), 'step')} in {len(epochs)} epochs"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jitter.analysis.diagnosis.model import IndexRange
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small, true_gain_ns
 
@@ -73,6 +74,10 @@ def test_ranks_that_are_late_together_wait_for_none(tmp_path: Path):
     run = simulate(JOB, [Fault.parse("cpu_stall:rank=0-7,step=5,kernel=60,ms=19.7")])
     culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
     assert (culprit.ranks, culprit.scope, culprit.confidence) == (tuple(range(8)), "job", "medium")
+    assert culprit.kernel_index == IndexRange(60, 60)
+    assert culprit.look_at is not None
+    assert 19.7e6 < culprit.look_at.end_ns - culprit.look_at.start_ns < 21e6
+    assert not any("of what the job loses" in line for line in culprit.evidence)  # the loss does not contain it
     assert not any("seem to wait" in one for one in culprit.evidence)
 
 

@@ -188,6 +188,8 @@ def test_data_loading_that_all_ranks_wait_for_in_a_step_is_compared_with_the_oth
     told = culprit.evidence[2]  # after the excess and the place: what makes the cause certain
     assert told.startswith("its data-loading ranges take 4.")
     assert ", in its other steps " in told
+    assert culprit.look_at is not None
+    assert 3.9e6 < culprit.look_at.end_ns - culprit.look_at.start_ns < 5e6
     answers = {one.question: one.answer for one in answer_questions(found, {})}
     assert answers["Which step?"].startswith("Step 3 is slow for all ranks: it takes 6.")
 

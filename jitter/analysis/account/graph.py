@@ -18,8 +18,9 @@ from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints, map_to_file
+from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.mapped_arrays import map_to_file
 
 STEP_BEFORE, RETURN, STREAM, END, LEFT, SELF = range(6)
 """Where an input comes from: the end of the step before, the thread, the stream, an operation's end, an end that an

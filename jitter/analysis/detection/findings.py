@@ -1,5 +1,6 @@
 """What stands out, one type for all of it; and findings about many ranks: at random, and in clusters."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -199,16 +200,19 @@ def part_and_measure(outlier: Outlier) -> tuple[TimePart, bool]:
     return outlier.part, outlier.pace is not None
 
 
-def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[Finding]]:
+def split_random_events(
+    outliers: Sequence[Outlier], ranks: int, steps: int, node_of: Mapping[int, object]
+) -> tuple[list[Outlier], list[Finding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
     An event is one step in which one rank stands out. Events are random unless they show that only some ranks have
-    them, or some steps more than so many thrown at random steps.
+    them, or some steps or one node more than chance gives.
 
     Args:
         outliers: the outliers of one part, of a team or of all of them.
         ranks: how many ranks these teams have.
         steps: how many steps the run has.
+        node_of: the nodes of these teams' ranks, where known.
 
     """
     single = [outlier for outlier in outliers if not outlier.persistent]
@@ -222,6 +226,12 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
     # as many of them in one step as in the fullest one are no chance: what all ranks share
     fullest, count = int(of_step.max()), int(of_step.sum())
     if chance_of_repetition(fullest, count, 1 / steps) <= THRESHOLDS.medium_chance:
+        return list(outliers), []
+    # nor are as many in the steps of one node: each is as likely as it has ranks
+    at = {(node_of.get(late.rank, late.rank), step) for late in single for step in late.steps}
+    times, sizes = Counter(node for node, _ in at), Counter(node_of.values())
+    chances = [chance_of_repetition(times[node], len(at), size / ranks) for node, size in sizes.items() if size < ranks]
+    if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return list(outliers), []
     sentence = (
         f"{format_count(count, 'event')} on {format_count(len(single), 'rank')}, each on one rank in one step: "

@@ -4,7 +4,7 @@ Steps in which all recorded ranks are slow are findings of their own, as the los
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -157,13 +157,21 @@ class RunOutliers:
     ) -> OutliersAboveNoise:
         """Return these teams' outliers of one part, random events apart."""
         step_ns, ranks = self._measured.assumed_step_ns, sum(len(team.ranks) for team in teams)
-        split = OutliersAboveNoise(*split_random_events(of_part, ranks, len(step_ns)))
+        here = set(chain.from_iterable(team.ranks.tolist() for team in teams))
+        node_of = {rank: node for rank, node in self._nodes.items() if rank in here}
+        split = OutliersAboveNoise(*split_random_events(of_part, ranks, len(step_ns), node_of))
         if split.random and all(outlier.pace is None for outlier in of_part):
             # where any rank may pause, what is as far above its noise is one more of them
             every = (self.standouts[team.team, part].with_all_events(step_ns).outliers(step_ns) for team in teams)
-            further = split_random_events([*chain.from_iterable(every)], ranks, len(step_ns))
+            further = split_random_events([*chain.from_iterable(every)], ranks, len(step_ns), node_of)
             split = OutliersAboveNoise(*further) if further[1] else split
         return split
+
+    @cached_property
+    def _nodes(self) -> Mapping[int, object]:
+        """The nodes of ranks, where known."""
+        keys = self._steps.run.keys
+        return self._lake.nodes(keys[len(keys) // 2])
 
     @cached_property
     def idle_moments(self) -> list[Outlier]:

@@ -284,17 +284,27 @@ def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingG
 
 
 def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
-    """Return groups of ranks that are late in the same steps, by their place, each with the cause of its worst rank."""
+    """Return groups of ranks by their place: late in the same steps, or single ones of a host, each in its own."""
     groups = []
     for alike in divide_by_steps(members):
         by_rank = {late.rank: late for late in alike}
         masked = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
         for group in group_late_ranks(by_rank, evidence.locations, masked):
-            chosen = [by_rank[rank] for rank in group.ranks]
-            worst = max(chosen, key=lambda late: late.excess_ns)
-            candidates = tuple(candidate for late in chosen for candidate in late.candidates)
-            groups.append(FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group))))
+            groups.append(_join_ranks(by_rank, group, "the same"))
+    single = {late.rank: late for late in groups if late.group.scope == "rank"}
+    for group in group_late_ranks(single, evidence.locations):
+        if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats:
+            groups = [late for late in groups if late.group.scope != "rank" or late.rank not in group.ranks]
+            groups.append(_join_ranks(single, group, "different"))
     return groups
+
+
+def _join_ranks(by_rank: Mapping[int, FindingGroup], group: RankGroup, which_steps: str) -> FindingGroup:
+    """Return the findings of the group's ranks as one, with the cause of its worst rank."""
+    chosen = [by_rank[rank] for rank in group.ranks]
+    worst = max(chosen, key=lambda late: late.excess_ns)
+    candidates = tuple(candidate for late in chosen for candidate in late.candidates)
+    return FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group, which_steps)))
 
 
 def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
@@ -305,11 +315,12 @@ def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
     return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
 
 
-def _describe_place(group: RankGroup) -> tuple[str, ...]:
-    if group.scope == "host" and group.host is None:
-        return (f"ranks {format_numbers(group.ranks)}, one node by their device numbers, are late in the same steps",)
+def _describe_place(group: RankGroup, which_steps: str = "the same") -> tuple[str, ...]:
     if group.scope == "host":
-        return (f"{format_count(len(group.ranks), 'rank')} of host {group.host} are late in the same steps",)
+        who = f"{format_count(len(group.ranks), 'rank')} of host {group.host}"
+        if group.host is None:
+            who = f"ranks {format_numbers(group.ranks)}, one node by their device numbers,"
+        return (f"{who} are late in {which_steps} steps",)
     if group.scope == "device":
         return (f"device {group.device} is late on {format_count(len(group.ranks), 'host')} in the same steps",)
     if group.every is not None:

@@ -82,7 +82,7 @@ def outlier(rank: int, *steps: int) -> Outlier:
 
 def test_events_on_random_ranks_are_one_finding():
     members = [outlier(0, 3), outlier(2, 1, 8), outlier(5, 6), outlier(7, 2, 9)]
-    alone, shared = split_random_events(members, 8, 10)
+    alone, shared = split_random_events(members, 8, 10, {})
     assert alone == []
     (job,) = shared
     assert (job.kind, job.ranks, job.steps) == ("random_pauses", (0, 2, 5, 7), (1, 2, 3, 6, 8, 9))
@@ -115,18 +115,25 @@ def test_odds_of_all_ranks_of_a_large_job():
     exact = math.log(math.comb(4_096, 2_048)) + 2_048 * math.log(0.5)
     assert log_odds_of_all_ranks(2_048, 2_048, 4_096) == pytest.approx(exact)
     members = [outlier(rank, rank // 2) for rank in range(0, 4_096, 2)]
-    assert len(split_random_events(members, 4_096, 2_048)[1]) == 1
+    assert len(split_random_events(members, 4_096, 2_048, {})[1]) == 1
 
 
 def test_a_rank_with_more_events_than_chance_gives_is_itself():
     members = [outlier(0, 1, 3, 5, 6, 8), outlier(2, 2), outlier(5, 6)]
-    alone, shared = split_random_events(members, 8, 10)
+    alone, shared = split_random_events(members, 8, 10, {})
     assert (alone, shared) == (members, [])
+
+
+@pytest.mark.parametrize(("ranks_of_node", "are_random"), [(4, False), (16, True)])
+def test_events_on_ranks_of_one_node_of_several_are_not_random(ranks_of_node: int, are_random: bool):
+    members = [outlier(4, 2, 9), outlier(5, 3), outlier(6, 5), outlier(7, 7)]
+    node_of = {rank: rank // ranks_of_node for rank in range(16)}
+    assert bool(split_random_events(members, 16, 12, node_of)[1]) == are_random
 
 
 def test_ranks_that_are_late_in_the_same_step_are_not_random():
     members = [outlier(rank, 4) for rank in range(6)]
-    alone, shared = split_random_events(members, 8, 10)
+    alone, shared = split_random_events(members, 8, 10, {})
     assert shared == []
     assert {one.rank for one in alone} == set(range(6))
 
@@ -134,7 +141,7 @@ def test_ranks_that_are_late_in_the_same_step_are_not_random():
 def test_one_event_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
     once = outlier(1, 4)
-    assert split_random_events([persistent, once], 8, 10) == ([persistent, once], [])
+    assert split_random_events([persistent, once], 8, 10, {}) == ([persistent, once], [])
 
 
 def test_the_tail_of_a_step_is_that_of_the_other_ranks():

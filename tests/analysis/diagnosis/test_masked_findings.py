@@ -51,6 +51,18 @@ def test_a_rank_that_is_nearly_as_late_is_named_with_the_one_that_masks_it(
     assert found.what_if.culprits_repaired_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
 
 
+def test_ranks_of_a_node_that_stall_in_different_steps_are_one_finding(tmp_path: Path):
+    """Each was a rank to examine, at a part of the price, or they were random pauses of the job."""
+    stalls = ((4, 2), (5, 3), (6, 5), (7, 7), (4, 9), (6, 10))
+    faults = [Fault.parse(f"cpu_stall:rank={rank},step={step},kernel=9,ms=3") for rank, step in stalls]
+    run = simulate(Job(ranks=16, steps=12, kernels=20, seed=5, shape="data_parallel", gpus_per_node=4), faults)
+    found = ingest_run(run, tmp_path).diagnose()
+    (node,) = (one for one in found.culprits if one.rung == "ranks")
+    assert (node.scope, node.ranks, node.cause) == ("host", (4, 5, 6, 7), "cpu_launch")
+    assert any("are late in different steps" in sentence for sentence in node.evidence)
+    assert node.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
+
+
 @pytest.mark.parametrize("shape", ["data_parallel", "sharded"])
 def test_a_finding_costs_what_its_rank_loses_by_its_class(tmp_path: Path, shape: str):
     """A host that falls behind step by step is late by earlier steps: up to half of the loss was `carried`."""

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from jitter.analysis.execution import run_rules
 from jitter.analysis.execution.dependencies import Launches, Wait, infer, queue_limit
 from jitter.analysis.execution.run_rules import SampledSteps, threads_of
 from jitter.analysis.execution.step_times import of_team
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import spread_positions
 from jitter.core.step_key import StepKey
 from tests.support.programs import program, step_of
 
@@ -171,6 +174,37 @@ def test_a_call_that_waits_in_few_steps_only():
     back = np.where(kernel_end > 110, kernel_end + 4, 230)
     rules = inferred("ks", [100, np.nan], [kernel_end, np.nan], call=[0, 200], back=[5, back])
     assert rules.waits == (Wait(1, 0, "sync", provenance="recorded"),)
+
+
+def test_a_wait_that_binds_in_one_step_only_of_many_ranks(monkeypatch: pytest.MonkeyPatch):
+    """Of 160 samples of 32 ranks, five were each rank's: without the fourth step, all ranks' kernels were slow."""
+    monkeypatch.setattr(run_rules, "_LIMITS", THRESHOLDS.dependencies._replace(sampled_cells=160))
+    one, of_run = program("ka"), np.arange(32)
+    steps = {}
+    for number in range(10):
+        kernel_end = np.random.default_rng(1).uniform(300, 400, 32).round() if number == 3 else np.full(32, 110.0)
+        start = np.array([np.full(32, 100.0), np.maximum(kernel_end, 220) + 3]) * US
+        end = np.array([kernel_end * US, start[1] + 100 * US])
+        call = start * 0 + [[0], [210 * US]]
+        steps[StepKey(None, number)] = start, end, call, call + 5 * US
+
+    class Run:
+        keys, programs, ahead = list(steps), {0: one}, 0
+
+        def ranks(self, key: StepKey, team: int) -> list[int]:
+            return of_run.tolist()
+
+        def spread_ranks(self, team: int, most: int) -> np.ndarray:
+            return np.isin(of_run, spread_positions(32, most))
+
+        def step_times(self, key: StepKey, chosen: np.ndarray):
+            row = np.where(chosen, 2 * (chosen.cumsum() - 1), -1)
+            return step_of(*(times[:, chosen] for times in steps[key]))._replace(row=row)
+
+        def team_times(self, key: StepKey, team: int):
+            return of_team(step_of(*steps[key]), of_run, team, 2)
+
+    assert Wait(1, 0, "event") in run_rules.infer_rules(Run(), 0, list(steps)).waits
 
 
 def test_what_the_step_before_left():

@@ -56,7 +56,7 @@ _HOST_AND_PROCESS: Final = re.compile(r"_\d{1,10}\.\d{13,20}\.pt\.trace\.json")
 _PROCESS: Final = re.compile(r"\d{1,10}_[a-z_]*(?:trace|results)\.(?:csv|db|json|pftrace)$")
 """A file of rocprofv3 that its own default names, in a folder of the host's name: `worker-3/4242_kernel_trace.csv`."""
 _NODE: Final = re.compile(
-    r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\-.]?(?:id|rank))?[_\-.]?(?P<number>\d{1,5})(?!\d)"
+    r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\-.]?(?:id|rank))?[_\-.]?(?P<number>\d+)"
 )
 """A numbered node: the number of a GPU or worker beside it counts within the node."""
 _YEARS: Final = range(1990, 2100)

@@ -40,7 +40,7 @@ FILES = {
         1726000000-TP-1-DP-0-PP-2.trace.json.gz 1726000000-TP-1-DP-0-PP-2-EP-1.trace.json.gz
         1726000000-TP-3-EP-3.trace.json.gz report3.sqlite report1.sqlite coworker3.json constrainer_3.json
         node-1-gpu-3.trace.json node1/gpu3.json node1/gpu3/trace.json worker-1/gpu3/trace.json gpu3/report.1.sqlite
-        worker-3/4711_kernel_trace.csv gpu-3/4711_results.db
+        worker-3/4711_kernel_trace.csv gpu-3/4711_results.db node123456/gpu3.json
         worker_1/gpu_3.json gpu8/trace_3.json job_rank3/trace_10.json lora_rank_3/out.json trace_3.1.json
         host2/trace_3.json gpu-7_4242.1700000000000000000.pt.trace.json.gz
         job-worker-3_4242.1700000000000.pt.trace.json 3.json nid001234_51234.1700000000000000000.pt.trace.json

@@ -16,7 +16,7 @@ from jitter.analysis.detection.findings import Finding, join_outliers
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_ranks, format_time
 from jitter.core.numeric.arrays import Floats
@@ -28,7 +28,7 @@ def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) 
     """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing."""
     if slow.part is TimePart.GPU:
         return None
-    usual_ns, longer_ns = host_ns(measured.usual_beside(slow.steps)), slow.excess_ns / len(slow.steps)
+    usual_ns, longer_ns = measured.usual_beside(slow.steps).host_and_call, slow.excess_ns / len(slow.steps)
     awaited = find_awaited_ranks(measured, charges, slow.steps, usual_ns, longer_ns, slow.worst)
     return awaited and replace(awaited, known_gain_ns=slow.known_gain_ns)
 
@@ -114,11 +114,11 @@ def _lacked_pauses(
     A team waits where most of its ranks pause longest; of two ranks the one that pauses later in the program waits.
     """
     (step,), job = measured.steps.steps(number, number + 1), measured.steps.run.job
-    baseline_ns = host_ns(measured.of_steps[number].baseline)
+    baseline_ns = measured.of_steps[number].baseline.host_and_call
     for team, (first, after) in enumerate(pairwise(job.first.tolist())):
         columns = np.flatnonzero((step.times.team == team) & (step.times.row >= 0))
         cells = step.times.row[columns, None] + np.arange(after - first)
-        of_ranks_ns = host_ns(step.self_times)[cells]
+        of_ranks_ns = step.self_times.host_and_call[cells]
         pauses_ns = of_ranks_ns - usual_ns[first:after]
         places = pauses_ns.argmax(axis=1)[pauses_ns.max(axis=1) >= least_ns]
         if len(places):
@@ -128,9 +128,3 @@ def _lacked_pauses(
             lacks = pauses_ns[:, place] < least_ns
             lacked_ns = np.maximum(baseline_ns[first + place] - of_ranks_ns[lacks, place], 0.0)
             yield from zip(columns[lacks].tolist(), [part] * len(lacked_ns), lacked_ns.tolist(), strict=True)
-
-
-def host_ns(self_times: SelfTimes) -> Floats:
-    """Return how long hosts take before and in each call."""
-    before_and_in: Floats = np.nan_to_num(self_times.host) + self_times.call
-    return before_and_in

@@ -196,7 +196,7 @@ def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
             advice, of_all = (rule.advice.format(it=Ranks(range(count)), **match.values) for count in (1, 2))
             is_in_turn = finding.kind == "random_pauses" or any(member.is_in_turn for member in finding.members)
-            job_advice = rule.job_advice if is_in_turn and rule.job_advice else of_all if "{it:" in rule.advice else ""
+            job_advice = (rule.job_advice if is_in_turn else "") or (of_all if "{it:" in rule.advice else "")
             return Judgement(rule.cause, rule.certainty, sentences, advice, job_advice, rule.remedy)
     return Judgement("none", "unknown")
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
-from jitter.analysis.detection.awaited_ranks import MAY_WAIT, host_ns
+from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -83,7 +83,7 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.judgement.sentences,
-            *((MAY_WAIT,) if _may_wait(group, evidence) else ()),
+            *((MAY_WAIT,) if _may_be_waits(group, evidence) else ()),
             *((_UNKNOWN_GAIN.format(pricing.unpriced_because),) if is_unknown else ()),
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
@@ -208,7 +208,7 @@ def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Mappin
         own = measured.of_steps[number].baseline
         longer_ns = own.delay + own.gpu - usual.delay - usual.gpu
         if slow.part is not TimePart.GPU:
-            longer_ns = host_ns(own) - host_ns(usual)
+            longer_ns = own.host_and_call - usual.host_and_call
         ns = np.where(is_of_part, np.nan_to_num(longer_ns)[run.job.first[team] + place], 0.0)
         losses[number] = Losses(number * one, rank * one, team * one, loss_class * one, place, -one, -one, ns, ns)
     return losses
@@ -354,7 +354,7 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
         # host time that no launches were recorded for, but gaps of the GPU; hosts that wait, which no call records
         is_inferred = (
             any(candidate.kind == "awaited" for candidate in group.candidates)
-            or _may_wait(group, evidence)
+            or _may_be_waits(group, evidence)
             or any(
                 outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
             )
@@ -363,7 +363,7 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     return "medium" if group.chance <= THRESHOLDS.medium_chance else "low"
 
 
-def _may_wait(group: FindingGroup, evidence: Evidence) -> bool:
+def _may_be_waits(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether hosts that pause may wait for another one: most ranks pause in a step of theirs, or around it."""
     if TimePart.GPU in group.parts or not group.parts or group.judgement.certainty == "certain":
         return False

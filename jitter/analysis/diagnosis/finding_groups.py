@@ -317,10 +317,10 @@ def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
 
 def _describe_place(group: RankGroup, which_steps: str = "the same") -> tuple[str, ...]:
     if group.scope == "host":
-        who = f"{format_count(len(group.ranks), 'rank')} of host {group.host}"
+        ranks = f"{format_count(len(group.ranks), 'rank')} of host {group.host}"
         if group.host is None:
-            who = f"ranks {format_numbers(group.ranks)}, one node by their device numbers,"
-        return (f"{who} are late in {which_steps} steps",)
+            ranks = f"ranks {format_numbers(group.ranks)}, one node by their device numbers,"
+        return (f"{ranks} are late in {which_steps} steps",)
     if group.scope == "device":
         return (f"device {group.device} is late on {format_count(len(group.ranks), 'host')} in the same steps",)
     if group.every is not None:

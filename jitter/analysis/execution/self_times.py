@@ -126,6 +126,12 @@ class SelfTimes(NamedTuple):
     gpu: Floats
     """On the GPU; 0 for collectives."""
 
+    @property
+    def host_and_call(self) -> Floats:
+        """The host's, before the call and in it; of a rank's first call, what is in it."""
+        before_and_in: Floats = np.nan_to_num(self.host) + self.call
+        return before_and_in
+
 
 @compiled
 def cut_self_times(times: SelfTimes, low: int, high: int) -> SelfTimes:

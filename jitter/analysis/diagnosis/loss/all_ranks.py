@@ -137,7 +137,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     in_transfers = FOR_UNRECORDED if lacks_ranks else FOR_PARTNERS if analysis.run.misses_partners else None
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = _list_losses(measured, masks)
-    if _may_wait(analysis):
+    if _may_begin_after_waits(analysis):
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
     saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
@@ -195,7 +195,10 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
 
 
 def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diagnosis:
-    """Add the losses of all ranks; those that all owe to a few are culprits, with what these lose to jitter."""
+    """Add what all ranks lose: to the program, or because they wait for a few ranks.
+
+    These few are culprits. What they lose to jitter by their hosts is part of that finding.
+    """
     culprits, what_if = diagnosis.culprits, diagnosis.what_if
     for awaited in (loss for loss in losses if not loss.is_of_program):
         own = [
@@ -222,7 +225,7 @@ def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
     return IndexRange(kernel_index, kernel_index)
 
 
-def _may_wait(analysis: RunAnalysis) -> bool:
+def _may_begin_after_waits(analysis: RunAnalysis) -> bool:
     """Whether hosts that begin steps late may wait: for requests, or for other ranks."""
     of_requests = any(kind in ON_REQUEST for kind in analysis.steps.alike.kinds)
     return of_requests or any(analysis.run.follows(team, TimePart.START) for team in analysis.run.programs)
@@ -368,14 +371,14 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
 def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats, made: Ints) -> None:
     """Add each operation's activities, GPU time, launch time and time in calls, and which ranks have step and it."""
     of_step, here = np.zeros_like(sums), np.flatnonzero(step.times.row >= 0).tolist()
+    launch_ns = step.self_times.host_and_call
     for rank, (operations, cells) in zip(here, slices_of_ranks(job, step.times), strict=True):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
-        host, in_call, gpu = (
-            values[cells] for values in (step.self_times.host, step.self_times.call, step.self_times.gpu)
-        )
         there = np.where(job.kind[operations] == SYNC, ~np.isnan(call), ~np.isnan(start))
         for total, value in zip(
-            of_step, (there, gpu, np.nan_to_num(host) + in_call, np.nan_to_num(back - call)), strict=True
+            of_step,
+            (there, step.self_times.gpu[cells], launch_ns[cells], np.nan_to_num(back - call)),
+            strict=True,
         ):
             total[operations] += np.where(there, value, 0.0)
         rank_steps[operations] += 1

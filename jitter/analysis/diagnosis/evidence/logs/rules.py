@@ -722,16 +722,13 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
             # a count since the beginning of the program grows
             is_growing = kind == "allocator" and any(row["detail"] for row in rows)
             count = max(counts) if is_growing else sum(counts)
+            seconds = max(row["seconds"] or 0 for row in rows)
+            held = f" for {seconds:.0f} s" if seconds else ""
             said = words.format(
                 n=format_count(count, "time"),
                 errors=format_count(count, f"{detail} PCIe error"),
                 detail=rows[0]["detail"] or "out of service",
-                held="".join(
-                    (
-                        f" for {seconds:.0f} s" if (seconds := max(row["seconds"] or 0 for row in rows)) else "",
-                        f" by {rows[0]['detail']}" if rows[0]["detail"] else "",
-                    )
-                ),
+                held=held + (f" by {rows[0]['detail']}" if rows[0]["detail"] else ""),
                 seconds=seconds,
                 times=f" ({count} times)" if count > 1 else "",
             )

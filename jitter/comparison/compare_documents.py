@@ -32,8 +32,7 @@ from jitter.core.formatting import (
     format_ranks,
     format_time,
 )
-from jitter.core.names.collectives import find_collective_name
-from jitter.core.names.kernels import short_name
+from jitter.core.names.kernels import is_collective, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import middle_value
 
@@ -661,7 +660,7 @@ def describe_change(kernel: KernelChange) -> str:
     verb = "are" if name == count else "is"
     is_own = abs(kernel.difference_ns) >= THRESHOLDS.main_share * abs(kernel.cost_ns) or kernel.rank is not None
     changed = "takes " if is_own else "costs "  # as where kernels wait for a collective that is as fast as before
-    is_moved = kernel.kind == "changed" and not is_own and find_collective_name(kernel.kernel_name or "") is not None
+    is_moved = kernel.kind == "changed" and not is_own and is_collective(kernel.kernel_name or "")
     hidden = f", as compute hides {'less' if kernel.cost_ns > 0 else 'more'} of it" if is_moved else ""
     often = f"runs {kernel.new_places or kernel.places:,} {'more' if kernel.new_places else 'fewer'} times, "
     if not kernel.cost_ns:

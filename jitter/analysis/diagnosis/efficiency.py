@@ -13,7 +13,7 @@ from jitter.analysis.metrics.communication import SHARES, Communication, tabulat
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_bandwidth, format_percent
 from jitter.core.grouping import by_key
-from jitter.core.names.collectives import find_collective_name
+from jitter.core.names.collectives import is_collective
 from jitter.core.names.kernels import copy_direction
 
 EfficiencyKind = Literal["compute_bound", "communication"]
@@ -111,4 +111,4 @@ def is_communication(name: str) -> bool:
     >>> is_communication("record_param_comms"), is_communication("nccl:all_reduce"), is_communication("aten::mm")
     (True, True, False)
     """
-    return name.startswith(_COMMUNICATION_OPERATORS) or find_collective_name(name) is not None
+    return name.startswith(_COMMUNICATION_OPERATORS) or is_collective(name)

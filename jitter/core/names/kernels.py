@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from jitter.core.names.collectives import OPERATIONS, collective_operation, find_collective_name, parse_operation
+from jitter.core.names.collectives import OPERATIONS, collective_operation, is_collective, parse_operation
 
 __all__ = [
     "ALIGNING_OPERATIONS",
@@ -29,11 +29,6 @@ ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 """All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""
 REDUCTIONS: Final = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 """What they add up, as gradients, was computed just before; what others send may be there long before."""
-
-
-def is_collective(name: str) -> bool:
-    """Return whether this is the name of a communication kernel of any known library."""
-    return find_collective_name(name) is not None
 
 
 _EXPERTS: Final = re.compile(

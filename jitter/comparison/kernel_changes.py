@@ -309,8 +309,6 @@ def _p_values(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:
 
 
 def _adjust(p: Floats) -> Floats:
-    if not len(p):
-        return p
     order = np.argsort(p)[::-1]
     ranked = p[order] * len(p) / np.arange(len(p), 0, -1)
     adjusted_p = np.empty(len(p))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from jitter.core.errors import LakeError, reason_of
 from jitter.core.files import file_state, made_from
@@ -57,30 +57,25 @@ def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     an old one; each looks again after writing.
     """
     for _ in range(_TRIES):
-        if not os.access(root, os.W_OK) or _is_up_to_date(root, records):
+        if not os.access(root, os.W_OK) or _find_state(root, records) == "current":
             return
         _rebuild(root, records)
 
 
 def is_intact(root: Path, records: Sequence[SourceRecord]) -> bool:
     """Return whether the catalog can be read and, if it is current, holds exactly these records."""
+    return _find_state(root, lambda: records) != "damaged"
+
+
+def _find_state(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> Literal["current", "outdated", "damaged"]:
+    """Return whether the catalog is of the records that the lake has now; one that then holds others is damaged."""
     try:
         with _opened(root) as catalog:
-            return not _is_current(catalog, root) or _holds(catalog, records)
+            if catalog.execute("SELECT made_from FROM state").fetchall() != [(_state(root),)]:
+                return "outdated"
+            return "current" if _holds(catalog, records()) else "damaged"
     except sqlite3.Error:
-        return False
-
-
-def _is_up_to_date(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> bool:
-    try:
-        with _opened(root) as catalog:
-            return _is_current(catalog, root) and _holds(catalog, records())
-    except sqlite3.Error:
-        return False
-
-
-def _is_current(catalog: sqlite3.Connection, root: Path) -> bool:
-    return catalog.execute("SELECT made_from FROM state").fetchall() == [(_state(root),)]
+        return "damaged"
 
 
 def _holds(catalog: sqlite3.Connection, records: Sequence[SourceRecord]) -> bool:

@@ -188,7 +188,7 @@ def format_parquet(rows: "pa.RecordBatchReader | QueryResult") -> Iterator[bytes
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = _Pieces()
+    file = io.BytesIO()
     try:
         writer = pq.ParquetWriter(file, rows.schema.with_metadata(PARQUET_METADATA))
     except pa.ArrowNotImplementedError as error:
@@ -196,27 +196,16 @@ def format_parquet(rows: "pa.RecordBatchReader | QueryResult") -> Iterator[bytes
     with writer:
         for batch in rows:
             writer.write_batch(batch)
-            yield file.take()
-    yield file.take()
+            yield _take(file)
+    yield _take(file)
 
 
-class _Pieces(io.RawIOBase):
-    """A file that keeps what is written until it is taken."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, piece: Any) -> int:
-        self._pieces.append(bytes(piece))
-        return len(piece)
-
-    def take(self) -> bytes:
-        content = b"".join(self._pieces)
-        self._pieces.clear()
-        return content
+def _take(file: io.BytesIO) -> bytes:
+    """Return what was written since the last call; the file is then empty."""
+    written = file.getvalue()
+    file.seek(0)
+    file.truncate()
+    return written
 
 
 def _format_csv(rows: "pa.RecordBatchReader | QueryResult", decimals: int | None = None) -> Iterator[str]:

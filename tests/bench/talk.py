@@ -4,12 +4,12 @@ python -m tests.bench.talk FOLDER EXPORT…
 """
 
 import re
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
+
+from tests.support.databases import open_database
 
 _STEP = re.compile(r"step(\d+)")
 _KERNELS = """
@@ -30,7 +30,7 @@ _COLUMNS = [
 
 def convert(export: Path, folder: Path) -> None:
     """Write the talk's rows of one GPU, a file a step."""
-    with closing(sqlite3.connect(export)) as connection:
+    with open_database(export) as connection:
         kernels = pd.read_sql(_KERNELS, connection)
         calls = pd.read_sql(_CALLS, connection)
         ranges = pd.read_sql(_RANGES, connection)

@@ -4,13 +4,12 @@ import csv
 import io
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from jitter.cli import main
+from tests.support.databases import open_database
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 COMMANDS = "\x1b]0;owned[red]\x07\x1b[2J\x9b31m\x85\u202e\u2028\x7f\r"
@@ -25,7 +24,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     traces.mkdir()
     for file in sorted(SAMPLE.glob("rank*.sqlite")):
         own = Path(shutil.copy(file, traces))
-        with closing(sqlite3.connect(own)) as trace, trace:
+        with open_database(own) as trace:
             trace.execute("UPDATE StringIds SET value = ? || value || ?", ("", COMMANDS))
             trace.execute("UPDATE StringIds SET value = ? || value WHERE value LIKE '%void%'", (FORMULA,))
             trace.execute("UPDATE NVTX_EVENTS SET text = text || ?", (COMMANDS,))

@@ -3,9 +3,7 @@
 import csv
 import json
 import shutil
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import jitter
 from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.ingestion.inspect import Expectation, MissingSteps, find_missing
+from tests.support.databases import open_database, run_sql
 from tests.support.forked_command import run_forked
 from tests.support.records import source_record, step_record
 
@@ -45,7 +44,7 @@ def test_the_talks_csv(small_lake: Path, traces: Path, tmp_path: Path, capsys: p
     ]
     for path in files:
         step, rank = path.stem.removeprefix("epoch1_step").split("-rank")
-        with closing(sqlite3.connect(traces / f"rank{rank}.sqlite")) as connection:
+        with open_database(traces / f"rank{rank}.sqlite") as connection:
             expected = connection.execute(QUERY, [f"epoch1_step{step}-rank{rank}-%"]).fetchall()
         assert len(expected) >= 16
         with path.open(newline="") as lines:
@@ -90,12 +89,11 @@ def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: py
     shutil.copytree(traces, mixed)
     (mixed / "copy-of-0.sqlite").write_bytes((mixed / "rank0.sqlite").read_bytes())
     shutil.copy(mixed / "rank1.sqlite", mixed / "zz.sqlite")
-    with closing(sqlite3.connect(mixed / "zz.sqlite")) as connection:  # a less complete recording that claims rank 1
+    with open_database(mixed / "zz.sqlite") as connection:  # a less complete recording that claims rank 1
         connection.execute(
             "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start = "
             "(SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start LIMIT 1 OFFSET 24)"
         )
-        connection.commit()
     (mixed / "cut.sqlite").write_bytes((mixed / "rank2.sqlite").read_bytes()[:60_000])
     (mixed / "report.qdrep").write_bytes(b"x")
     assert main(["inspect", str(mixed), "--json"]) == 0
@@ -148,9 +146,7 @@ def test_a_complete_recording(traces: Path, capsys: pytest.CaptureFixture[str], 
 
 def test_a_rank_and_a_step_that_are_missing(own_traces: Path, capsys: pytest.CaptureFixture[str]):
     (own_traces / "rank1.sqlite").unlink()
-    with closing(sqlite3.connect(own_traces / "rank2.sqlite")) as connection:
-        connection.execute("DELETE FROM NVTX_EVENTS WHERE text LIKE '%step2001%'")
-        connection.commit()
+    run_sql(own_traces / "rank2.sqlite", "DELETE FROM NVTX_EVENTS WHERE text LIKE '%step2001%'")
     status, line = inspect(capsys, own_traces, "5x4")
     assert status == 3
     assert line == (

@@ -3,9 +3,7 @@
 import dataclasses
 import re
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,6 +35,7 @@ from jitter.report.json_report import report_document
 from jitter.report.page import how_to_read
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database
 
 
 def tables(topic: str) -> list[list[list[str]]]:
@@ -271,11 +270,10 @@ def test_recommended_names_of_pytorch_traces_are_understood(tmp_path: Path, suff
 
 def test_recommended_name_of_an_nsys_export_is_understood(tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=16, marker="iteration")), tmp_path / "written", "nsys")
-    with closing(sqlite3.connect(tmp_path / "written" / "rank1.sqlite")) as export:
+    with open_database(tmp_path / "written" / "rank1.sqlite") as export:
         export.execute(
             "DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'"
         )  # the name alone is to tell it
-        export.commit()
     _inspected(tmp_path / "written" / "rank1.sqlite", tmp_path / "rank-12.sqlite")
 
 

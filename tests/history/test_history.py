@@ -1,7 +1,6 @@
 """The history of a job's runs: its database, change points, scaling, and the command."""
 
 import json
-import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from jitter.report.history import describe_findings, describe_history
 from tests.accuracy.history import SPREADS, measure_rates
 from tests.guide.test_guide import json_keys, tables
 from tests.history.conftest import scaled
+from tests.support.databases import open_database
 from tests.support.postgresql_server import PASSWORD, USER
 from tests.support.version_1_baseline import written_by_version_1
 
@@ -233,7 +233,7 @@ def test_any_sqlite_client_reads_it(tmp_path, document):
     path = tmp_path / "history.sqlite"
     with closing(Database(str(path))) as database:
         add_run(database, "gpt", document, {"commit": "ab12cd"})
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         (row,) = connection.execute("SELECT job, name FROM jitter_runs").fetchall()
     assert row == ("gpt", document.label)
 

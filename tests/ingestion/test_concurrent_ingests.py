@@ -4,11 +4,9 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from jitter.core.errors import LakeError
 from jitter.ingestion import step_numbering
 from jitter.lake import staging
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database
 from tests.support.forked_command import ForkedCommand
 from tests.support.lake_content import catalogue_is_records, content, records
 
@@ -114,7 +113,7 @@ def _starts(lake: Path) -> list[dict[int, int]]:
 
 
 def _forget_before(export: Path, start_ns: int) -> None:
-    with closing(sqlite3.connect(export)) as connection, connection:
+    with open_database(export) as connection:
         runtime = f"SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < {start_ns}"
         for table in ("KERNEL", "MEMCPY", "MEMSET"):
             connection.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_{table} WHERE correlationId IN ({runtime})")

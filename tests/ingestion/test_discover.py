@@ -6,9 +6,7 @@ import io
 import json
 import lzma
 import os
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ import jitter
 from jitter.cli import main
 from jitter.ingestion.discovery.discover import discover
 from jitter.ingestion.discovery.unrecognized_files import describe_nearest
+from tests.support.databases import run_sql
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +25,12 @@ def export() -> Callable[[Path], Path]:
 
     def make(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-            connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)")
-            connection.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER)")
-            connection.commit()
+        run_sql(
+            path,
+            "CREATE TABLE StringIds (id INTEGER, value TEXT)",
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)",
+            "CREATE TABLE TARGET_INFO_GPU (id INTEGER)",
+        )
         return path
 
     return make
@@ -61,9 +61,7 @@ def test_named_files_must_be_traces(tmp_path: Path, export: Callable[[Path], Pat
 
 
 def test_other_databases_are_nobodys_concern_but_broken_ones_are_said(tmp_path: Path):
-    with closing(sqlite3.connect(tmp_path / "mlflow.sqlite")) as connection:
-        connection.execute("CREATE TABLE runs (id INTEGER)")
-        connection.commit()
+    run_sql(tmp_path / "mlflow.sqlite", "CREATE TABLE runs (id INTEGER)")
     (tmp_path / "empty.sqlite").touch()
     (tmp_path / "text.sqlite").write_text("not a database" * 100)
     found = discover([tmp_path])

@@ -3,10 +3,8 @@
 import gzip
 import json
 import resource
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from jitter.core import compression
 from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.transform.capture import LONGEST_NAME
 from tests.support import nsys_exports
+from tests.support.databases import open_database
 from tests.support.fuzz_depth import fuzz, of_all, some_of
 from tests.support.kineto_traces import call, kernel, step
 
@@ -123,11 +122,10 @@ def test_a_name_of_20_mb_in_a_trace_of_pytorch_is_cut(tmp_path: Path):
 def test_a_name_of_20_mb_in_an_nsys_export_is_cut(tmp_path: Path):
     (tmp_path / "in").mkdir()
     path = nsys_exports.write(tmp_path / "in" / "rank0.sqlite", "sqlite", nsys_exports.export())
-    with closing(sqlite3.connect(path)) as database:
+    with open_database(path) as database:
         query = "SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1"
         (name,) = database.execute(query).fetchone()
         database.execute("UPDATE StringIds SET value = ? WHERE id = ?", ("k" * 20_000_000, name))
-        database.commit()
     (record,) = ingested(tmp_path).added
     assert any("cut to 65,536 characters: 1 name of kernels or calls" in problem for problem in record.problems)
 

@@ -3,8 +3,6 @@
 import gzip
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Job, simulate, write
 from tests.readers.test_contract import SOURCES
 from tests.support import kineto_traces, nsys_exports
+from tests.support.databases import run_sql
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +129,7 @@ def test_tables_of_other_programs_are_no_damaged_traces(tmp_path: Path):
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "results.csv").write_text("kernel_name,loss\nconv,0.5\n")
     (tmp_path / "t" / "events.json").write_text('{"buffer": []}')
-    with closing(sqlite3.connect(tmp_path / "t" / "runs.db")) as database:
-        database.execute("CREATE TABLE runs (id INTEGER, started TEXT)")
-        database.commit()
+    run_sql(tmp_path / "t" / "runs.db", "CREATE TABLE runs (id INTEGER, started TEXT)")
     report = ingest(tmp_path / "t")
     assert (report.refused, report.other_files) == ([], 3)
 

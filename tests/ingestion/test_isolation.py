@@ -2,9 +2,7 @@
 
 import os
 import socket
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +13,7 @@ import jitter
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from tests.support.added_reader import added_reader
+from tests.support.databases import run_sql
 
 
 class Failing:
@@ -119,9 +118,7 @@ def test_a_broken_third_party_reader_is_named_and_skipped(
 
 def test_a_flipped_bit_in_a_table_name(own_traces: Path, tmp_path: Path):
     bad = own_traces / "rank9.rpd"
-    with closing(sqlite3.connect(bad)) as connection:
-        connection.execute("CREATE TABLE rocpd_op (id INTEGER)")
-        connection.commit()
+    run_sql(bad, "CREATE TABLE rocpd_op (id INTEGER)")
     content = bad.read_bytes()
     at = content.index(b"rocpd_op")
     bad.write_bytes(content[:at] + b"\xff" + content[at + 1 :])

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +12,7 @@ import jitter
 from jitter.cli import main
 from jitter.ingestion.ranks.jobs import OtherJobError, UndecidedJobError
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.databases import open_database
 from tests.support.lake_content import kernel_files, records
 
 pytestmark = pytest.mark.slow
@@ -53,9 +52,8 @@ def put(job: Path, ranks, folder: Path, before: str = "", *, later_ns: int = 0) 
 
 
 def _move_clock(path: Path, by_ns: int) -> None:
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?", [by_ns])
-        connection.commit()
 
 
 def ingest(folder: Path, *more: str) -> int:

@@ -1,23 +1,14 @@
 """Step markers in whole exports: what lies outside, what is cut, on which thread, without an end, begun anew."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import jitter
+from tests.support.databases import run_sql
 from tests.support.lake_content import kernel_files, records
-
-
-def _change(path: Path, *statements: str) -> Path:
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-        connection.commit()
-    return path
 
 
 def _steps(lake: Path) -> list[tuple[int | None, int, int]]:
@@ -33,7 +24,7 @@ def test_every_style(simulated_traces: Callable[..., Path], tmp_path: Path, mark
 
 
 def test_a_step_without_marker_is_outside_and_counted(own_traces: Path, tmp_path: Path):
-    path = _change(own_traces / "rank0.sqlite", "DELETE FROM NVTX_EVENTS WHERE text LIKE 'epoch1_step2001%'")
+    path = run_sql(own_traces / "rank0.sqlite", "DELETE FROM NVTX_EVENTS WHERE text LIKE 'epoch1_step2001%'")
     whole = jitter.ingest([own_traces / "rank1.sqlite"], tmp_path / "whole").added[0]
     record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [step.step for step in record.steps] == [2000, 2002]
@@ -42,7 +33,7 @@ def test_a_step_without_marker_is_outside_and_counted(own_traces: Path, tmp_path
 
 
 def test_lost_kernels_cut_their_step(own_traces: Path, tmp_path: Path):
-    path = _change(
+    path = run_sql(
         own_traces / "rank0.sqlite",
         "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId IN (SELECT correlationId FROM "
         "CUPTI_ACTIVITY_KIND_RUNTIME WHERE start > (SELECT start FROM NVTX_EVENTS WHERE text LIKE '%step2001-%') "
@@ -57,7 +48,7 @@ def test_lost_kernels_cut_their_step(own_traces: Path, tmp_path: Path):
 
 
 def test_an_open_last_range_is_cut_and_holds_the_rest(own_traces: Path, tmp_path: Path):
-    path = _change(own_traces / "rank0.sqlite", "UPDATE NVTX_EVENTS SET \"end\" = NULL WHERE text LIKE '%step2002-%'")
+    path = run_sql(own_traces / "rank0.sqlite", "UPDATE NVTX_EVENTS SET \"end\" = NULL WHERE text LIKE '%step2002-%'")
     record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [step.end_ns is None for step in record.steps] == [False, False, True]
     assert [step.cut for step in record.steps] == [False, False, True]
@@ -67,12 +58,12 @@ def test_an_open_last_range_is_cut_and_holds_the_rest(own_traces: Path, tmp_path
 
 def test_numbers_begun_anew(own_traces: Path, tmp_path: Path):
     anew = "UPDATE NVTX_EVENTS SET text = replace(replace(text, 'epoch1_', ''), 'step2002', 'step2000')"
-    path = _change(own_traces / "rank0.sqlite", anew)
+    path = run_sql(own_traces / "rank0.sqlite", anew)
     record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [(step.epoch, step.step) for step in record.steps] == [(None, 2000), (None, 2001)]
     assert any(problem.startswith("step 2000 is marked 2 times without an epoch") for problem in record.problems)
     assert record.outside_steps == 8 + 16
-    _change(
+    run_sql(
         path,
         "UPDATE NVTX_EVENTS SET text = 'epoch2_' || text WHERE start = (SELECT max(start) FROM NVTX_EVENTS "
         "WHERE text LIKE 'step2000%')",
@@ -91,7 +82,7 @@ def test_ranges_within_a_step_are_no_steps(own_traces: Path, tmp_path: Path):
         'INSERT INTO NVTX_EVENTS (start, "end", eventType, text, globalTid, domainId) SELECT start + {0}, '
         "start + {0} + 500, 59, 'iteration {1}', globalTid + {2}, 0 FROM NVTX_EVENTS WHERE text LIKE 'epoch%'"
     )
-    path = _change(
+    path = run_sql(
         own_traces / "rank0.sqlite", within.format(1000, 0, 0), within.format(3000, 1, 0), within.format(9000, 2, 5)
     )
     record = jitter.ingest([path], tmp_path / "lake").added[0]
@@ -100,7 +91,7 @@ def test_ranges_within_a_step_are_no_steps(own_traces: Path, tmp_path: Path):
 
 def test_pieces_of_a_step_are_one(own_traces: Path, tmp_path: Path):
     """Forward and backward each as `step N`: what is launched between them belongs to the step as well."""
-    path = _change(
+    path = run_sql(
         own_traces / "rank0.sqlite",
         "CREATE TEMP TABLE whole AS SELECT * FROM NVTX_EVENTS WHERE text LIKE 'epoch%'",
         "DELETE FROM NVTX_EVENTS",

@@ -4,9 +4,7 @@ import gzip
 import json
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import jitter
 from jitter.core.errors import JitterError
 from jitter.ingestion.ingest import IngestReport
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database
 
 RANKS, NODE = 8, 4
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -142,7 +141,7 @@ def _merge_reports(run: Path, path: Path, machine: int | None, *, with_ranks: bo
     """Write the rows of both hosts' reports into one; `machine` is the number of the second one, None: as the first."""
     first, second = sorted((run / "nsys").glob("*.sqlite"))
     shutil.copy(first, path)
-    with closing(sqlite3.connect(path)) as merged:
+    with open_database(path) as merged:
         merged.execute("ATTACH ? AS other", (str(second),))
         (texts,) = merged.execute("SELECT max(id) + 1 FROM StringIds").fetchone()
         merged.execute("INSERT INTO StringIds SELECT id + ?, value FROM other.StringIds", (texts,))
@@ -162,7 +161,6 @@ def _merge_reports(run: Path, path: Path, machine: int | None, *, with_ranks: bo
             merged.execute(f"INSERT INTO {name} SELECT {values} FROM other.{name}")
         if not with_ranks:
             merged.execute("UPDATE NVTX_EVENTS SET text = substr(text, 1, instr(text || '-rank', '-rank') - 1)")
-        merged.commit()
     return path
 
 
@@ -192,10 +190,9 @@ def test_processes_that_share_a_gpu_are_read(run: Path, tmp_path: Path):
     """As with MIG or MPS: two processes, one device."""
     path = tmp_path / "shared.sqlite"
     shutil.copy(min((run / "nsys").glob("*.sqlite")), path)
-    with closing(sqlite3.connect(path)) as report:
+    with open_database(path) as report:
         for table in ("KERNEL", "MEMCPY", "MEMSET"):
             report.execute(f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET deviceId = deviceId / 2")
-        report.commit()
     assert sorted((record.rank, record.device) for record in _ingest(path, tmp_path).added) == [
         (0, 0),
         (1, 0),

@@ -1,8 +1,6 @@
 """A lake holds one job: recordings of another job are refused with both described, replaced, or taken if told."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from jitter.cli import main
 from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.ranks.jobs import OtherJobError
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database
 from tests.support.lake_content import kernel_files, records
 
 pytestmark = pytest.mark.slow
@@ -40,15 +39,14 @@ def later_steps(folder: Path, **changes: object) -> Path:
 
 def edit(folder: Path, statement: str, *values: object) -> None:
     for path in folder.glob("*.sqlite"):
-        with closing(sqlite3.connect(path)) as connection:
+        with open_database(path) as connection:
             connection.execute(statement, values)
-            connection.commit()
 
 
 def rename_kernels(folder: Path, share: float) -> None:
     """Give this share of the kernels (the first of each step) a name of its own."""
     for path in folder.glob("*.sqlite"):
-        with closing(sqlite3.connect(path)) as connection:
+        with open_database(path) as connection:
             (first,) = connection.execute("SELECT max(id) + 1 FROM StringIds").fetchone()
             connection.execute("INSERT INTO StringIds (id, value) VALUES (?, 'void another_program(float*)')", [first])
             rows = [row for (row,) in connection.execute("SELECT rowid FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start")]
@@ -58,7 +56,6 @@ def rename_kernels(folder: Path, share: float) -> None:
             connection.execute(
                 f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = ? WHERE rowid IN ({marks})", [first, *chosen]
             )
-            connection.commit()
 
 
 def test_more_steps_of_the_same_job(lake: Path, tmp_path: Path):

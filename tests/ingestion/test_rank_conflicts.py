@@ -10,6 +10,7 @@ import jitter
 from jitter.cli import main
 from jitter.lake.layout import times_file
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import run_sql
 from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content, kernel_files, records
@@ -56,12 +57,8 @@ def test_replace_takes_the_newer(rivals: Path, order: str):
 
 
 def _make_newer(path: Path) -> None:
-    import sqlite3
-    from contextlib import closing
 
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 3600000000000")
-        connection.commit()
+    run_sql(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 3600000000000")
 
 
 def _check_replaced(rivals: Path, lake: Path) -> None:

@@ -1,7 +1,5 @@
 """Ranks from names, and from what is known of the GPUs of one recording."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from jitter.ingestion.ranks.decide_ranks import (
     read_rank_map,
 )
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database, run_sql
 from tests.support.lake_content import records
 from tests.support.simulated import small
 
@@ -166,28 +165,24 @@ def _of_four_minds(folder: Path) -> Path:
     """Its marker says rank 0, NVTX says 3, the environment 4, the file name 5."""
     write(simulate(Job(ranks=1, steps=2, kernels=16)), folder, "nsys")
     path = (folder / "rank0.sqlite").rename(folder / "trace_5.sqlite")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(
-            "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid) "
-            "SELECT 1, 39, 'MPI Rank 3', globalTid FROM NVTX_EVENTS LIMIT 1"
-        )
-        connection.execute(
-            "UPDATE TARGET_INFO_SYSTEM_ENV SET value = replace(replace(value, 'RANK=0', 'RANK=4'), 'PROCID=0', "
-            "'PROCID=4') WHERE name = 'DeviceEnvironment'"
-        )
-        connection.commit()
+    run_sql(
+        path,
+        "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid) "
+        "SELECT 1, 39, 'MPI Rank 3', globalTid FROM NVTX_EVENTS LIMIT 1",
+        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = replace(replace(value, 'RANK=0', 'RANK=4'), 'PROCID=0', "
+        "'PROCID=4') WHERE name = 'DeviceEnvironment'",
+    )
     return path
 
 
 def _forget(path: Path, level: str) -> Path:
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         if level == "step marker":
             connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '-rank0', '')")
         elif level == "NVTX 'MPI Rank 3'":
             connection.execute("DELETE FROM NVTX_EVENTS WHERE eventType = 39")
         elif level == "environment":
             connection.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'")
-        connection.commit()
     return path.rename(path.with_name("report1.sqlite")) if level == "file name" else path
 
 
@@ -267,9 +262,7 @@ def test_a_cut_file_may_have_lost_its_rank(tmp_path: Path):
 def test_two_processes_that_say_the_same_rank(tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=16)), tmp_path / "t", "nsys", ranks_per_report=2)
     (path,) = (tmp_path / "t").iterdir()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '-rank1', '-rank0')")
-        connection.commit()
+    run_sql(path, "UPDATE NVTX_EVENTS SET text = replace(text, '-rank1', '-rank0')")
     report = jitter.ingest([path], tmp_path / "lake")
     assert report.added == []
     assert "two of its GPUs are both rank 0 in epoch 1, step 0 (devices 0 and 1)" in str(report.refused[0])

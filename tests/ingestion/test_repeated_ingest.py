@@ -1,11 +1,10 @@
 """A second ingest: adds what is new, knows what it has, and leaves nothing of a reading that is told otherwise."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import jitter
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import run_sql
 from tests.support.lake_content import content, kernel_files, records
 
 
@@ -144,11 +143,12 @@ def test_a_file_that_failed_goes_in_once_corrected(own_traces: Path, tmp_path: P
 def test_a_rank_that_could_not_be_told_goes_in_once_told(own_traces: Path, tmp_path: Path):
     nameless = own_traces / "report1.sqlite"
     (own_traces / "rank1.sqlite").rename(nameless)
-    with closing(sqlite3.connect(nameless)) as connection:
-        connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '-rank1', '')")
-        connection.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV")
-        connection.execute("DROP TABLE IF EXISTS META_DATA_CAPTURE")
-        connection.commit()
+    run_sql(
+        nameless,
+        "UPDATE NVTX_EVENTS SET text = replace(text, '-rank1', '')",
+        "DELETE FROM TARGET_INFO_SYSTEM_ENV",
+        "DROP TABLE IF EXISTS META_DATA_CAPTURE",
+    )
     lake = tmp_path / "lake"
     report = jitter.ingest([own_traces], lake)
     (error,) = report.refused

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import jitter
 from jitter.cli import main
 from jitter.ingestion.ingest import IngestReport
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database, run_sql
 from tests.support.lake_content import kernel_files
 from tests.support.recorded_events import list_events, remove_events
 
@@ -27,12 +26,6 @@ def traces(tmp_path: Path) -> Path:
 
 def ingest(traces: Path) -> IngestReport:
     return jitter.ingest([traces], traces.parent / "lake")
-
-
-def edit(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(statement)
-        connection.commit()
 
 
 @pytest.mark.parametrize("name", ["a-rank1.sqlite", "z-rank1.sqlite"])
@@ -55,7 +48,7 @@ def test_the_more_complete_recording_is_taken(traces: Path, name: str):
 def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(traces: Path):
     first, second = traces / "rank1.sqlite", traces / "z-rank1.sqlite"
     shutil.copy(first, second)
-    edit(second, "PRAGMA user_version = 7")
+    run_sql(second, "PRAGMA user_version = 7")
     taken = []
     for _ in range(2):
         report = ingest(traces)
@@ -72,7 +65,9 @@ def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(trace
 
 def test_of_two_gpus_that_are_called_one_rank_the_one_that_states_it_is_taken(tmp_path: Path):
     write(simulate(Job(ranks=4, steps=6, kernels=60, gpus_per_node=2)), tmp_path / "traces", "nsys", ranks_per_report=2)
-    edit(tmp_path / "traces/node0001-2.sqlite", "UPDATE NVTX_EVENTS SET text = substr(text, 1, instr(text, '-') - 1)")
+    run_sql(
+        tmp_path / "traces/node0001-2.sqlite", "UPDATE NVTX_EVENTS SET text = substr(text, 1, instr(text, '-') - 1)"
+    )
     report = ingest(tmp_path / "traces")
     assert [record.rank for record in report.added] == [0, 1]
     (error,) = report.refused
@@ -106,7 +101,7 @@ def test_of_two_hosts_whose_steps_take_as_long_none_is_taken(tmp_path: Path):
     write(simulate(Job(ranks=4, steps=3, kernels=16, marker="profiler")), traces, "nsys")
     (traces / "other").mkdir()
     shutil.copy(traces / "rank1.sqlite", traces / "other/rank1.sqlite")
-    edit(traces / "other/rank1.sqlite", "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'other' WHERE name = 'Hostname'")
+    run_sql(traces / "other/rank1.sqlite", "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'other' WHERE name = 'Hostname'")
     report = ingest(traces)
     assert [record.rank for record in report.added] == [0, 2, 3]
     assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
@@ -115,9 +110,9 @@ def test_of_two_hosts_whose_steps_take_as_long_none_is_taken(tmp_path: Path):
 
 def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):
     shutil.copy(traces / "rank1.sqlite", traces / "a-rank1.sqlite")
-    edit(traces / "a-rank1.sqlite", "PRAGMA user_version = 7")
+    run_sql(traces / "a-rank1.sqlite", "PRAGMA user_version = 7")
     for path in traces.iterdir():
-        edit(path, "DROP TABLE TARGET_INFO_SESSION_START_TIME")
+        run_sql(path, "DROP TABLE TARGET_INFO_SESSION_START_TIME")
     report = ingest(traces)
     assert len(report.refused) == 2
     assert all("nothing tells which of the two is right: neither is taken" in str(error) for error in report.refused)
@@ -132,7 +127,7 @@ def test_of_two_cycles_with_equal_steps_every_rank_has_the_first(traces: Path, n
     again.mkdir()
     for path in sorted(traces.glob("*.sqlite")):
         shutil.copy(path, again / path.name)
-        edit(again / path.name, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1000000000")
+        run_sql(again / path.name, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1000000000")
     report = ingest(traces)
     assert {Path(record.file).parent for record in report.added} == {traces}
     assert len(report.refused) == len(report.added) == RANKS
@@ -145,7 +140,7 @@ def test_windows_that_number_their_steps_anew_are_epochs_of_the_same_job(tmp_pat
         folder = tmp_path / f"traces/{'zyx'[window]}"
         write(simulate(job), folder, "nsys")
         for path in folder.glob("*.sqlite"):
-            edit(path, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {window} * 10000000000")
+            run_sql(path, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {window} * 10000000000")
     (tmp_path / "traces/y/rank1.sqlite").unlink()
     report = ingest(tmp_path / "traces")
     assert report.added == []
@@ -173,8 +168,8 @@ def test_steps_without_a_number_are_those_of_the_other_ranks(tmp_path: Path, is_
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=8, kernels=60)), traces, "nsys")
     for path in traces.glob("*.sqlite"):
-        edit(path, "UPDATE NVTX_EVENTS SET text = 'train_step' WHERE text LIKE '%step%'")
-    with closing(sqlite3.connect(traces / "rank1.sqlite")) as connection:
+        run_sql(path, "UPDATE NVTX_EVENTS SET text = 'train_step' WHERE text LIKE '%step%'")
+    with open_database(traces / "rank1.sqlite") as connection:
         selected = "SELECT start FROM NVTX_EVENTS WHERE text = 'train_step' ORDER BY start"
         starts = [start for (start,) in connection.execute(selected)]
         before = [2 * starts[0] - starts[1], *starts]
@@ -188,7 +183,6 @@ def test_steps_without_a_number_are_those_of_the_other_ranks(tmp_path: Path, is_
         for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *GPU_TABLES):
             if not is_ahead:
                 connection.execute(f"DELETE FROM {table} WHERE start < {starts[1] - 1000}")
-        connection.commit()
     report = ingest(traces)
     assert [record.steps[0].step for record in report.added] == [0, int(not is_ahead)]
     assert ("1 rank began to record later: their steps are numbered on" in report.warnings) is not is_ahead
@@ -200,17 +194,16 @@ def test_windows_whose_steps_have_no_number_are_aligned_each_by_itself(tmp_path:
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=8, kernels=60)), traces / "a", "nsys")
     for path in (traces / "a").glob("*.sqlite"):
-        edit(path, "UPDATE NVTX_EVENTS SET text = 'train_step' WHERE text LIKE '%step%'")
-    with closing(sqlite3.connect(traces / "a/rank1.sqlite")) as connection:
+        run_sql(path, "UPDATE NVTX_EVENTS SET text = 'train_step' WHERE text LIKE '%step%'")
+    with open_database(traces / "a/rank1.sqlite") as connection:
         selected = "SELECT start FROM NVTX_EVENTS WHERE text = 'train_step' ORDER BY start"
         second = connection.execute(selected).fetchall()[1][0]
         for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *GPU_TABLES):
             connection.execute(f"DELETE FROM {table} WHERE start < {second - 1000}")
-        connection.commit()
     for before, window in ("ab", "bc"):
         shutil.copytree(traces / before, traces / window)
         for path in (traces / window).glob("*.sqlite"):
-            edit(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 10000000000")
+            run_sql(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 10000000000")
     for windows, epochs in (("ab", (1, 2)), ("c", (3,))):
         report = jitter.ingest([traces / window for window in windows], tmp_path / "lake", same_job=True)
         first = {(record.rank, record.steps[0].key) for record in report.added}

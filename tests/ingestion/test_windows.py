@@ -1,10 +1,8 @@
 """Windows of one process: files of their own, whose numbers are no ranks where the process is one."""
 
 import shutil
-import sqlite3
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ranks.windows import Window, find_windows
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import run_sql
 
 S = 10**9
 WINDOW_S, STEPS = 5, 3
@@ -42,19 +41,13 @@ def _write(folder: Path, job: Job, window: int) -> list[Path]:
     job = replace(job, steps=STEPS, kernels=16, marker="iteration")
     paths = sorted(write(simulate(job), folder, "nsys"))
     for path in paths:
-        _edit(path, "DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'")
+        run_sql(path, "DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'")
         _move(path, WINDOW_S * window)
     return paths
 
 
 def _move(path: Path, time_s: int) -> None:
-    _edit(path, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {time_s * S}")
-
-
-def _edit(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(statement)
-        connection.commit()
+    run_sql(path, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {time_s * S}")
 
 
 def _copy(sources: Mapping[str, Path], folder: Path) -> None:
@@ -149,7 +142,7 @@ def test_containers_that_seem_one_process_are_told_how_to_give_their_ranks(tmp_p
     """Equal host names and process numbers, and clocks 5 s apart: these may be windows whose steps begin anew."""
     paths = _write(tmp_path / "recorded", Job(ranks=2, gpus_per_node=1), 0)
     for path in paths:
-        _edit(path, "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'localhost' WHERE name = 'Hostname'")
+        run_sql(path, "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'localhost' WHERE name = 'Hostname'")
     _move(paths[1], 5)
     _copy({f"trace_{rank}.sqlite": path for rank, path in enumerate(paths)}, tmp_path / "traces")
     refused = jitter.ingest(tmp_path / "traces", tmp_path / "lake").refused
@@ -176,7 +169,7 @@ def test_windows_without_markers_are_epochs_of_the_same_job(recorded: dict[tuple
         del names["rank1.1.sqlite"]
         _copy(names, traces)
         for name in names:
-            _edit(traces / name, "DELETE FROM NVTX_EVENTS")
+            run_sql(traces / name, "DELETE FROM NVTX_EVENTS")
         if given == 2:
             refused = jitter.ingest(traces, tmp_path / "unasked").refused
             assert any("--same-job into a new lake" in (error.hint or "") for error in refused)
@@ -197,7 +190,7 @@ def test_windows_of_hosts_with_clocks_of_their_own(tmp_path: Path, ahead_s: int,
         ):
             _move(path, ahead_s * rank)
             if moved_to and window:
-                _edit(path, f"UPDATE TARGET_INFO_SYSTEM_ENV SET value = '{moved_to}' WHERE name = 'Hostname'")
+                run_sql(path, f"UPDATE TARGET_INFO_SYSTEM_ENV SET value = '{moved_to}' WHERE name = 'Hostname'")
     report = jitter.ingest(traces, tmp_path / "lake", same_job=True)
     assert any("epochs 1 to 2" in warning for warning in report.warnings)
     found = {(record.rank, Path(record.file).parent.name, step.key) for record in report.added for step in record.steps}

@@ -3,8 +3,6 @@
 import csv
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 import jitter
 from jitter.lake.records import SourceRecord
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database
 from tests.support.simulated import activities
 
 pytestmark = pytest.mark.slow
@@ -52,10 +51,9 @@ def take(folder: Path, lake: Path) -> SourceRecord:
 
 
 def change(path: Path, table: str, column: str, value: object, where: str = "1") -> None:
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         rows = connection.execute(f'SELECT rowid FROM "{table}" WHERE {where} ORDER BY rowid LIMIT 5').fetchall()
         connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', (value, rows[-1][0]))
-        connection.commit()
 
 
 def database(folder: Path) -> Path:
@@ -91,10 +89,9 @@ def test_a_shape_that_is_no_shape_is_unknown(form: str, value: object, traces, t
 def test_a_number_as_text_is_that_number(traces, tmp_path: Path):
     folder = Path(shutil.copytree(traces("rocprof-v1"), tmp_path / "changed"))
     path = database(folder)
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         (time,) = connection.execute("SELECT BeginNs FROM OPS ORDER BY rowid LIMIT 1").fetchone()
         connection.execute("UPDATE OPS SET BeginNs = ? WHERE rowid = (SELECT min(rowid) FROM OPS)", (f"{time}",))
-        connection.commit()
     whole = take(traces("rocprof-v1"), tmp_path / "whole")
     assert take(folder, tmp_path / "lake").problems == whole.problems
 

@@ -1,8 +1,6 @@
 """The lake on disk, to the letter: where files lie, what is in them, and that others' tools read them."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -15,6 +13,7 @@ import pytest
 
 import jitter
 from jitter.lake.folder import LakeFolder
+from tests.support.databases import run_sql
 from tests.support.lake_content import catalogue, catalogue_is_records, kernel_files, records
 
 COLUMNS = {
@@ -267,8 +266,7 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
     path.write_bytes(b"SQLite format 3\0 and then nothing of the kind")
     jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE steps SET start_ns = start_ns + 1 WHERE position = 0")
+    run_sql(path, "UPDATE steps SET start_ns = start_ns + 1 WHERE position = 0")
     jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
     path.unlink()

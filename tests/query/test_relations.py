@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,6 +19,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
 from jitter.query.run_query import describe_relations, prepare_query
 from jitter.simulate import Fault, Job, simulate
+from tests.support.databases import run_sql
 from tests.support.lake_content import catalogue_is_records
 from tests.support.oracles import metrics as oracle
 from tests.support.random_lake import RandomLake, small_files
@@ -274,8 +273,7 @@ def rows_of_relation(root: Path, relation: str) -> list[dict[str, object]]:
 
 
 def change(root: Path, statement: str) -> None:
-    with closing(sqlite3.connect(root / "catalog.sqlite")) as connection, connection:
-        connection.execute(statement)
+    run_sql(root / "catalog.sqlite", statement)
 
 
 def test_relations_are_the_records_whatever_the_catalog_holds(root: Path):

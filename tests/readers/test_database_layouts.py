@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import jitter
 from jitter.ingestion.ingest import IngestReport
 from tests.readers.test_contract import SOURCES
+from tests.support.databases import open_database
 
 DATABASES = ("nsys sqlite", "rocpd", "rocprof v1", "rpd")
 
@@ -37,10 +37,10 @@ def tables(database: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[str, 
 
 def test_utf16_is_refused_with_the_reason(source: Path):
     expected = kernels(ingested(source, "usual"))
-    with closing(sqlite3.connect(source)) as database:
+    with open_database(source) as database:
         statements = list(database.iterdump())
     source.unlink()
-    with closing(sqlite3.connect(source)) as database:
+    with open_database(source) as database:
         database.execute("PRAGMA encoding = 'UTF-16le'")
         database.executescript("\n".join(statements))
     report = ingested(source, "lake")
@@ -54,7 +54,7 @@ def test_utf16_is_refused_with_the_reason(source: Path):
 def test_tables_without_rowid_are_read(source: Path):
     expected = kernels(ingested(source, "usual"))
     changed = 0
-    with closing(sqlite3.connect(source)) as database:
+    with open_database(source) as database:
         database.execute("PRAGMA legacy_alter_table = ON")  # views name the tables
         for table, columns in list(tables(database)):
             names = ", ".join(f'"{name}"' for name, _ in columns)
@@ -68,7 +68,6 @@ def test_tables_without_rowid_are_read(source: Path):
             database.execute(f'DROP TABLE "{table}"')
             database.execute(f'ALTER TABLE "new" RENAME TO "{table}"')
             changed += 1
-        database.commit()
     assert changed >= 2
     assert kernels(ingested(source, "lake")) == expected
 
@@ -76,11 +75,10 @@ def test_tables_without_rowid_are_read(source: Path):
 def test_views_are_read_or_refused_with_the_reason(source: Path):
     """Every table becomes a view of a table of another name, as in merged exports."""
     expected = kernels(ingested(source, "usual"))
-    with closing(sqlite3.connect(source)) as database:
+    with open_database(source) as database:
         for table, _ in list(tables(database)):
             database.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_data"')
             database.execute(f'CREATE VIEW "{table}" AS SELECT * FROM "{table}_data"')
-        database.commit()
     report = ingested(source, "lake")
     if report.refused:
         assert "view" in report.refused[0].message

@@ -13,6 +13,7 @@ import pytest
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers.nsys import tables
 from jitter.readers.nsys.tables import RowFilter, SqliteTables
+from tests.support.databases import open_database
 
 EDGES = [0, 1, -1, None, *(sign * (1 << bits) + more for bits in (7, 8, 15, 23, 31, 47, 62) for sign in (1, -1)
                            for more in (-1, 0, 1)), 2**63 - 1, -(2**63)]  # fmt: skip
@@ -42,7 +43,7 @@ def make(
 
 def through_sqlite(path: Path, columns: Sequence[str], where: str = "") -> list[tuple[Any, ...]]:
     names = ", ".join(f'"{column}"' for column in columns)
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         return [tuple(map(integer, row)) for row in connection.execute(f"SELECT {names} FROM t{where}")]
 
@@ -108,10 +109,9 @@ def test_values_of_other_types_and_unusual_columns(columns: str, row: Any, furth
 )
 def test_unusual_tables(columns: str, tmp_path: Path):
     path = tmp_path / "t.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         connection.executescript(f"CREATE TABLE t ({columns})")
         connection.executemany("INSERT INTO t (a, b) VALUES (?, ?)", [(n, -n) for n in range(50)])
-        connection.commit()
     assert through_jitter(path, ["b", "a"]) == through_sqlite(path, ["b", "a"])
 
 

@@ -1,8 +1,6 @@
 """Written Nsight Systems exports, read back with nothing but SQL, against the recordings."""
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +9,7 @@ import pytest
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRecording, simulate, write
 from jitter.simulate.formats.nsys import SECRET
+from tests.support.databases import open_database
 from tests.support.partial_captures import PartialCapture
 
 JOB = Job(ranks=3, steps=2, kernels=40, seed=4, gpus_per_node=2, first_step=7)
@@ -33,7 +32,7 @@ NAMES = {"h2d": "copy", "d2h": "copy", "memset": "fill"}
 
 
 def rows(path: Path, sql: str, *values: object) -> list[tuple]:
-    with closing(sqlite3.connect(path)) as file:
+    with open_database(path) as file:
         return file.execute(sql, values).fetchall()
 
 

@@ -1,10 +1,10 @@
 """What Nsight Systems records on request, added to exports in SQLite: call chains, the scheduling of threads."""
 
-import sqlite3
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
+
+from tests.support.databases import open_database
 
 _CALL_CHAIN: Final = (
     ("cudaLaunchKernel", "/usr/local/cuda/lib64/libcudart.so.12.4.127"),
@@ -21,7 +21,7 @@ _LONG_GAP_NS: Final = 200_000
 def add_call_chains(folder: Path) -> None:
     """Give each call of layout 2022.4 a second row of eventClass 67 with a call chain, as CUDA backtraces do."""
     for path in folder.glob("*.sqlite"):
-        with closing(sqlite3.connect(path)) as export, export:
+        with open_database(path) as export:
             calls = export.execute("SELECT * FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchall()
             chained = [(*call[:2], 67, *call[3:-1], chain) for chain, call in enumerate(calls, 1)]
             export.executemany(
@@ -41,7 +41,7 @@ def add_call_chains(folder: Path) -> None:
 def add_scheduling(folder: Path) -> None:
     """Let each thread leave its core in long gaps between its calls, and come back on the next core."""
     for path in folder.glob("*.sqlite"):
-        with closing(sqlite3.connect(path)) as export, export:
+        with open_database(path) as export:
             calls: dict[int, list[tuple[int, int]]] = {}
             for tid, *span in export.execute(
                 "SELECT globalTid, start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY 2"

@@ -1,8 +1,6 @@
 """Hand-made Nsight Systems exports of a few rows, in SQLite and in parquetdir."""
 
-import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pyarrow.parquet as pq
 
 from jitter.readers import Recording
 from jitter.readers.nsys import READER
+from tests.support.databases import open_database, run_sql
 from tests.support.reading import Row, read_rows
 
 Tables = Mapping[str, list[Row]]
@@ -77,14 +76,13 @@ def write(path: Path, form: str, tables: Tables) -> Path:
 
 def write_sqlite(path: Path, tables: Tables) -> None:
     path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         for table, rows in tables.items():
             key = {"id": " INTEGER PRIMARY KEY"} if table == "StringIds" else {}
             columns = ", ".join(f'"{name}"{key.get(name, "")}' for name in rows[0])
             connection.execute(f"CREATE TABLE {table} ({columns})")
             values = ", ".join("CAST(? AS TEXT)" if _is_text(rows, name) else "?" for name in rows[0])
             connection.executemany(f"INSERT INTO {table} VALUES ({values})", _tuples(rows))
-        connection.commit()
 
 
 def write_parquet(folder: Path, tables: Tables) -> None:
@@ -100,9 +98,7 @@ def add_empty(path: Path, form: str, table: str, columns: list[str]) -> None:
         pq.write_table(pa.table({name: pa.array([], pa.int64()) for name in columns}), path / f"{table}.parquet")
         return
     names = ", ".join(f'"{name}"' for name in columns)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"CREATE TABLE {table} ({names})")
-        connection.commit()
+    run_sql(path, f"CREATE TABLE {table} ({names})")
 
 
 def read(path: Path) -> tuple[Recording, dict[str, list[Row]]]:

@@ -5,9 +5,10 @@ import gzip
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.databases import open_database
 
 _TIME_COLUMNS = (("start", "end"), ("BeginNs", "EndNs"), ("Start_Timestamp", "End_Timestamp"))
 
@@ -37,7 +38,7 @@ def remove_events(files: Iterable[Path], is_lost: Callable[[Event], bool]) -> No
 
 def open_ranges(path: Path, is_open: Callable[[Event], bool]) -> None:
     """Take the ends from ranges of an Nsight Systems export, as it writes ranges that the recording did not see end."""
-    with closing(sqlite3.connect(path)) as database, database:
+    with open_database(path) as database:
         rows = database.execute("SELECT rowid, start, end FROM NVTX_EVENTS WHERE end IS NOT NULL").fetchall()
         chosen = [(row,) for row, start, end in rows if is_open(Event("NVTX_EVENTS", start, end))]
         database.executemany("UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = ?", chosen)
@@ -53,7 +54,7 @@ def _remove(path: Path, is_lost: Callable[[Event], bool]) -> None:
 
 
 def _remove_rows(path: Path, is_lost: Callable[[Event], bool]) -> None:
-    with closing(sqlite3.connect(path)) as database, database:
+    with open_database(path) as database:
         for table, start, end in list(_timed_tables(database)):
             rows = database.execute(f'SELECT rowid, "{start}", coalesce("{end}", "{start}") FROM "{table}"').fetchall()
             lost = [(row,) for row, first, last in rows if is_lost(Event(table, first, last))]

@@ -1,8 +1,6 @@
 """What recordings say of a finding: markers, checkpoints, the code behind a kernel, where to look."""
 
 import json
-import sqlite3
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.lake.records import records_by_step
 from jitter.simulate import Fault, Job, simulate
+from tests.support.databases import open_database
 from tests.support.recorded_events import list_events, remove_events
 from tests.support.simulated import ingest_run, ingest_traces, small, write_traces
 
@@ -24,10 +23,9 @@ def test_a_larger_batch(tmp_path: Path, batch: str, cause: str):
     """A GPU that runs the same kernels more slowly: a fault of the GPU, unless its markers state a larger batch."""
     fault = Fault.parse("slow_gpu:rank=2,factor=1.3")
     write_traces(simulate(Job(ranks=6, steps=8, kernels=60, seed=3), [fault]), tmp_path / "traces", "nsys")
-    with closing(sqlite3.connect(tmp_path / "traces" / "rank2.sqlite")) as connection:
+    with open_database(tmp_path / "traces" / "rank2.sqlite") as connection:
         connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '640_8', ?)", [batch])
         connection.execute("UPDATE StringIds SET value = replace(value, '640_8', ?) WHERE value LIKE '%step%'", [batch])
-        connection.commit()
     lake = ingest_traces(tmp_path)
     culprit = lake.diagnose().culprits[0]
     assert (culprit.ranks, culprit.cause) == ((2,), cause)

@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,6 +21,7 @@ from jitter.core.names.kernels import COLLECTIVE
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
+from tests.support.databases import run_sql
 from tests.support.findings import evidence_of
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.recorded_events import remove_events
@@ -149,8 +148,7 @@ def test_a_recording_of_unknown_rank_may_be_that_of_the_late_one(tmp_path: Path)
     """Nothing states the number of ranks, and the groups were not recorded."""
     run = simulate(small(ranks=8, steps=6, marker="profiler"), [Fault.parse("slow_gpu:rank=7,factor=1.3")])
     for path in write(run, tmp_path / "traces", "nsys"):
-        with closing(sqlite3.connect(path)) as export, export:
-            export.execute("delete from TARGET_INFO_SYSTEM_ENV where name = 'DeviceEnvironment'")
+        run_sql(path, "delete from TARGET_INFO_SYSTEM_ENV where name = 'DeviceEnvironment'")
         if path.name == "rank7.sqlite":
             path.rename(path.with_name("odd.sqlite"))
     lake = ingest_traces(tmp_path, tmp_path / "traces", rejected=1)
@@ -385,13 +383,12 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     for source in SAMPLE.glob("*.sqlite"):
         export = folder / source.name
         shutil.copyfile(source, export)
-        with closing(sqlite3.connect(export)) as database:
-            database.execute(
-                "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE nameId IN "
-                "(SELECT id FROM StringIds WHERE value LIKE '%ynchroni%')"
-            )
-            database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
-            database.commit()
+        run_sql(
+            export,
+            "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE nameId IN "
+            "(SELECT id FROM StringIds WHERE value LIKE '%ynchroni%')",
+            "DELETE FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        )
     return ingest_traces(tmp_path_factory.mktemp("lakes"), folder)
 
 

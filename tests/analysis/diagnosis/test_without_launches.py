@@ -1,14 +1,13 @@
 """Traces without launches: an idle GPU waits for its host, and is not said to execute its kernels slowly."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import jitter
 from jitter.simulate import Fault, simulate, write
+from tests.support.databases import open_database, run_sql
 from tests.support.simulated import ingest_traces, small
 
 SAMPLE = Path(__file__).parents[3] / "data" / "sample"
@@ -17,9 +16,7 @@ SAMPLE = Path(__file__).parents[3] / "data" / "sample"
 def without_launches(folder: Path, exports: str = "traces") -> "jitter.Lake":
     """Return the lake of the Nsight exports in a folder, whose host calls are removed."""
     for export in (folder / exports).glob("*.sqlite"):
-        with closing(sqlite3.connect(export)) as database:
-            database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-            database.commit()
+        run_sql(export, "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME")
     return ingest_traces(folder, folder / exports)
 
 
@@ -59,7 +56,7 @@ def test_steps_of_a_gpu_that_runs_behind_its_host(tmp_path: Path, has_kernels_be
     """The host's markers, of 1 ms each, are over before the GPU's first step is."""
     write(simulate(small(ranks=4, steps=6), [Fault.parse("slow_gpu:rank=2,factor=1.3")]), tmp_path / "traces", "nsys")
     for export in (tmp_path / "traces").glob("*.sqlite"):
-        with closing(sqlite3.connect(export)) as database:
+        with open_database(export) as database:
             steps = "FROM NVTX_EVENTS WHERE text LIKE '%step%'"
             (begin,) = database.execute(f"SELECT min(start) {steps}").fetchone()
             texts = [text for (text,) in database.execute(f"SELECT text {steps} ORDER BY start")]
@@ -72,7 +69,6 @@ def test_steps_of_a_gpu_that_runs_behind_its_host(tmp_path: Path, has_kernels_be
                 launched = "SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < ?"
                 kernels = f"CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId IN ({launched})"
                 assert database.execute(f"DELETE FROM {kernels}", (begin,)).rowcount > 0
-            database.commit()
     lake = without_launches(tmp_path)
     for source in lake.sources:
         assert len({step.kernels for step in source.steps}) == 1

@@ -8,6 +8,7 @@ import pytest
 import jitter
 from jitter.analysis.metrics.step_metrics import select_unmatched
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_document, write
+from tests.support.databases import open_database
 from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
 from tests.support.partial_captures import PartialCapture
@@ -237,9 +238,6 @@ def _moved(path: Path, by_ns: int) -> None:
 
 
 def _change(path: Path, statement: str, values: tuple[object, ...]) -> None:
-    import sqlite3
-    from contextlib import closing
 
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         connection.execute(statement, values)
-        connection.commit()

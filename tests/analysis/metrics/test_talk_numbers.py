@@ -6,9 +6,8 @@ Its 960 GPUs are eight here: the four it shows, and four more that make its aver
 import csv
 import io
 import random
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing, redirect_stdout
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
+from tests.support.databases import open_database
 
 Table = Callable[..., dict[int, dict[str, str]]]
 """Asks for a metric, with further options: kernel index -> column -> cell."""
@@ -94,11 +94,10 @@ def export(path: Path, rank: int, zero: int) -> None:
             [(zero - 100_000, zero + 10**9, 59, f"epoch1_step2003-rank{rank}-640_8-640_8-640_8", rank << 24 | 7)],
         ),
     }
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         for table, (columns, rows) in tables.items():
             connection.execute(f"CREATE TABLE {table} ({columns})")
             connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-        connection.commit()
 
 
 @pytest.fixture(scope="module")

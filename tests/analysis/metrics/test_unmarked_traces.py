@@ -1,7 +1,5 @@
 """Traces without step markers: every rank has the steps that it had, under the same numbers, or is refused."""
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import pytest
 
 import jitter
 from jitter.simulate import Job, simulate, write
+from tests.support.databases import open_database
 from tests.support.kernel_truth import kernel_truth
 from tests.support.metric_assertions import assert_matches_truth
 
@@ -76,10 +75,9 @@ def _begun_at(path: Path, run: object, rank: int, step: int) -> None:
     """Take away what one rank did before this step."""
     (recording,) = run.ranks([rank])
     from_ns = int(recording.launch_start_ns[recording.in_step & (recording.step == step)].min())
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < ?", (from_ns,))
         for kind in ("KERNEL", "MEMCPY", "MEMSET"):
             table = f"CUPTI_ACTIVITY_KIND_{kind}"
             launched = "SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
             connection.execute(f"DELETE FROM {table} WHERE correlationId NOT IN ({launched})")
-        connection.commit()

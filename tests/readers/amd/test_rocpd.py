@@ -16,6 +16,7 @@ from jitter.readers.sqlite import Database
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
 from tests.support.amd_traces import read
+from tests.support.databases import open_database, run_sql
 from tests.support.reading import refusal
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=9, epoch=None, marker="profiler")
@@ -25,15 +26,8 @@ def sample(folder: Path, **options: object) -> list[Path]:
     return write(simulate(JOB), folder, "rocpd", **({"names": "process"} | options))
 
 
-def change(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        for statement in statements:
-            database.execute(statement)
-        database.commit()
-
-
 def suffix_of(path: Path) -> str:
-    with closing(sqlite3.connect(path)) as database:
+    with open_database(path) as database:
         (name,) = database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_region_%'").fetchone()
     return str(name).removeprefix("rocpd_region")
 
@@ -165,7 +159,7 @@ def test_two_databases_of_one_guid(tmp_path: Path):
     assert sorted(record.rank or 0 for record in report.added) == [0, 1]
     assert any("the same content" in warning for warning in report.warnings)
     suffix = suffix_of(copy)
-    change(copy, f'DELETE FROM "rocpd_kernel_dispatch{suffix}" WHERE id > 40')
+    run_sql(copy, f'DELETE FROM "rocpd_kernel_dispatch{suffix}" WHERE id > 40')
     report = jitter.ingest([copy, other], tmp_path / "second")
     report = jitter.ingest([path], tmp_path / "second")
     (error,) = report.refused
@@ -180,7 +174,7 @@ def test_places_and_times_in_tables_apart(tmp_path: Path):
     s = suffix_of(path)
     dispatch = f'"rocpd_kernel_dispatch{s}"'
     kept = "id, guid, kernel_id, event_id, workgroup_size_x, workgroup_size_y, workgroup_size_z, grid_size_x"
-    change(
+    run_sql(
         path,
         f'CREATE TABLE "rocpd_track{s}" (id INTEGER PRIMARY KEY, guid, nid, pid, tid, agent_id, queue_id, stream_id)',
         f'INSERT INTO "rocpd_track{s}" SELECT id, guid, nid, pid, tid, agent_id, queue_id, stream_id FROM {dispatch}',
@@ -203,7 +197,7 @@ def test_places_and_times_in_tables_apart(tmp_path: Path):
 def test_names_that_are_missing(tmp_path: Path):
     (path, _) = sample(tmp_path)
     whole = read(path)
-    change(path, f'DELETE FROM "rocpd_info_kernel_symbol{suffix_of(path)}" WHERE id = 1')
+    run_sql(path, f'DELETE FROM "rocpd_info_kernel_symbol{suffix_of(path)}" WHERE id = 1')
     found = read(path)
     assert len(found.kernels) == len(whole.kernels)
     assert "[kernel 1 is not in the database]" in {found.name(k) for k in found.kernels}
@@ -212,7 +206,7 @@ def test_names_that_are_missing(tmp_path: Path):
 def test_no_calls_and_no_ranges(tmp_path: Path):
     (path, _) = sample(tmp_path)
     whole = read(path)
-    change(path, f'DELETE FROM "rocpd_region{suffix_of(path)}"')
+    run_sql(path, f'DELETE FROM "rocpd_region{suffix_of(path)}"')
     found = read(path)
     assert len(found.kernels) == len(whole.kernels)
     assert (found.calls, found.ranges) == ([], [])
@@ -225,7 +219,7 @@ def test_no_calls_and_no_ranges(tmp_path: Path):
 def test_packed_texts(tmp_path: Path):
     (path, _) = sample(tmp_path)
     whole = read(path)
-    change(
+    run_sql(
         path,
         f"UPDATE \"rocpd_event{suffix_of(path)}\" SET extdata = x'0422' || extdata WHERE extdata LIKE '%Profiler%'",
     )
@@ -240,7 +234,7 @@ def test_texts_beside_the_region(tmp_path: Path):
     (path, _) = sample(tmp_path)
     whole = read(path)
     s = suffix_of(path)
-    change(
+    run_sql(
         path,
         f'UPDATE "rocpd_region{s}" SET extdata = (SELECT e.extdata FROM "rocpd_event{s}" e WHERE e.id = event_id)',
         f"UPDATE \"rocpd_event{s}\" SET extdata = '{{}}'",
@@ -250,7 +244,7 @@ def test_texts_beside_the_region(tmp_path: Path):
 
 def test_damage(tmp_path: Path):
     (path, other) = sample(tmp_path)
-    change(path, f'DELETE FROM "rocpd_kernel_dispatch{suffix_of(path)}"')
+    run_sql(path, f'DELETE FROM "rocpd_kernel_dispatch{suffix_of(path)}"')
     assert "no kernels in this database" in refusal("rocpd", path)
     content = other.read_bytes()
     other.write_bytes(content[: len(content) // 2])
@@ -262,9 +256,7 @@ def test_damage(tmp_path: Path):
 
 def test_an_empty_database_is_no_trace(tmp_path: Path):
     path = tmp_path / "rank-0_results.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE mine (id)")
-        database.commit()
+    run_sql(path, "CREATE TABLE mine (id)")
     path.with_name("zero_results.db").write_bytes(b"")
     sample(tmp_path / "good")
     report = jitter.ingest([tmp_path], tmp_path / "lake")
@@ -276,9 +268,7 @@ def test_an_empty_database_is_no_trace(tmp_path: Path):
 
 def test_tables_of_an_unknown_schema(tmp_path: Path):
     path = tmp_path / "x_results.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE rocpd_kernel_dispatch_0199 (id, guid, kernel_id, event_id, moment)")
-        database.commit()
+    run_sql(path, "CREATE TABLE rocpd_kernel_dispatch_0199 (id, guid, kernel_id, event_id, moment)")
     assert "schema" in refusal("rocpd", path)
 
 
@@ -293,7 +283,7 @@ def test_the_same_run_as_csv_is_no_second_recording(tmp_path: Path):
 def test_copies_have_sizes(tmp_path: Path):
     for path in sample(tmp_path):
         copies = {a["start_ns"]: a["size_bytes"] for a in read(path).activities if a.get("size_bytes") is not None}
-        with closing(sqlite3.connect(path)) as database:
+        with open_database(path) as database:
             rows = database.execute(f"SELECT start, size FROM rocpd_memory_copy{suffix_of(path)}").fetchall()
         assert copies == dict(rows)
         assert copies
@@ -302,7 +292,7 @@ def test_copies_have_sizes(tmp_path: Path):
 def _with_arguments(path: Path, arguments: dict[str, str]) -> list[int]:
     """Give every RCCL call of a database these arguments; return the correlation ids of the calls."""
     suffix = suffix_of(path)
-    with closing(sqlite3.connect(path)) as database:
+    with open_database(path) as database:
         table = f"rocpd_arg{suffix}"
         database.execute(
             f'CREATE TABLE IF NOT EXISTS "{table}" '
@@ -318,7 +308,6 @@ def _with_arguments(path: Path, arguments: dict[str, str]) -> list[int]:
                     f'INSERT INTO "{table}" (event_id, position, type, name, value) VALUES (?, ?, ?, ?, ?)',
                     (event, position, "x", name, value),
                 )
-        database.commit()
     return [correlation for _, correlation in calls]
 
 

@@ -13,6 +13,7 @@ from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import Read, read, real
+from tests.support.databases import open_database, run_sql
 from tests.support.reading import refusal
 from tests.support.real_recordings import needs_traces
 
@@ -134,13 +135,12 @@ def test_quoted_heading_of_the_database_path(tmp_path: Path):
 def test_barriers_are_no_kernels(tmp_path: Path):
     (path, _) = sample(tmp_path, forms="db")
     before = read(path)
-    with closing(sqlite3.connect(path)) as database:
+    with open_database(path) as database:
         for name in ('"<barrier packet>"', "<barrier packet>", "Marker"):
             database.execute(
                 'INSERT INTO OPS ("BeginNs", "EndNs", "dev-id", "Name", "pid", "Index") VALUES (1, 2, 4, ?, 7, 0)',
                 (name,),
             )
-        database.commit()
     assert seen(read(path)) == seen(before)
 
 
@@ -191,10 +191,7 @@ def test_kernels_in_one_microsecond(tmp_path: Path):
 
 def test_no_kernels_and_no_database(tmp_path: Path):
     (path, _) = sample(tmp_path, forms="db")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DELETE FROM OPS")
-        database.execute("DELETE FROM COPY")
-        database.commit()
+    run_sql(path, "DELETE FROM OPS", "DELETE FROM COPY")
     assert "no kernels" in refusal("rocprof-v1", path)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -205,13 +202,12 @@ def test_no_kernels_and_no_database(tmp_path: Path):
 
 def test_several_processes_in_one_database(tmp_path: Path):
     (path, _) = sample(tmp_path, forms="db")
-    with closing(sqlite3.connect(path)) as database:
+    with open_database(path) as database:
         for table in ("OPS", "HIP"):
             database.execute(f'CREATE TEMP TABLE more AS SELECT * FROM "{table}"')
             database.execute("UPDATE more SET pid = 99, BeginNs = BeginNs + 1")
             database.execute(f'INSERT INTO "{table}" SELECT * FROM more')
             database.execute("DROP TABLE more")
-        database.commit()
     found = read(path)
     assert len(found.recording.processes) == 2
     for kernel in found.kernels:

@@ -10,6 +10,7 @@ import pytest
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
 from tests.support.amd_traces import read, real
+from tests.support.databases import open_database
 from tests.support.real_recordings import needs_traces
 
 DDL = (
@@ -27,7 +28,7 @@ EMPTY, LAUNCH, MARKER, STEP, KERNEL, GEMM, COPY, TASK = range(1, 9)
 
 def database(path: Path, ops: list[tuple[int, ...]], apis: list[tuple[int, ...]], links: list[tuple[int, int]]) -> Path:
     """Ops: gpu, queue, start, end, name, kind; apis: pid, tid, start, end, name, args; links: api, op."""
-    with closing(sqlite3.connect(path)) as written:
+    with open_database(path) as written:
         for statement in DDL:
             written.execute(statement)
         written.executemany("INSERT INTO rocpd_string (string) VALUES (?)", [(text,) for text in STRINGS])
@@ -38,7 +39,6 @@ def database(path: Path, ops: list[tuple[int, ...]], apis: list[tuple[int, ...]]
         written.executemany(f"INSERT INTO rocpd_api ({names}) VALUES (?, ?, ?, ?, ?, ?)", apis)
         written.executemany("INSERT INTO rocpd_api_ops (api_id, op_id) VALUES (?, ?)", links)
         written.execute("INSERT INTO rocpd_metadata (tag, value) VALUES ('schema_version', '3')")
-        written.commit()
     return path
 
 

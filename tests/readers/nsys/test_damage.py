@@ -2,8 +2,6 @@
 
 import os
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers.nsys import READER
 from tests.support import nsys_exports as nsys
+from tests.support.databases import open_database, run_sql
 from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.nsys_exports import call, export, kernel, marker
 
@@ -97,7 +96,7 @@ def test_damage_met_while_reading(tmp_path: Path) -> None:
     tables = export(CUPTI_ACTIVITY_KIND_KERNEL=[kernel(start=i, end=i) for i in range(80_000)])
     path = nsys.write(tmp_path / "long.sqlite", "sqlite", tables)
     data = bytearray(path.read_bytes())
-    with closing(sqlite3.connect(path)) as connection:
+    with open_database(path) as connection:
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
     middle = len(data) * 9 // 10 // page_size * page_size
     data[middle : middle + page_size] = b"\xaa" * page_size
@@ -122,8 +121,7 @@ def test_an_export_that_is_still_being_written(tmp_path: Path, suffix: str) -> N
 
 def test_a_database_left_in_wal_mode(tmp_path: Path) -> None:
     path = nsys.write(tmp_path / "wal.sqlite", "sqlite", an_export())
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = wal")
+    run_sql(path, "PRAGMA journal_mode = wal")
     assert read_or_refuse(path)
     assert names_in(tmp_path) == ["wal.sqlite"]
 
@@ -159,9 +157,7 @@ def test_nothing_is_written_beside_the_file_nor_into_it(sound: Path) -> None:
 def test_what_is_not_an_export(tmp_path: Path) -> None:
     text, rocpd, folder, other = (tmp_path / name for name in ("a.txt", "b.db", "folder", "parquet"))
     text.write_text("SQLite format 2")
-    with closing(sqlite3.connect(rocpd)) as connection:
-        connection.execute("CREATE TABLE rocpd_string (id INTEGER, string TEXT)")
-        connection.execute("CREATE TABLE rocpd_info_node (id INTEGER)")
+    run_sql(rocpd, "CREATE TABLE rocpd_string (id INTEGER, string TEXT)", "CREATE TABLE rocpd_info_node (id INTEGER)")
     folder.mkdir()
     nsys.write(other, "parquetdir", {"rank=1": [{"x": 1}], "CUPTI_ACTIVITY_KIND_KERNEL_copy": [{"x": 1}]})
     for path in (text, rocpd, folder, other, tmp_path / "absent.sqlite", tmp_path / "nul\x00name"):

@@ -1,9 +1,7 @@
 """A long export is streamed: memory does not grow with it."""
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support import nsys_exports as nsys
+from tests.support.databases import run_sql
 from tests.support.nsys_exports import export, kernel
 
 pytestmark = pytest.mark.slow
@@ -44,13 +43,12 @@ print(rows, megabytes() - before)
 def lengthen(path: Path, form: str) -> None:
     """Make the export's only kernel `_ROWS` of them, in one row group."""
     if form == "sqlite":
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(
-                f"""WITH RECURSIVE more(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM more WHERE i < {_ROWS - 1})
+        run_sql(
+            path,
+            f"""WITH RECURSIVE more(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM more WHERE i < {_ROWS - 1})
                     INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL
-                    SELECT kernel.* FROM more, (SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL) AS kernel"""
-            )
-            connection.commit()
+                    SELECT kernel.* FROM more, (SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL) AS kernel""",
+        )
         return
     file = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     one = pq.read_table(file)

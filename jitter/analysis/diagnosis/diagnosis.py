@@ -117,8 +117,9 @@ class Diagnosis:
 
     @property
     def timed_steps(self) -> list[StepAnswer]:
-        """The steps of known time that have a loss."""
-        return [step for step in self.steps if step.loss_ns is not None and step.step_time_ns is not None]
+        """The steps of known time that have a loss; if the loss of none is known, all of known time."""
+        timed = [step for step in self.steps if step.step_time_ns is not None]
+        return [step for step in timed if step.loss_ns is not None] or timed
 
     @property
     def time_ns(self) -> int:
@@ -128,16 +129,16 @@ class Diagnosis:
     @property
     def waterfall(self) -> tuple[RungTime, ...]:
         """Every rung from the recorded time down."""
-        times: dict[Rung, int | None] = {}
+        times: dict[Rung, int] = {}
         if count := len(timed := self.timed_steps):
-            loss_ns = round(sum(step.loss_ns or 0 for step in timed) / count)
-            times = {"recorded": round(self.time_ns / count), "ranks": round(self.time_ns / count) - loss_ns}
-            times |= self.lower_rungs
+            times = {"recorded": round(self.time_ns / count), **self.lower_rungs}
+            if timed[0].loss_ns is not None:
+                times["ranks"] = times["recorded"] - round(sum(step.loss_ns or 0 for step in timed) / count)
         rung_times, above = [], None
         for rung in RUNGS:
             time = times.get(rung)
             rung_times.append(RungTime(rung, time, None if time is None or above is None else above - time))
-            above = above if time is None else time
+            above = time if rung == "ranks" or time is not None else above
         return tuple(rung_times)
 
     @property

@@ -58,10 +58,24 @@ def test_copies_state_the_host_memory_that_they_use(
     assert copies.evidence[2].startswith(told)
 
 
-def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path):
-    found = losses(Job(ranks=4, steps=4, kernels=60, seed=3, cpu_bound=True), tmp_path)
-    assert found["launch_bound"].fraction is not None
-    assert found["launch_bound"].fraction > 0.5
+@pytest.mark.parametrize(("ranks", "steps"), [(4, 4), (1, 3), (1, 1)])
+def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path, ranks: int, steps: int):
+    """So is one rank in a few steps, whose jitter is unknown."""
+    run = simulate(Job(ranks=ranks, steps=steps, kernels=60, seed=3, cpu_bound=True), [])
+    diagnosis = ingest_run(run, tmp_path, "kineto").diagnose()
+    (found,) = (one for one in diagnosis.of_all_ranks if one.cause == "launch_bound")
+    assert found.fraction is not None
+    assert found.fraction > 0.5
+    assert (found.confidence, found.recurs) == ("high", "yes" if steps > 1 else "unknown")
+    of_rungs = {rung.rung: rung for rung in diagnosis.waterfall}
+    assert (of_rungs["ranks"].step_time_ns is None) == (ranks == 1)
+    assert (of_rungs["steps"].loss_ns is None) == (ranks == 1)
+    assert (of_rungs["launch"].loss_ns or 0) > 0.5 * (of_rungs["recorded"].step_time_ns or 0)
+
+
+def test_a_pause_of_one_recorded_step_may_not_recur(tmp_path: Path):
+    pause = losses(Job(ranks=1, steps=1, kernels=60, seed=3), tmp_path, "kineto", "cpu_stall:rank=0,kernel=30,ms=4")
+    assert (pause["cpu_launch"].confidence, pause["cpu_launch"].recurs) == ("medium", "unknown")
 
 
 @pytest.mark.parametrize(

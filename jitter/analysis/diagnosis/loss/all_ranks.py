@@ -69,6 +69,8 @@ class _Measured(NamedTuple):
     """How long a synchronising call lasts."""
     host_ns: Floats
     """The usual rank's time between the call before and the call, in the usual step."""
+    pause_ns: Floats
+    """That, and the time in a call which is longer than a launch."""
     begins: Ints
     """(teams,) where the operations of each begin."""
     team_size: Ints
@@ -87,7 +89,7 @@ class _Measured(NamedTuple):
 
     def paused_ns(self, chosen: Bools) -> float:
         """Return how long the usual host pauses before some operations of a step, of the team where it is most."""
-        return float(self.of_teams(self.host_ns, chosen).max())
+        return float(self.of_teams(self.pause_ns, chosen).max())
 
     def place(self, at: int) -> str:
         """Return where in a step an operation is."""
@@ -155,7 +157,8 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         waits = in_transfers if is_exposed else None
         is_of_stages = loss.cause == "unequal_stages"
         pause = _explain_pause(evidence, loss, measured, cost_ns) if loss.cause in PAUSES else _Pause(loss.ranks)
-        is_open = is_exposed or pause.may_be_wait
+        is_once = len(timed) == 1
+        is_open = is_exposed or pause.may_be_wait or (is_once and loss.cause in PAUSES)
         saved_ns = cost_ns if pause.cause else alone_ns
         ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
         culprits.append(
@@ -170,7 +173,8 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 cause_certainty="likely" if is_of_stages else "certain",
                 confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_open else "high",
                 seen=Seen(len(timed), len(timed)),
-                recurs="yes",
+                recurs="unknown" if is_once else "yes",
+                more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
                 excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
                 gain_ns=round(max(saved_ns, 0.0) * len(timed)),
                 loss_ns=round(cost_ns * len(timed)),
@@ -221,7 +225,7 @@ def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
     """Return the kernel before which hosts pause longest; None for a loss without pauses."""
     if loss.cause not in PAUSES:
         return None
-    kernel_index = int(measured.kernels_before[np.where(loss.change.chosen, measured.host_ns, -1.0).argmax()])
+    kernel_index = int(measured.kernels_before[np.where(loss.change.chosen, measured.pause_ns, -1.0).argmax()])
     return IndexRange(kernel_index, kernel_index)
 
 
@@ -253,7 +257,7 @@ def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns
     if awaited is not None:
         judged = find_cause(evidence, awaited)
         return _Pause(awaited.ranks, (*awaited.evidence, *judged.sentences), judged.advice, judged.cause, True)
-    longest_ns, whole_ns = measured.host_ns[loss.change.chosen].max(), measured.paused_ns(loss.change.chosen)
+    longest_ns, whole_ns = measured.pause_ns[loss.change.chosen].max(), measured.paused_ns(loss.change.chosen)
     are_others = len(measured.ranks) > 1 or evidence.coverage.has_unrecorded_ranks
     # many short pauses are no wait for one rank
     pause = _Pause(loss.ranks, may_be_wait=are_others and longest_ns >= THRESHOLDS.main_share * whole_ns)
@@ -360,6 +364,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         launch_ns,
         wait_ns,
         np.nan_to_num(usual.host),
+        np.nan_to_num(usual.host) + np.where(is_pause(usual.call), usual.call, 0.0),
         run.job.first[:-1],
         np.repeat([run.sizes[team] for team in sorted(run.programs)], np.diff(run.job.first)),
         run.rank_numbers,
@@ -393,9 +398,9 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
     if loss.cause == "late_start":
         yield f"the hosts pause {format_time(measured.paused_ns(chosen))} before they launch the first kernel of a step"
     if loss.cause == "cpu_launch":
-        longest = np.flatnonzero(chosen)[np.argsort(-measured.host_ns[chosen], kind="stable")]
+        longest = np.flatnonzero(chosen)[np.argsort(-measured.pause_ns[chosen], kind="stable")]
         pauses = [
-            f"{format_time(float(measured.host_ns[at]))} {measured.place(at)}"
+            f"{format_time(float(measured.pause_ns[at]))} {measured.place(at)}"
             for at in longest[: THRESHOLDS.sentences.max_named].tolist()
         ]
         yield f"the hosts pause {format_time(measured.paused_ns(chosen))} per step: {', '.join(pauses)}"

@@ -17,12 +17,12 @@ from jitter.core.formatting import format_time
 
 
 class RungTime(NamedTuple):
-    """One rung of the waterfall, means over the steps that have a loss; None where the rung is not judged."""
+    """One rung of the waterfall, means over the timed steps of the diagnosis; None where the rung is not judged."""
 
     rung: Rung
     step_time_ns: int | None
     loss_ns: int | None
-    """From the judged rung above; None for the first."""
+    """From the judged rung above; None for the first, and for the one below `ranks` if that is not judged."""
 
 
 class LowerRungs(NamedTuple):

@@ -22,7 +22,7 @@ from jitter.comparison.log_tables import (
     describe_logs,
 )
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, TeamPair, charge_difference, pair_teams
-from jitter.comparison.significance import MIN_STEPS, StepEffect, find_odd_runs, measure_effect
+from jitter.comparison.significance import MIN_COMPARED, StepEffect, find_odd_runs, measure_effect
 from jitter.core.errors import UsageError
 from jitter.core.formatting import (
     abbreviate,
@@ -316,10 +316,10 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     for side, document in (*(("the base", base) for base in bases), ("the new run", new)):
         if not any(team.places for team in document.teams):
             reasons.append(f"{side} ({document.label}) has no kernels of a whole step")
-        elif len(document.compared_steps) < MIN_STEPS:
+        elif len(document.compared_steps) < MIN_COMPARED:
             had = format_count(len(document.compared_steps), "step")
-            reasons.append(f"{side} ({document.label}) has {had}, fewer than {MIN_STEPS}")
-        elif len(step_times(document)) < MIN_STEPS - 2:
+            reasons.append(f"{side} ({document.label}) has {had}, fewer than {MIN_COMPARED}")
+        elif len(step_times(document)) < MIN_COMPARED - 1:
             reasons.append(
                 f"{side} ({document.label}) has too few steps that follow each other: step times are unknown"
             )

@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 from jitter.analysis.diagnosis.model import Cause
 from jitter.comparison.compare_documents import Comparison, describe_costs, describe_rare
 from jitter.comparison.document import Document
-from jitter.comparison.significance import Statistic, StepEffect, measure_loss
+from jitter.comparison.significance import MIN_STEPS, Statistic, StepEffect, measure_loss
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_pace, format_percent
 
@@ -89,6 +89,8 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     effect, mean = comparison.effect, comparison.mean_effect
     if effect is None or mean is None:
         return unknown_gate("max-regression", limit, f"incomparable: {'; '.join(comparison.reasons)}")
+    if any(side.steps < MIN_STEPS * side.runs for side in (comparison.base, comparison.new)):
+        return unknown_gate("max-regression", limit, f"too few steps: a check needs {MIN_STEPS} of each run")
     low, high = effect.interval
     change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
     if comparison.base.left_out:

@@ -42,7 +42,6 @@ from jitter.comparison.document import (
     size_tolerance,
 )
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
-from jitter.comparison.significance import MIN_STEPS
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.files import made_from
 from jitter.core.formatting import format_count
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
 SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _TRIED: Final = 8
 """Steps, at even distances, that tell whether the launched work varies at all."""
+_MIN_ALIKE: Final = 5
+"""Steps of one size in each run, for which those of other sizes are left out."""
 
 
 class StepSizes(NamedTuple):
@@ -635,7 +636,7 @@ def _choose_size(runs: Sequence[_RunSizes]) -> float | None:
 
     chosen = max(counts, key=frequency)
     is_of_one_size = all(is_compared(TRAIN, max(of_run), TRAIN, min(of_run), tolerance) for of_run in sizes)
-    if runs[0].of is not None and (is_of_one_size or min(counts[chosen]) < MIN_STEPS):
+    if runs[0].of is not None and (is_of_one_size or min(counts[chosen]) < _MIN_ALIKE):
         return None
     return chosen
 

@@ -19,7 +19,10 @@ from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import middle_value
 from jitter.core.numeric.student_t import student_quantile, student_tail
 
+MIN_COMPARED: Final = 3
+"""Steps of each run; two have a time where they follow each other, and fewer have no spread."""
 MIN_STEPS: Final = 5
+"""Those of a run that is checked against a limit: few steps do not tell what pauses a longer run has."""
 MIN_NOISE: Final = 0.01
 """Part of a step; a smaller effect is noise, however many steps show it."""
 _DRAWS: Final = 4000
@@ -39,6 +42,8 @@ _ALIKE: Final = 0.4
 """Part of the farthest run's distance that the nearest of several runs outside has at least."""
 _ODD_RUNS: Final = 8
 """Runs of which one may be odd; if more are, they are what equal runs differ by."""
+_MIN_BLOCKED: Final = 8
+"""Steps from which on steps that follow each other are drawn together: of two blocks most draws are alike."""
 _ENOUGH: Final = 10
 """Values from which on the median's bootstrap interval agrees with that of the sign test, which assumes nothing."""
 
@@ -185,8 +190,11 @@ def measure_loss(run: Document) -> RunLoss | str:
 
 
 def _draw_steps(steps: int, rng: np.random.Generator) -> Ints:
-    """Return positions of steps, (draws, steps): blocks of about the cube root of their number, drawn with return."""
-    length = max(1, round(steps ** (1 / 3)))
+    """Return positions of steps, (draws, steps): blocks of about the cube root of their number, drawn with return.
+
+    Few steps are drawn one by one.
+    """
+    length = round(steps ** (1 / 3)) if steps >= _MIN_BLOCKED else 1
     blocks = -(-steps // length)
     first = rng.integers(steps, size=(_DRAWS, blocks, 1))
     at: Ints = (first + np.arange(length)).reshape(_DRAWS, -1)[:, :steps] % steps

@@ -55,14 +55,14 @@ def format_timeline_span(start_ns: int, end_ns: int) -> str:
 def format_percent(fraction: float | None) -> str:
     """Return a fraction as a percentage: `20.3%`, `0.74%`, `<0.01%`.
 
-    >>> format_percent(0.20286), format_percent(0.0074), format_percent(0.00001)
-    ('20.3%', '0.74%', '<0.01%')
+    >>> format_percent(0.20286), format_percent(0.0074), format_percent(-0.00001)
+    ('20.3%', '0.74%', '>−0.01%')
     """
     if fraction is None:
         return UNKNOWN
     value = abs(100 * fraction)
     if 0 < value < 0.01:
-        return "<0.01%" if fraction > 0 else "−<0.01%"
+        return "<0.01%" if fraction > 0 else ">−0.01%"
     sign = "−" if fraction < 0 else ""
     return f"{sign}{value:.1f}%" if value >= 9.995 else f"{sign}{value:.2f}%"
 

@@ -192,8 +192,10 @@ def test_one_slow_step_of_few_does_not_tell_what_a_longer_run_loses(tmp_path, ca
     code, line = check(capsys, tmp_path / "stall/lake", "--max-loss", "1%")
     assert (code, line.startswith("UNKNOWN loss ")) == (3, True)
     assert "95% interval 0.00% to " in line  # no run gains by jitter
-    code, line = check(capsys, tmp_path / "stall/lake", "--max-loss", "1%", "--steps", "0-3")
-    assert (code, "too few" in line) == (3, True)
+    lake = tmp_path / "stall/lake"
+    for gate in (("--max-loss", "1%"), ("--baseline", str(lake), "--max-regression", "3%")):
+        code, line = check(capsys, lake, *gate, "--steps", "0-3")
+        assert (code, "too few" in line) == (3, True)
 
 
 def test_findings(lakes, capsys):

@@ -37,7 +37,7 @@ def test_others():
         "0.00%",
         "−1.13%",
         "−20.0%",
-        "−<0.01%",
+        ">−0.01%",
         "unknown",
     ]
     assert (format_rank(3, "n1"), format_rank(3, None)) == ("rank 3 (n1)", "rank 3")

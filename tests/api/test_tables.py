@@ -16,8 +16,8 @@ import pytest
 
 import jitter
 from jitter import guide
-from jitter.cli import main
 from jitter.core.errors import UsageError
+from tests.support.printed import output_of
 from tests.support.simulated import sampled_lake
 
 pytestmark = pytest.mark.usefixtures("computed_once")
@@ -58,8 +58,7 @@ def test_the_written_lines_work(code: str, place: Path, monkeypatch: pytest.Monk
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, str]]:
-    assert main([*words, "--format", "csv"]) == 0
-    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    return list(csv.DictReader(io.StringIO(output_of(capsys, *words, "--format", "csv"))))
 
 
 def cells(frame: pd.DataFrame) -> list[list[str]]:
@@ -165,8 +164,7 @@ def test_steps_by_any_number(lake: jitter.Lake) -> None:
 
 def test_the_report_by_suffix(lake: jitter.Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for suffix, words in ((".json", ["--json"]), (".md", ["--markdown"])):
-        assert main(["report", str(lake.root), *words]) == 0
-        assert lake.report(tmp_path / f"report{suffix}").read_text() == capsys.readouterr().out
+        assert lake.report(tmp_path / f"report{suffix}").read_text() == output_of(capsys, "report", lake.root, *words)
     assert lake.report(str(tmp_path / "page.html")) == tmp_path / "page.html"
     only = json.loads(lake.report(tmp_path / "report.json", steps=2003).read_text())
     assert [step["step"] for step in only["steps"]] == [2003]

@@ -11,6 +11,7 @@ import jitter
 from jitter import cli
 from jitter.cli import main
 from tests.support.forked_command import run_forked
+from tests.support.printed import output_of
 
 pytestmark = pytest.mark.slow
 
@@ -35,12 +36,10 @@ VERBS = (
 
 
 def test_every_verb_helps_with_an_example(capsys: pytest.CaptureFixture[str]):
-    assert main(["--help"]) == 0
-    listed = re.findall(r"^  (\w+) +\w", capsys.readouterr().out.partition("Commands:")[2], re.M)
+    listed = re.findall(r"^  (\w+) +\w", output_of(capsys, "--help").partition("Commands:")[2], re.M)
     assert tuple(listed) == VERBS
     for verb in VERBS:
-        assert main([verb, "--help"]) == 0
-        out = capsys.readouterr().out
+        out = output_of(capsys, verb, "--help")
         assert f"  jitter {verb}" in out.partition("xample")[2], verb
 
 
@@ -79,8 +78,7 @@ def test_a_slip_of_the_pen_gets_a_suggestion(arguments: list[str], told: str, ca
 
 def test_every_command_is_described_whole_at_80_columns(monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["--help"]) == 0
-    lines = capsys.readouterr().out.split("Commands:\n")[1].splitlines()
+    lines = output_of(capsys, "--help").split("Commands:\n")[1].splitlines()
     assert len(lines) == len(VERBS)
     assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in lines)
 
@@ -125,8 +123,7 @@ def test_interrupted_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli.cli, "main", interrupted)
-    assert main([]) == 130
-    assert capsys.readouterr().out == ""
+    assert output_of(capsys, exit_code=130) == ""
 
 
 def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_path: Path):

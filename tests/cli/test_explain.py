@@ -6,11 +6,11 @@ import pytest
 
 from jitter import guide
 from jitter.cli import main
+from tests.support.printed import output_of
 
 
 def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]):
-    assert main(["explain"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "explain").splitlines()
     assert [line.split(maxsplit=1) for line in lines] == [[one.name, one.summary] for one in guide.topics()]
 
 
@@ -34,8 +34,7 @@ def test_a_terminal_gets_it_formatted(topic: str, capsys: pytest.CaptureFixture[
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["explain", topic]) == 0
-    shown = capsys.readouterr().out
+    shown = output_of(capsys, "explain", topic)
     title = guide.text(topic).partition("\n")[0]
     assert "\x1b[" in shown
     assert title not in shown

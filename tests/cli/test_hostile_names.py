@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from jitter.cli import main
 from tests.support.databases import open_database
+from tests.support.printed import json_of
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 COMMANDS = "\x1b]0;owned[red]\x07\x1b[2J\x9b31m\x85\u202e\u2028\x7f\r"
@@ -76,8 +76,7 @@ def test_no_output_commands_the_terminal(lake: Path, line: str, capsys: pytest.C
 
 @pytest.mark.parametrize("line", ["table {lake} --by kernel --format json", "query {lake} QUERY --format json"])
 def test_json_holds_names_as_recorded(lake: Path, line: str, capsys: pytest.CaptureFixture[str]):
-    assert main(words(line, lake)) == 0
-    names = {value for row in json.loads(capsys.readouterr().out)["rows"] for value in row.values()}
+    names = {value for row in json_of(capsys, *words(line, lake))["rows"] for value in row.values()}
     assert any(isinstance(name, str) and name.startswith(FORMULA) and name.endswith(COMMANDS) for name in names)
 
 

@@ -14,6 +14,7 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.inspect import Expectation, MissingSteps, find_missing
 from tests.support.databases import open_database, run_sql
 from tests.support.forked_command import run_forked
+from tests.support.printed import json_of, output_of
 from tests.support.records import source_record, step_record
 
 TALK = (
@@ -35,8 +36,7 @@ ORDER BY r.start
 
 
 def test_the_talks_csv(small_lake: Path, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["export", str(small_lake), "--csv", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out.splitlines()
+    said = output_of(capsys, "export", small_lake, "--csv", tmp_path / "out").splitlines()
     files = sorted((tmp_path / "out").iterdir())
     assert sorted(said) == [str(path) for path in files]
     assert [path.name for path in files] == [
@@ -96,8 +96,7 @@ def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: py
         )
     (mixed / "cut.sqlite").write_bytes((mixed / "rank2.sqlite").read_bytes()[:60_000])
     (mixed / "report.qdrep").write_bytes(b"x")
-    assert main(["inspect", str(mixed), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json_of(capsys, "inspect", mixed, "--json")
     assert said["schema_version"] == 1
     report = jitter.ingest([mixed], tmp_path / "lake")
     promised = {
@@ -153,8 +152,7 @@ def test_a_rank_and_a_step_that_are_missing(own_traces: Path, capsys: pytest.Cap
         "of the expected 5 ranks x 4 steps, missing: ranks 1,3-4 (3 of 5); epoch 1 step 2001 on rank 2; "
         "1 of 4 steps on every rank (recorded: epoch 1 steps 2000-2002)"
     )
-    assert main(["inspect", str(own_traces), "--expect", "5x4", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["expected"] == {
+    assert json_of(capsys, "inspect", own_traces, "--expect", "5x4", "--json", exit_code=3)["expected"] == {
         "ranks": 5,
         "steps": 4,
         "missing_ranks": [1, 3, 4],
@@ -164,8 +162,7 @@ def test_a_rank_and_a_step_that_are_missing(own_traces: Path, capsys: pytest.Cap
 
 
 def test_nothing_expected_is_null(traces: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["inspect", str(traces / "rank0.sqlite"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["expected"] is None
+    assert json_of(capsys, "inspect", traces / "rank0.sqlite", "--json")["expected"] is None
 
 
 def test_a_refused_file_records_nothing(own_traces: Path, capsys: pytest.CaptureFixture[str]):

@@ -13,6 +13,7 @@ from jitter.cli import main
 from jitter.core.errors import ExitCode
 from jitter.report.forms import SIGNATURES
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.printed import json_of, output_of
 from tests.support.report_lakes import report_job
 
 pytestmark = pytest.mark.usefixtures("computed_once")
@@ -25,8 +26,7 @@ def root(tmp_path_factory):
 
 def test_html_alone_writes_here_and_says_where(root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["report", str(root), "--html"]) == ExitCode.DONE
-    assert capsys.readouterr().out == "jitter-report.html\n"
+    assert output_of(capsys, "report", root, "--html") == "jitter-report.html\n"
     first = (tmp_path / "jitter-report.html").read_text()
     assert main(["report", str(root), "--html"]) == ExitCode.DONE  # its own file is replaced
     assert first.startswith("<!DOCTYPE html>")
@@ -37,9 +37,7 @@ def test_the_suffix_picks_the_form(root, tmp_path, capsys):
     assert main(["report", str(root), "-o", str(tmp_path / "a.html")]) == ExitCode.DONE
     assert 5 * 10**5 < (tmp_path / "a.html").stat().st_size < 15 * 10**5  # the page draws without a network
     for name, form in (("a.json", "--json"), ("a.md", "--markdown"), ("b.markdown", "--markdown")):
-        capsys.readouterr()
-        assert main(["report", str(root), form]) == ExitCode.DONE
-        printed = capsys.readouterr().out
+        printed = output_of(capsys, "report", root, form)
         for _ in range(2):  # its own file is replaced
             assert main(["report", str(root), "-o", str(tmp_path / name)]) == ExitCode.DONE
         assert (tmp_path / name).read_text() == printed
@@ -68,13 +66,11 @@ def test_a_place_that_cannot_be_written(root, tmp_path, name, capsys):
 
 def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["report", str(root)]) == ExitCode.DONE
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "report", root).splitlines()
     assert lines[0] == "All ranks: communication that nothing hides (network)"
     assert len(lines) <= 18
     assert max(map(len, lines)) <= 80
-    assert main(["report", str(root), "-v"]) == ExitCode.DONE
-    words = " ".join(capsys.readouterr().out.split())
+    words = " ".join(output_of(capsys, "report", root, "-v").split())
     # the rank that is late there makes nobody wait: the all-reduce takes far longer
     for told in ("stands out above the run's noise", "rank 2 (node1) has the largest share of the loss"):
         assert told in words
@@ -128,19 +124,15 @@ def test_a_second_report_ingests_only_what_is_new(here: Path, capsys: pytest.Cap
 
 
 def test_the_lake_of_traces_is_chosen(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["report", "traces", "-L", "mine", "--json"]) == ExitCode.DONE
-    out = capsys.readouterr().out
+    out = output_of(capsys, "report", "traces", "-L", "mine", "--json")
     assert json.loads(out)["run"]["ranks"] == 4
     assert {path.name for path in here.iterdir()} == {"traces", "mine"}
-    assert main(["report", "-L", "mine", "--json"]) == ExitCode.DONE
-    assert capsys.readouterr().out == out
-    assert main(["report", "mine", "--json"]) == ExitCode.DONE
-    assert capsys.readouterr().out == out
+    assert output_of(capsys, "report", "-L", "mine", "--json") == out
+    assert output_of(capsys, "report", "mine", "--json") == out
 
 
 def test_the_options_of_ingest_apply_to_traces_alone(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["report", "traces", "--step-pattern", "step(?P<step>1)-", "--json"]) == ExitCode.DONE
-    assert json.loads(capsys.readouterr().out)["run"]["steps"] == 1
+    assert json_of(capsys, "report", "traces", "--step-pattern", "step(?P<step>1)-", "--json")["run"]["steps"] == 1
     assert main(["report", "--rank", "1"]) == ExitCode.USAGE
     assert "--rank is for traces" in capsys.readouterr().err
 
@@ -219,8 +211,8 @@ class TestForms:
 
     @pytest.mark.parametrize("words", [["jitter-lake"], []])
     def test_the_file_may_follow_its_form(self, words: list[str], lake: Path, capsys: pytest.CaptureFixture[str]):
-        assert main(["report", *words, "--html", "a.html", "--markdown", "a.md", "--json", "a.json"]) == ExitCode.DONE
-        assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
+        files = "--html", "a.html", "--markdown", "a.md", "--json", "a.json"
+        assert sorted(output_of(capsys, "report", *words, *files).split()) == ["a.html", "a.json", "a.md"]
         assert SIGNATURES["html"][0] in (lake / "a.html").read_bytes()[:2048]
         assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
         assert main(["report", "jitter-lake", "--json", "a.json"]) == ExitCode.DONE  # replaced
@@ -228,14 +220,12 @@ class TestForms:
     def test_traces_after_a_form_are_read(self, lake: Path, capsys: pytest.CaptureFixture[str]):
         trace = next((lake / "traces").iterdir()).rename(lake / "rank0.json")
         before = trace.read_bytes()
-        assert main(["report", "--json", "rank0.json", "-L", "other"]) == ExitCode.DONE
-        assert json.loads(capsys.readouterr().out)["run"]["ranks"] == 1
+        assert json_of(capsys, "report", "--json", "rank0.json", "-L", "other")["run"]["ranks"] == 1
         assert trace.read_bytes() == before
 
     def test_a_file_for_each(self, lake: Path, capsys: pytest.CaptureFixture[str]):
         arguments = ["report", "--html", "--json", "-o", "a.json", "--markdown", "-o", "a.md", "-o", "a.html"]
-        assert main(arguments) == ExitCode.DONE
-        assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
+        assert sorted(output_of(capsys, *arguments).split()) == ["a.html", "a.json", "a.md"]
         assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
         assert (lake / "a.md").read_text().startswith("# jitter report")
         assert SIGNATURES["html"][0] in (lake / "a.html").read_bytes()[:2048]

@@ -20,12 +20,12 @@ from jitter.cli import main
 from jitter.cli.output import table
 from jitter.cli.output.table import write_table
 from jitter.simulate import Fault, Job, simulate, write, write_logs
+from tests.support.printed import json_of, output_of
 from tests.support.simulated import small
 
 
 def _csv(capsys: pytest.CaptureFixture[str], *arguments: object) -> pd.DataFrame:
-    assert main([*map(str, arguments)]) == 0
-    return pd.read_csv(io.StringIO(capsys.readouterr().out))
+    return pd.read_csv(io.StringIO(output_of(capsys, *arguments)))
 
 
 def test_csv_is_what_the_rows_say(small_lake: Path, capsys: pytest.CaptureFixture[str]):
@@ -46,10 +46,8 @@ def test_forms_agree(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFix
     csv = _csv(capsys, *arguments)
     for form in ("csv", "json", "parquet"):
         target = tmp_path / f"gap.{form}"
-        assert main([*arguments, "-o", str(target)]) == 0
-        assert capsys.readouterr().out == ""
-    assert main([*arguments, "--format", "json"]) == 0
-    assert capsys.readouterr().out == (tmp_path / "gap.json").read_text()
+        assert output_of(capsys, *arguments, "-o", target) == ""
+    assert output_of(capsys, *arguments, "--format", "json") == (tmp_path / "gap.json").read_text()
     parquet = pd.read_parquet(tmp_path / "gap.parquet")
     written = pd.read_csv(tmp_path / "gap.csv")
     pd.testing.assert_frame_equal(written, csv)
@@ -133,8 +131,7 @@ def test_steps(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     assert got["max_rank"][1] == 2
     assert got["loss_ns"].idxmax() == 1
     assert got["loss_ns"][1] == pytest.approx(3e6, rel=0.2)
-    assert main(["steps", str(small_lake)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "steps", small_lake).splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
     assert len(jitter.open(small_lake).diagnose().steps) == 3
 
@@ -145,8 +142,7 @@ def test_a_table_fits_the_terminal(
     width: int, words: list[str], small_lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["table", str(small_lake), *words]) == 0
-    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.reader(io.StringIO(output_of(capsys, "table", small_lake, *words))))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["table", str(small_lake), *words]) == 0
     out, err = capsys.readouterr()
@@ -168,8 +164,7 @@ def test_steps_fit_the_terminal(
     width: int, small_lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["steps", str(small_lake)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "steps", small_lake).splitlines()
     assert max(map(len, lines)) <= width
     assert ("start ms" in lines[0]) == (width >= 160)
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
@@ -186,10 +181,9 @@ def test_steps_after_an_ingest_in_the_same_process(tmp_path: Path, capsys: pytes
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert main(["query", str(tmp_path / "lake"), "select * exclude loss_fraction from steps", "--format", "json"]) == 0
-    assert [row | {"loss_fraction": None} for row in json.loads(capsys.readouterr().out)["rows"]] == [
-        row | {"loss_fraction": None} for row in rows
-    ]
+    query = "select * exclude loss_fraction from steps"
+    printed = json_of(capsys, "query", tmp_path / "lake", query, "--format", "json")["rows"]
+    assert [row | {"loss_fraction": None} for row in printed] == [row | {"loss_fraction": None} for row in rows]
     assert len(rows) == 4
 
 
@@ -271,13 +265,8 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    assert main(list(map(str, arguments))) == 0
-    return capsys.readouterr().out
-
-
 def document(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(capsys, "collectives", *arguments, "--json"))
+    found: dict[str, Any] = json_of(capsys, "collectives", *arguments, "--json")
     return found
 
 
@@ -311,9 +300,11 @@ def test_baseline_by_label_and_by_file(lakes: dict[str, Path], capsys: pytest.Ca
 
 @pytest.mark.parametrize("by", ["size", "group", "rank", "step"])
 def test_csv_and_text_have_the_same_rows(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str], by: str):
-    text = run(capsys, "collectives", lakes["healthy-nsys"], "--by", by)
+    text = output_of(capsys, "collectives", lakes["healthy-nsys"], "--by", by)
     rows = list(
-        csv.DictReader(run(capsys, "collectives", lakes["healthy-nsys"], "--by", by, "--format", "csv").splitlines())
+        csv.DictReader(
+            output_of(capsys, "collectives", lakes["healthy-nsys"], "--by", by, "--format", "csv").splitlines()
+        )
     )
     assert len(rows) == {"size": 2, "group": 2, "rank": 8, "step": 3}[by]
     assert len(text.split("\n\n")[0].splitlines()) == len(rows) + 1
@@ -352,7 +343,7 @@ def test_group_and_steps(lakes: dict[str, Path], capsys: pytest.CaptureFixture[s
 
 
 def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    slow = json.loads(run(capsys, "report", lakes["slow-kineto"], "--json"))
+    slow = json.loads(output_of(capsys, "report", lakes["slow-kineto"], "--json"))
     assert [one["kind"] for one in slow["efficiency"]] == ["communication"]
     assert " GB/s (" in slow["efficiency"][0]["finding"]
     (culprit,) = slow["culprits"]  # at the benchmark's speed compute hides all communication
@@ -360,7 +351,7 @@ def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.
     assert (culprit["rung"], culprit["scope"], culprit["cause"]) == ("network", "job", "slow_network")
     timed = [step for step in slow["steps"] if step["step_time_ns"]]
     assert culprit["gain_ns"] / len(timed) == pytest.approx(3_160_000, rel=0.1)
-    healthy = json.loads(run(capsys, "report", lakes["healthy-kineto"], "--json"))
+    healthy = json.loads(output_of(capsys, "report", lakes["healthy-kineto"], "--json"))
     assert healthy["culprits"] == []
     assert [one["kind"] for one in healthy["efficiency"]] == ["compute_bound"]
 

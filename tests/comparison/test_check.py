@@ -19,6 +19,7 @@ from jitter.core.errors import UsageError
 from jitter.core.formatting import format_percent
 from jitter.simulate import Fault, Job, simulate
 from tests.support.forked_command import run_forked
+from tests.support.printed import output_of
 from tests.support.simulated import ingest_run
 from tests.support.version_1_baseline import written_by_version_1
 
@@ -275,8 +276,7 @@ def test_unknown_causes(text):
     ],
 )
 def test_wrong_usage(lakes, arguments, capsys):
-    assert main(["check", str(lakes / "base" / "lake"), *arguments]) == 2
-    assert capsys.readouterr().out == ""
+    assert output_of(capsys, "check", lakes / "base" / "lake", *arguments, exit_code=2) == ""
 
 
 def test_what_is_missing_is_unknown(lakes, capsys):

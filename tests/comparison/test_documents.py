@@ -1,6 +1,5 @@
 """Documents: what they hold, and runs that cannot be compared."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from jitter.core.errors import JitterError, UsageError
 from jitter.core.numeric.stats import middle_value
 from jitter.core.numeric.student_t import student_quantile, student_tail
 from jitter.simulate import Fault, Job, simulate
+from tests.support.printed import json_of, output_of
 from tests.support.simulated import ingest_run
 from tests.support.version_1_baseline import written_by_version_1
 
@@ -118,8 +118,7 @@ def test_a_baseline_of_version_1_is_read(tmp_path, capsys):
     told = capsys.readouterr()
     assert "| 8 steps | - |" in told.out
     assert "damaged" not in told.err
-    assert main(["compare", str(old), str(lake.root), "--markdown"]) == 0
-    assert "| 8 of 8 steps | yes |" in capsys.readouterr().out
+    assert "| 8 of 8 steps | yes |" in output_of(capsys, "compare", old, lake.root, "--markdown")
     assert main(["check", str(lake.root), "--baseline", str(old), "--max-regression", "50%"]) == 0
 
 
@@ -183,8 +182,7 @@ def test_usage(lakes, capsys):
     assert "needs two runs" in capsys.readouterr().err
     assert main(["compare", str(base.root), str(base.root), "--steps", "1-2"]) == 2
     assert main(["compare", str(base.root), "/nonexistent"]) == 3
-    assert main(["compare", str(base.root), str(base.root), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["verdict"] == "same"
+    assert json_of(capsys, "compare", base.root, base.root, "--json")["verdict"] == "same"
 
 
 def test_a_comparison_changes_nothing_but_derived_files(lakes):
@@ -226,8 +224,7 @@ def test_lakes_of_one_name(small_lake: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_names_that_are_given(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     given = ["compare", str(small_lake), str(small_lake)]
-    assert main([*given, "--names", "main, branch", "--markdown"]) == 0
-    out = capsys.readouterr().out
+    out = output_of(capsys, *given, "--names", "main, branch", "--markdown")
     assert "base: main (" in out
     assert "new: branch (" in out
     assert main([*given, "--names", "main"]) == 2

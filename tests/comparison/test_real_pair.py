@@ -5,9 +5,9 @@ import json
 import pytest
 
 import jitter
-from jitter.cli import main
 from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.runs import load_run
+from tests.support.printed import output_of
 from tests.support.real_recordings import EVIDENCE, TRACES, needs_evidence, needs_traces
 
 BEFORE = TRACES / "nsys" / "nsysai_mfu_2gpu_before.sqlite"
@@ -53,7 +53,6 @@ def test_the_parts_add_up_to_the_step(documents):
 def test_two_calls_give_one_answer(lakes, capsys):
     said = []
     for _ in range(2):
-        assert main(["compare", str(lakes / "before"), str(lakes / "after"), "--json"]) == 0
-        said.append(capsys.readouterr().out)
+        said.append(output_of(capsys, "compare", lakes / "before", lakes / "after", "--json"))
     assert said[0] == said[1]
     assert json.loads(said[0])["schema_version"] == 3

@@ -1,7 +1,6 @@
 """A kernel has one index: diagnosis, steps, table, SQL, JSON, page marks and timeline name the same one."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import pandas as pd
 import pytest
 
 import jitter
-from jitter.cli import main
 from jitter.report.views.step_view import StepGrid
 from jitter.simulate import Fault, Job, simulate
 from tests.support.json_report import differing
+from tests.support.printed import json_of, output_of
 from tests.support.report_lakes import view_of
 from tests.support.simulated import ingest_run
 
@@ -50,14 +49,8 @@ def expected(root: Path) -> tuple[int, str]:
     return at, kernels["kernel_name"][at]
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    assert main([*map(str, arguments)]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def run_csv(capsys: pytest.CaptureFixture[str], *arguments: object) -> pd.DataFrame:
-    assert main([*map(str, arguments)]) == 0
-    return pd.read_csv(io.StringIO(capsys.readouterr().out))
+    return pd.read_csv(io.StringIO(output_of(capsys, *arguments)))
 
 
 def test_the_stall_is_before_the_18th_kernel(expected: tuple[int, str]):
@@ -92,7 +85,7 @@ def test_sql(root: Path, expected: tuple[int, str]):
 
 
 def test_json_report(root: Path, expected: tuple[int, str], capsys: pytest.CaptureFixture[str]):
-    report = run_json(capsys, "report", root, "--json")
+    report = json_of(capsys, "report", root, "--json")
     began = next(step["divergence"] for step in report["steps"] if step["step"] == STEP)
     assert (began["kernel_index"], began["kernel_name"]) == expected
     assert [one["kernel_index"] for one in differing(report)] == [{"first": expected[0], "last": expected[0]}]
@@ -101,8 +94,7 @@ def test_json_report(root: Path, expected: tuple[int, str], capsys: pytest.Captu
 @pytest.mark.parametrize("form", ["--markdown", "--plain"])
 def test_text_reports(root: Path, expected: tuple[int, str], form: str, capsys: pytest.CaptureFixture[str]):
     arguments = ["report", str(root)] + ([form] if form == "--markdown" else [])
-    assert main(arguments) == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, *arguments)
     assert f"kernel {expected[0]}" in said or f"| {expected[0]} " in said
     assert f"kernel {expected[0] - 1}" not in said
     assert f"| {expected[0] - 1} " not in said

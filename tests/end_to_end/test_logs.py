@@ -1,7 +1,6 @@
 """Logs of GPUs and of the network beside the traces."""
 
 import gzip
-import json
 import os
 import re
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from tests.support.json_report import differing
+from tests.support.printed import json_of, output_of
 from tests.support.simulated import sampled_lake
 
 
@@ -20,9 +20,7 @@ from tests.support.simulated import sampled_lake
 def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str):
     job = f"--ranks 4 --steps 5 --kernels 60 --seed 3 --format {form} --fault slow_gpu:rank=2,factor=1.3 --evidence"
     lake = sampled_lake(tmp_path, job)
-    capsys.readouterr()
-    assert main(["report", str(lake.root), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_of(capsys, "report", lake.root, "--json")
     (culprit,) = differing(found)
     assert (culprit["rank"], culprit["cause"]) == (2, "gpu_compute")
     told = "GPU 2 of node0000 limited by heat: 1,523 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
@@ -49,9 +47,7 @@ def test_clocks_in_local_time_count_where_the_time_of_their_file_tells_the_zone(
         os.utime(clocks, ((times[-1] + late).timestamp(),) * 2)
         lake = str(tmp_path / f"lake{number}")
         assert main(["ingest", str(tmp_path / "traces"), "-o", lake]) == 0
-        capsys.readouterr()
-        assert main(["report", lake, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
+        found = json_of(capsys, "report", lake, "--json")
         (culprit,) = differing(found)
         said.append(culprit["cause_certainty"])
     assert said == ["certain", "likely"]
@@ -78,9 +74,7 @@ def test_logs_beside_the_recordings_of_another_run_are_left_out_with_them(
 def report(place: Path, capsys: pytest.CaptureFixture[str], fault: str, *more: str) -> dict[str, Any]:
     job = f"--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --fault {fault}"
     lake = sampled_lake(place, " ".join((job, *more)))
-    capsys.readouterr()
-    assert main(["report", str(lake.root), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = json_of(capsys, "report", lake.root, "--json")
     return found
 
 
@@ -119,9 +113,7 @@ def test_a_link_slower_than_its_peers_and_than_the_benchmark_is_one_finding(
     assert main(["sample", str(traces), *job.split(), "--evidence", "--quiet"]) == 0
     if not has_debug_log:
         (traces / "nccl_debug.log").unlink()
-    capsys.readouterr()
-    assert main(["report", str(traces), "-L", str(tmp_path / "lake"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_of(capsys, "report", traces, "-L", tmp_path / "lake", "--json")
     [link] = differing(found)
     assert link["ranks"] == [5]
     rungs = {rung["rung"]: rung["loss_ns"] * 3 for rung in found["waterfall"] if rung["loss_ns"] is not None}
@@ -156,9 +148,7 @@ def test_without_a_benchmark_the_rank_off_the_fabric_explains_communication_in_e
     log = traces / "nccl_debug.log"
     (traces / "nccl_debug.log.gz").write_bytes(gzip.compress(log.read_bytes()))
     log.unlink()
-    capsys.readouterr()
-    assert main(["report", str(traces), "-L", str(tmp_path / "lake")]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(output_of(capsys, "report", traces, "-L", tmp_path / "lake").split())
     assert "Rank 6 (node0001): NCCL over TCP in place of IB (network)" in shown
     assert "would save at most" in shown
     assert "communicates by TCP over ib0, the other ranks by IB" in shown

@@ -11,6 +11,7 @@ import pytest
 
 from jitter import guide
 from jitter.cli import main
+from tests.support.printed import output_of
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +84,7 @@ def run(text: str, here: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("launcher", ["torchrun", "srun", "mpirun"])
 @pytest.mark.parametrize("profiler", ["nsys", "rocprofv3", "torch"])
 def test_the_recorder_s_lines(profiler: str, launcher: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", profiler, "--launcher", launcher, "train.py", "--config", "big.yaml"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(capsys, "record", profiler, "--launcher", launcher, "train.py", "--config", "big.yaml")
     before, check, after = text.partition("# 3. check")
     done = run(before, place)
     assert done.returncode == 0, done.stderr

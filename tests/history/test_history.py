@@ -1,6 +1,5 @@
 """The history of a job's runs: its database, change points, scaling, and the command."""
 
-import json
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.guide.test_guide import json_keys, tables
 from tests.history.conftest import scaled
 from tests.support.databases import open_database
 from tests.support.postgresql_server import PASSWORD, USER
+from tests.support.printed import json_of, output_of
 from tests.support.version_1_baseline import written_by_version_1
 
 
@@ -253,8 +253,7 @@ def history(tmp_path, document, monkeypatch):
 
 
 def test_list_marks_the_change(history, capsys):
-    assert main(["history", "list", "--job", "gpt"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "history", "list", "--job", "gpt").splitlines()
     assert len(lines) == 1 + len(FACTORS)
     marked = [line for line in lines if "▲" in line]
     assert len(marked) == 1
@@ -263,8 +262,7 @@ def test_list_marks_the_change(history, capsys):
 
 
 def test_json_keys_are_those_of_the_guide(history, capsys):
-    assert main(["history", "list", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_of(capsys, "history", "list", "--json")
     assert [run["run"] for run in found["runs"]] == [f"run{number}" for number in range(len(FACTORS))]
     assert [run["run"] for run in found["runs"] if run["change"]] == ["run6"]
     told = {row[0] for row in tables("history")[1]}
@@ -280,8 +278,7 @@ def test_tables_are_those_of_the_guide():
 
 
 def test_show(history, capsys):
-    assert main(["history", "show", "--job", "gpt"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(capsys, "history", "show", "--job", "gpt")
     assert "Changed with run6" in text
     assert "slower" in text
     assert main(["history", "show", "--job", "none"]) == 2
@@ -363,9 +360,9 @@ def test_a_label_states_the_size_of_a_run_whose_log_does_not(tmp_path, capsys):
         lake, label = str(folder / "lake"), f"nodes={ranks // 8}"
         assert main(["ingest", str(folder), "-o", lake]) == 0
         assert main(["history", "add", lake, "--job", "cnn", "--label", label, "--db", base]) == 0
-    capsys.readouterr()
-    assert main(["history", "show", "--job", "cnn", "--db", base]) == 0
-    assert "388,283 samples/s on 64 nodes (81.7% per node)." in " ".join(capsys.readouterr().out.split())
+    assert "388,283 samples/s on 64 nodes (81.7% per node)." in " ".join(
+        output_of(capsys, "history", "show", "--job", "cnn", "--db", base).split()
+    )
 
 
 def test_images_per_second_over_ranks(tmp_path, capsys):
@@ -377,9 +374,7 @@ def test_images_per_second_over_ranks(tmp_path, capsys):
         (folder / "train.log").write_text(f"Total img/sec on {ranks} GPU(s): {rate} +-12.0\n")
         assert main(["ingest", str(folder), "-o", str(folder / "lake")]) == 0
         assert main(["history", "add", str(folder / "lake"), "--job", "cnn", "--name", f"n{ranks}", "--db", base]) == 0
-    capsys.readouterr()
-    assert main(["history", "show", "--job", "cnn", "--db", base]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(output_of(capsys, "history", "show", "--job", "cnn", "--db", base).split())
     assert (
         "Scaling, by the logs: 118,874 samples/s on 128 ranks, 219,603 samples/s on 256 ranks (92.4% per rank), "
         "388,283 samples/s on 512 ranks (81.7% per rank)."

@@ -14,6 +14,7 @@ from jitter.cli import main
 from jitter.ingestion.discovery import archives
 from jitter.ingestion.discovery.discover import discover
 from tests.support.kineto_traces import small, text
+from tests.support.printed import output_of
 
 
 @pytest.fixture(autouse=True)
@@ -148,8 +149,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_messages_name_the_members_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     pack(tmp_path / "packed" / "a.tar.gz", TRACES | {"job/rank2.json": text(small()[:1])})
-    assert main(["inspect", str(tmp_path / "packed")]) == 0
-    said = capsys.readouterr().out
+    said = output_of(capsys, "inspect", tmp_path / "packed")
     assert [line.split()[0] for line in said.splitlines() if "kernels" in line] == [
         "a.tar.gz/job/rank0.json",
         "a.tar.gz/job/rank1.json",
@@ -157,8 +157,7 @@ def test_messages_name_the_members_of_an_archive(tmp_path: Path, capsys: pytest.
     assert "not usable: a.tar.gz/job/rank2.json: " in said
     (tmp_path / "map.csv").write_text("a.tar.gz/job/rank0.json,0\n")
     names_members = ["inspect", str(tmp_path / "packed"), "--rank-map", str(tmp_path / "map.csv")]
-    assert main(names_members) == 0
-    assert "rank 0 (by --rank-map)" in capsys.readouterr().out
+    assert "rank 0 (by --rank-map)" in output_of(capsys, *names_members)
 
 
 def test_a_report_on_an_archive_is_on_its_recordings_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

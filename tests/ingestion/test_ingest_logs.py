@@ -15,6 +15,7 @@ from jitter.ingestion.inspect import inspect
 from jitter.logs import SCHEMAS
 from jitter.logs.declared import ColumnsParser
 from jitter.simulate import Job, simulate, write, write_logs
+from tests.support.printed import json_of, output_of
 from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 
@@ -112,8 +113,7 @@ def test_other_texts_are_left_alone(tmp_path: Path):
 def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
     found = inspect([logs]).sources
     assert {one.format for one in found} == {"nccl-tests", "nccl-debug", "nvidia-smi"}
-    assert main(["inspect", str(logs), "--json"]) == 0
-    files = json.loads(capsys.readouterr().out)["files"]
+    files = json_of(capsys, "inspect", logs, "--json")["files"]
     assert {tuple(file["log"]["relations"]) for file in files} == {
         ("bandwidth", "benchmark_ranks"),
         ("communicators", "edges"),
@@ -136,18 +136,15 @@ def test_inspect_lists_a_damaged_dump_without_records(tmp_path: Path, capsys: py
     path = tmp_path / "run" / "nccl_trace_rank_1"
     path.parent.mkdir()
     path.write_bytes(pickle.dumps({"pg_config": {}, "entries": [{"record_id": 0}] * 9})[:-20])
-    assert main(["inspect", str(tmp_path)]) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    first, second = output_of(capsys, "inspect", tmp_path).splitlines()
     assert first == f"{path}  no records  label run"
     assert second.strip().startswith("flight-recorder: 1 line of the pickle cannot be read")
-    assert main(["inspect", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"][0]["format"] is None
+    assert json_of(capsys, "inspect", tmp_path, "--json")["files"][0]["format"] is None
 
 
 def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     jitter.ingest([logs], tmp_path / "lake")
-    assert main(["query", str(tmp_path / "lake"), "--relations"]) == 0
-    told = capsys.readouterr().out
+    told = output_of(capsys, "query", tmp_path / "lake", "--relations")
     for name, schema in SCHEMAS.items():
         part = told.split(f"\n{name}: ", 1)[1].split("\n\n", 1)[0]
         assert [line.split()[0] for line in part.splitlines()[1:]] == schema.names
@@ -217,5 +214,4 @@ def test_sizes_that_contradict_the_traces_are_problems(tmp_path: Path, capsys: p
     assert (problem["rank"], Path(problem["file"]).name) == (1, "inspector.log")
     assert problem["problem"].startswith(f"{count} collectives of rank 1 have another size than in the trace")
     assert lake.sql("select size_bytes from kernels where kind = 'collective'", arrow=True).to_pylist() == before
-    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
-    assert problem["problem"] in " ".join(json.loads(capsys.readouterr().out)["run"]["warnings"])
+    assert problem["problem"] in " ".join(json_of(capsys, "report", tmp_path / "lake", "--json")["run"]["warnings"])

@@ -1,6 +1,5 @@
 """Traces of several jobs given at once: the clearly largest job is taken, else none, whatever the files' names."""
 
-import json
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -14,6 +13,7 @@ from jitter.ingestion.ranks.jobs import OtherJobError, UndecidedJobError
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.databases import open_database
 from tests.support.lake_content import kernel_files, records
+from tests.support.printed import json_of, output_of
 
 pytestmark = pytest.mark.slow
 
@@ -275,22 +275,19 @@ def test_a_rank_that_recorded_two_steps_where_the_others_have_one_is_no_whole_ca
 def test_inspect_shows_the_jobs(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
     put(jobs(JOB), range(4), given)
     put(jobs(LARGER), [1], given, "a-old-")
-    assert main(["inspect", str(given)]) == 0
-    out = capsys.readouterr().out
+    out = output_of(capsys, "inspect", given)
     assert "2 jobs, of which a lake holds one" in out
     assert "1. taken: 4 ranks, world size 8" in out
     assert "2. left out: rank 1, world size 16" in out
     assert "a-old-rank1.sqlite  nsys" in out
-    assert main(["inspect", str(given), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_of(capsys, "inspect", given, "--json")
     assert [job["taken"] for job in found["jobs"]] == [True, False]
     assert {Path(file["file"]).name: file["job"] for file in found["files"]} == {
         "a-old-rank1.sqlite": 1,
         **{f"rank{rank}.sqlite": 0 for rank in range(4)},
     }
     put(jobs(LARGER), range(4, 8), given, "a-old-")
-    assert main(["inspect", str(given)]) == 3
-    assert "none is clearly the largest" in capsys.readouterr().out
+    assert "none is clearly the largest" in output_of(capsys, "inspect", given, exit_code=3)
 
 
 def test_nothing_is_written_into_a_lake_of_logs(given: Path, jobs):

@@ -1,6 +1,5 @@
 """Kinds of steps: from the markers of serving engines and RL jobs to `jitter steps`, SQL, JSON and the API."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import jitter
 from jitter.cli import main
 from jitter.ingestion.names import StepKind, is_unnumbered_step, parse_step_kind
 from tests.support.kineto_traces import call, kernel, step, write
+from tests.support.printed import json_of, output_of
 from tests.support.serving import TOKENS, ServingJob, write_serving
 
 KINDS = [
@@ -198,19 +198,14 @@ def test_every_step_has_its_kind_everywhere(lake: Path, capsys):
     assert rows[0] == {"kind": "prefill", "requests": 4, "tokens": TOKENS}
     assert (rows[1]["kind"], rows[1]["requests"]) == ("decode", 32)
     assert set(opened.losses()["kind"]) == {"prefill", "decode"}
-    assert main(["report", str(lake), "--json"]) == 0
-    assert [step["kind"] for step in json.loads(capsys.readouterr().out)["steps"]] == list(ServingJob().kinds)
-    assert main(["report", str(lake)]) == 0
-    assert re.search(r"^ *\d+ \(decode\) ", capsys.readouterr().out, re.MULTILINE)
-    assert main(["report", str(lake), "--markdown"]) == 0
-    assert "(decode)" in capsys.readouterr().out
+    assert [step["kind"] for step in json_of(capsys, "report", lake, "--json")["steps"]] == list(ServingJob().kinds)
+    assert re.search(r"^ *\d+ \(decode\) ", output_of(capsys, "report", lake), re.MULTILINE)
+    assert "(decode)" in output_of(capsys, "report", lake, "--markdown")
 
 
 def test_steps_of_one_kind(lake: Path, capsys):
-    assert main(["steps", str(lake), "--kind", "decode", "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json_of(capsys, "steps", lake, "--kind", "decode", "--format", "json")["rows"]
     assert [row["step"] for row in rows] == [at for at, kind in enumerate(ServingJob().kinds) if kind == "decode"]
-    assert main(["steps", str(lake)]) == 0
-    assert "prefill" in capsys.readouterr().out
+    assert "prefill" in output_of(capsys, "steps", lake)
     assert main(["steps", str(lake), "--kind", "rollout"]) == 2
     assert "it holds decode, prefill" in capsys.readouterr().err

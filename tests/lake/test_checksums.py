@@ -16,6 +16,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import seal_json
 from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.printed import json_of, output_of
 from tests.support.simulated import ingest_run
 from tests.torture.flips import answers
 
@@ -223,8 +224,7 @@ def test_verify_says_what_and_what_to_do(lake: Path, capsys: pytest.CaptureFixtu
     flip(lake / STEP / "rank=1.parquet", 5000)
     (lake / STEP / "rank=9.parquet").write_bytes(b"stray")
     (lake / "catalog.sqlite").write_bytes(b"nothing")
-    assert main(["verify", str(lake), "--json"]) == 3
-    document = json.loads(capsys.readouterr().out)
+    document = json_of(capsys, "verify", lake, "--json", exit_code=3)
     assert document["schema_version"] == 1
     assert {Path(one["file"]).name: one["problem"] for one in document["problems"]} == {
         "rank=1.parquet": "cannot be read (its checksum is not the recorded one)",
@@ -232,8 +232,7 @@ def test_verify_says_what_and_what_to_do(lake: Path, capsys: pytest.CaptureFixtu
         "catalog.sqlite": "the catalog is damaged",
     }
     assert all(one["cure"] for one in document["problems"])
-    assert main(["verify", str(lake)]) == 3
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(capsys, "verify", lake, exit_code=3).splitlines()
     assert len(lines) == 3
     assert lines[0].startswith(f"{lake / STEP / 'rank=1.parquet'}: cannot be read")
     assert main(["verify", str(lake.parent)]) == 3

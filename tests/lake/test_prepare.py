@@ -9,13 +9,13 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis import answer_cache
-from jitter.cli import main
 from jitter.lake import staging
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import ANSWER_CACHE, DERIVED
 from jitter.simulate import Fault, Job, simulate
 from tests.support.killed_process import fork, run_killed, wait_for
 from tests.support.lake_content import catalogue_is_records
+from tests.support.printed import output_of
 from tests.support.simulated import ingest_run
 
 RANKS, STEPS = 6, 4
@@ -203,12 +203,10 @@ def test_commands_prepare_what_they_read(
     large()
     verb, *rest = words
     arguments = [verb, str(without_derived), *rest]
-    assert main(arguments) == 0
-    first = capsys.readouterr().out
+    first = output_of(capsys, *arguments)
     folder = without_derived / "derived"
     assert {path.name for path in folder.iterdir()} == written if written else not folder.exists()
-    assert main(arguments) == 0
-    assert capsys.readouterr().out == first
+    assert output_of(capsys, *arguments) == first
 
 
 def test_what_cannot_be_written_is_computed_again(without_derived: Path, large: Large, wanted: list[object]):

@@ -1,15 +1,14 @@
 """Hosts of ranks from NCCL's log, where the traces name none."""
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from jitter.cli import main
 from jitter.lake.rank_places import RankPlace, fill_hosts, find_rank_places, host_of_file
 from jitter.lake.records import SourceRecord
 from tests.support.json_report import differing
+from tests.support.printed import json_of, output_of
 from tests.support.simulated import sampled_lake
 
 
@@ -97,13 +96,12 @@ def test_logs_alone_name_ranks() -> None:
 def test_a_slow_node_is_named_by_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = "--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --format kineto --evidence"
     lake = str(sampled_lake(tmp_path, f"{job} --fault slow_gpu:rank=4-7,factor=1.3").root)
-    capsys.readouterr()
-    assert main(["report", lake, "--json"]) == 0
-    [culprit] = differing(json.loads(capsys.readouterr().out))
+    [culprit] = differing(json_of(capsys, "report", lake, "--json"))
     assert (culprit["scope"], culprit["host"], culprit["ranks"]) == ("host", "node0001", [4, 5, 6, 7])
     assert any("4 GPUs of node0001 limited by heat: " in line for line in culprit["evidence"])
-    assert main(["query", lake, "select distinct host from ranks order by 1", "--format", "json"]) == 0
-    assert "node0001" in capsys.readouterr().out
+    assert "node0001" in output_of(
+        capsys, "query", lake, "select distinct host from ranks order by 1", "--format", "json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,9 +123,7 @@ def test_clocks_of_two_hosts_are_kept_apart(tmp_path: Path, capsys: pytest.Captu
     """1,980 / 1.2 = 1,650 MHz; the other host's GPU of the same number runs at 1,980 MHz."""
     job = "--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --evidence --fault slow_gpu:rank=5,factor=1.2"
     lake = str(sampled_lake(tmp_path, job).root)
-    capsys.readouterr()
-    assert main(["report", lake, "--json"]) == 0
-    [culprit] = differing(json.loads(capsys.readouterr().out))
+    [culprit] = differing(json_of(capsys, "report", lake, "--json"))
     clocks = [line for line in culprit["evidence"] if line.startswith("GPU 1 of node0001")]
     assert clocks == [
         "GPU 1 of node0001 limited by heat: 1,650 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"

@@ -4,9 +4,9 @@ import pytest
 from published_logs import PLUGIN, PLUGIN_AND_GDR, TCP, as_printed
 
 import jitter
-from jitter.cli import main
 from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.runs import load_run
+from tests.support.printed import output_of
 
 
 def test_benchmarks_with_and_without_a_plugin(tmp_path, capsys):
@@ -24,8 +24,7 @@ def test_benchmarks_with_and_without_a_plugin(tmp_path, capsys):
     of_table = [float(table.splitlines()[-1].split()[6]) for table in (TCP, PLUGIN)]  # in place
     assert [last["base"], last["new"], last["ratio"]] == [*of_table, of_table[1] / of_table[0]]
     assert found["sentence"].startswith("By the logs, all_reduce of 16 ranks reaches ")
-    assert main(["compare", str(tmp_path / "plain" / "lake"), str(tmp_path / "plugin" / "lake")]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(output_of(capsys, "compare", tmp_path / "plain" / "lake", tmp_path / "plugin" / "lake").split())
     assert "Bus bandwidth, by benchmarks" in printed
 
 

@@ -14,6 +14,7 @@ from jitter.lake.integrity.checksums import seal_json
 from jitter.lake.log_records import intact_log_records
 from jitter.logs import parse
 from jitter.simulate import simulate, write
+from tests.support.printed import json_of, output_of
 from tests.support.real_recordings import EVIDENCE, needs_evidence
 from tests.support.simulated import small
 
@@ -68,9 +69,7 @@ def dump(
 
 def report(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
     assert main(["ingest", str(folder), "-o", str(folder.parent / "lake")]) == 0
-    capsys.readouterr()
-    assert main(["report", str(folder.parent / "lake"), *(options or ("--json",))]) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "report", folder.parent / "lake", *(options or ("--json",)))
     return printed if options else json.loads(printed)
 
 
@@ -591,9 +590,7 @@ def test_ranks_behind_in_one_health_query_are_a_note_in_two_a_hang(tmp_path, cap
     other.mkdir()
     (other / "ras.txt").write_text(ras_query(6649) * 2)
     assert main(["ingest", str(other), "-o", str(tmp_path / "other-lake")]) == 0
-    capsys.readouterr()
-    assert main(["report", str(tmp_path / "other-lake"), "--json"]) == 0
-    hang = json.loads(capsys.readouterr().out)["hang"]
+    hang = json_of(capsys, "report", tmp_path / "other-lake", "--json")["hang"]
     assert (hang["kind"], hang["missing_ranks"], hang["group"]) == ("not_entered", [3, 9], "27a079b828ff1a75")
     assert (hang["culprit_ranks"], hang["sequence"]) == ([3, 9], 6650)
     assert (hang["waiting_ranks"][:4], len(hang["waiting_ranks"])) == ([0, 1, 2, 4], 30)
@@ -729,8 +726,9 @@ def test_a_log_that_an_older_jitter_read_is_read_again(dumps, capsys):
     lake = dumps.parent / "lake"
     old = [msgspec.structs.replace(one, parsers_version=1) for one in intact_log_records(lake)[0]]
     record.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(old[0]), indent=1)))
-    assert main(["report", str(lake), "--json"]) == 0
-    assert "1 log was read by an older jitter, which took less from them: ingest them again." in capsys.readouterr().out
+    assert "1 log was read by an older jitter, which took less from them: ingest them again." in output_of(
+        capsys, "report", lake, "--json"
+    )
     assert "older jitter" not in json.dumps(report(dumps, capsys))
 
 
@@ -765,9 +763,7 @@ def test_what_logs_state_of_the_gpu_and_the_host_of_the_rank_to_blame(
     ]
     (tmp_path / "job.log").write_text("\n".join(lines) + "\n")
     assert main(["ingest", str(tmp_path / "job.log"), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
-    capsys.readouterr()
-    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json_of(capsys, "report", tmp_path / "lake", "--json")
     assert document["hang"]["culprit_ranks"] == [3]
     assert document["hang"]["evidence"][1:] == [
         "Xid 79 of GPU 1 (rank 3) on n1",

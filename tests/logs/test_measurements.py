@@ -8,6 +8,7 @@ from published_logs import CPU_8, CPU_32, GPU_8_NCCL
 
 from jitter.analysis.diagnosis.evidence.logs.measurements import describe_measurements
 from jitter.cli import main
+from tests.support.printed import output_of
 
 
 def measured(source: str, size: int, busbw: float, **given: object) -> dict[str, object]:
@@ -140,9 +141,7 @@ def test_published_mpitrace_profile(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder.mkdir()
     (folder / "mpi_profile.0").write_text(CPU_32)
     assert main(["ingest", str(folder), "-o", str(tmp_path / "lake")]) == 0
-    capsys.readouterr()
-    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "report", tmp_path / "lake", "--json")
     verdict = json.loads(printed)["verdict"]
     assert verdict.startswith(
         "MPI takes 251 of 318 s (79.1%) on rank 0, 250 s of it in MPI_Allreduce. 45,773 of 47,108 calls of "
@@ -163,8 +162,7 @@ def test_profiles_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "notes.txt").write_text(CPU_32 + GPU_8_NCCL + CPU_8)
-    assert main(["report", str(folder), "-L", str(tmp_path / "lake"), "-o", str(tmp_path / "page.html")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(output_of(capsys, "report", folder, "-L", tmp_path / "lake", "-o", tmp_path / "page.html").split())
     shares = [
         "MPI takes 251 of 318 s (79.1%) on rank 0 of 32, 250 s of it in MPI_Allreduce.",
         "MPI takes 109 of 672 s (16.3%) on rank 0 of 8, 109 s of it in MPI_Allreduce.",

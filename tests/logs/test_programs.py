@@ -1,7 +1,6 @@
 """Logs of the program itself: mpitrace, the profiler's table, rocprof's statistics, the trainer's last line."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from published_logs import BIGBIRD, CPU_8, CPU_32, GPT_J, GPU_8_NCCL, HEADER, ru
 
 from jitter.cli import main
 from jitter.logs import SCHEMAS, parse, sniff
+from tests.support.printed import json_of
 from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 
@@ -293,9 +293,7 @@ def test_a_damaged_row_loses_itself():
 def test_the_report_names_reads_of_single_values(tmp_path, capsys):
     (tmp_path / "report.txt").write_text(SIZES)
     assert main(["ingest", str(tmp_path / "report.txt"), "-o", str(tmp_path / "lake")]) == 0
-    capsys.readouterr()
-    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["verdict"].startswith(
+    assert json_of(capsys, "report", tmp_path / "lake", "--json")["verdict"].startswith(
         "6,121 copies from the GPU have less than 16 B, 6,000 of them in python.train: reading a value waits for the "
         "GPU each time."
     )

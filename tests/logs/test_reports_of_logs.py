@@ -20,6 +20,7 @@ from published_logs import (
 
 import jitter
 from jitter.cli import main
+from tests.support.printed import output_of
 
 NMN0 = "NCCL INFO NET/Socket : Using [0]nmn0:10.120.116.65<0> [1]hsn0:10.253.6.67<0>\n"
 
@@ -29,9 +30,7 @@ def report(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options
     folder.mkdir()
     (folder / "job.log").write_text(text)
     assert main(["ingest", str(folder / "job.log"), "-o", str(folder / "lake")]) == 0
-    capsys.readouterr()
-    assert main(["report", str(folder / "lake"), *options]) == 0
-    return capsys.readouterr().out
+    return output_of(capsys, "report", folder / "lake", *options)
 
 
 def efficiency(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -105,8 +104,7 @@ def test_a_benchmark_alone_says_nothing_of_the_job(tmp_path: Path, capsys: pytes
 def test_no_other_command_takes_logs_for_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report(tmp_path / "lumi", NMN0, capsys)
     lake = str(tmp_path / "lumi" / "lake")
-    assert main(["check", lake, "--max-loss", "5%"]) == 3
-    assert "the loss of the run is unknown" in capsys.readouterr().out
+    assert "the loss of the run is unknown" in output_of(capsys, "check", lake, "--max-loss", "5%", exit_code=3)
     assert main(["report", lake, "--steps", "1-2"]) == 2
     assert jitter.open(lake).results().diagnosis.culprits == ()
 
@@ -134,8 +132,7 @@ def test_logs_of_another_folder_are_refused_with_what_to_type(tmp_path, monkeypa
     refused = capsys.readouterr()
     assert f"jitter-lake holds logs of {tmp_path / 'a'}, and a lake holds one job" in refused.err
     assert (f"jitter report {tmp_path / 'a'} b" in refused.err, refused.out) == (True, "")
-    assert main(["report", "b", "--quiet", "-L", "other-lake"]) == 0
-    assert "100 samples/s" not in capsys.readouterr().out
+    assert "100 samples/s" not in output_of(capsys, "report", "b", "--quiet", "-L", "other-lake")
     assert main(["report", "b", "--quiet", "--same-job"]) == 0
     assert main(["report", "a", "b", "--quiet"]) == 0
 

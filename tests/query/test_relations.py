@@ -13,7 +13,6 @@ import jitter
 from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import ClassShares, Loss, StepAnswer, WhatIf
-from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
@@ -22,6 +21,7 @@ from jitter.simulate import Fault, Job, simulate
 from tests.support.databases import run_sql
 from tests.support.lake_content import catalogue_is_records
 from tests.support.oracles import metrics as oracle
+from tests.support.printed import json_of
 from tests.support.random_lake import RandomLake, small_files
 from tests.support.simulated import ingest_run, small
 
@@ -218,8 +218,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["report", str(late), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json_of(capsys, "report", late, "--json")
     lake = jitter.open(late)
     found = rows(lake, "from steps order by step")
     assert [row["step"] for row in found] == [10, 11, 12, 13, 14]

@@ -21,6 +21,7 @@ from jitter.cli.commands import query
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, simulate
 from tests.support.forked_command import run_forked
+from tests.support.printed import output_of
 from tests.support.simulated import ingest_run
 
 
@@ -186,11 +187,6 @@ from kernels group by rank order by rank
 """
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main([*map(str, arguments)]) == 0
-    return capsys.readouterr().out
-
-
 def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     sums = {
         rank: [
@@ -201,9 +197,9 @@ def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: 
     }
     wanted = [sum(starts) * 1000003 for starts in sums.values()]
     assert min(wanted) > 2**53
-    csv_rows = list(csv.DictReader(io.StringIO(said(capsys, "query", lake_root, BIG))))
-    json_said = json.loads(said(capsys, "query", lake_root, BIG, "--format", "json"))
-    said(capsys, "query", lake_root, BIG, "-o", tmp_path / "x.parquet")
+    csv_rows = list(csv.DictReader(io.StringIO(output_of(capsys, "query", lake_root, BIG))))
+    json_said = json.loads(output_of(capsys, "query", lake_root, BIG, "--format", "json"))
+    output_of(capsys, "query", lake_root, BIG, "-o", tmp_path / "x.parquet")
     table = pq.read_table(tmp_path / "x.parquet").to_pylist()
     assert json_said["schema_version"] == 1
     assert [int(row["s"]) for row in csv_rows] == wanted
@@ -218,15 +214,15 @@ def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: 
 
 def test_values_of_other_kinds(lake_root: Path, capsys: pytest.CaptureFixture[str]):
     text = "select [1, null] as l, true as t, date '2020-02-01' as d, 'a,\"b' as s, 1.25::decimal(5, 2) as p, '' as e"
-    assert said(capsys, "query", lake_root, text) == 'l,t,d,s,p,e\n"[1, null]",true,2020-02-01,"a,""b",1.25,\n'
-    row = json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"][0]
+    assert output_of(capsys, "query", lake_root, text) == 'l,t,d,s,p,e\n"[1, null]",true,2020-02-01,"a,""b",1.25,\n'
+    row = json.loads(output_of(capsys, "query", lake_root, text, "--format", "json"))["rows"][0]
     assert row == {"l": [1, None], "t": True, "d": "2020-02-01", "s": 'a,"b', "p": "1.25", "e": ""}
 
 
 def test_many_batches(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     text = "select i from range(250000) t(i) order by i"
     for form in ("csv", "json", "parquet"):
-        said(capsys, "query", lake_root, text, "-o", tmp_path / f"x.{form}")
+        output_of(capsys, "query", lake_root, text, "-o", tmp_path / f"x.{form}")
     wanted = list(range(250000))
     assert (tmp_path / "x.csv").read_text() == "i\n" + "".join(f"{i}\n" for i in wanted)
     assert [row["i"] for row in json.loads((tmp_path / "x.json").read_text())["rows"]] == wanted
@@ -235,15 +231,15 @@ def test_many_batches(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_no_rows(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     text = "select rank from ranks where rank > 99"
-    assert said(capsys, "query", lake_root, text) == "rank\n"
-    assert json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"] == []
-    said(capsys, "query", lake_root, text, "-o", tmp_path / "x.parquet")
+    assert output_of(capsys, "query", lake_root, text) == "rank\n"
+    assert json.loads(output_of(capsys, "query", lake_root, text, "--format", "json"))["rows"] == []
+    output_of(capsys, "query", lake_root, text, "-o", tmp_path / "x.parquet")
     assert pq.read_table(tmp_path / "x.parquet").num_rows == 0
 
 
 def test_text_is_for_people_and_takes_no_orders(lake_root: Path, capsys: pytest.CaptureFixture[str]):
     text = "select '[red]x[/red]' as \"[b]name\", chr(27) || '[31m' as colour, 7 as n, null as nothing"
-    shown = said(capsys, "query", lake_root, text, "--format", "text")
+    shown = output_of(capsys, "query", lake_root, text, "--format", "text")
     assert "[red]x[/red]" in shown
     assert "[b]name" in shown
     assert "\x1b" not in shown
@@ -258,7 +254,9 @@ def test_columns_that_do_not_fit_a_terminal_are_left_out(
     capsys: pytest.CaptureFixture[str],
 ):
     text = f"select 1234567890 as a, '{'w ' * 40}' as b, 0.123456789012 as c, '{'v' * 40}' as d"
-    assert max(map(len, said(capsys, "query", lake_root, text, "--format", "text").splitlines())) > 120  # in a pipe
+    assert (
+        max(map(len, output_of(capsys, "query", lake_root, text, "--format", "text").splitlines())) > 120
+    )  # in a pipe
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["query", str(lake_root), text]) == 0
@@ -280,7 +278,7 @@ def test_text_says_what_it_leaves_out(lake_root: Path, capsys: pytest.CaptureFix
 
 def test_two_columns_of_one_name(lake_root: Path, capsys: pytest.CaptureFixture[str]):
     text = "select 1 as a, 2 as a"
-    assert said(capsys, "query", lake_root, text) == "a,a\n1,2\n"
+    assert output_of(capsys, "query", lake_root, text) == "a,a\n1,2\n"
     assert main(["query", str(lake_root), text, "--format", "json"]) == 2
     assert "two columns have the name a" in capsys.readouterr().err
 
@@ -291,11 +289,11 @@ def test_only_files_of_ours_are_replaced(
 ):
     target = tmp_path / f"x.{form}"
     for text in ("select 1 as n", "select 2 as n"):
-        said(capsys, "query", lake_root, text, "-o", target)
+        output_of(capsys, "query", lake_root, text, "-o", target)
     target.write_text("mine\nn\n1\n")
     assert main(["query", str(lake_root), "select 1 as n", "-o", str(target)]) == 2
     assert target.read_text() == "mine\nn\n1\n"
-    said(capsys, "query", lake_root, "select 1 as n", "-o", target, "--force")
+    output_of(capsys, "query", lake_root, "select 1 as n", "-o", target, "--force")
     assert target.read_bytes() != b"mine\nn\n1\n"
 
 
@@ -311,8 +309,8 @@ def test_how_it_is_called(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jitter-lake").symlink_to(lake_root)
-    assert said(capsys, "query", "select count(*) as n from ranks") == "n\n3\n"
-    assert "kernels: " in said(capsys, "query", "--relations")
+    assert output_of(capsys, "query", "select count(*) as n from ranks") == "n\n3\n"
+    assert "kernels: " in output_of(capsys, "query", "--relations")
     for words in ([], ["a", "b", "select 1"]):
         assert main(["query", *words]) == 2
         assert "one SELECT in quotes" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jitter.cli import main
+from tests.support.printed import output_of
 
 SMALL = ["--ranks", "2", "--steps", "2", "--kernels", "20"]
 
@@ -73,10 +74,8 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], argumen
 
 
 def test_help_names_faults_and_formats_without_loading_them(capsys: pytest.CaptureFixture[str]):
-    assert main(["sample", "--help"]) == 0
-    assert "cpu_stall:rank=3,step=2,kernel=17,ms=2.5" in capsys.readouterr().out
-    assert main(["sample", "--list-options"]) == 0
-    assert "  cpu_ops=0" in capsys.readouterr().out
+    assert "cpu_stall:rank=3,step=2,kernel=17,ms=2.5" in output_of(capsys, "sample", "--help")
+    assert "  cpu_ops=0" in output_of(capsys, "sample", "--list-options")
     code = "import sys, jitter.cli.commands.sample; sys.exit(bool({'numpy', 'pyarrow', 'pandas'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -93,8 +92,7 @@ def test_help_knows_all_shapes_and_faults(capsys: pytest.CaptureFixture[str]):
     from jitter.simulate.faults import FAULT_KINDS
     from jitter.simulate.shapes import SHAPES
 
-    assert main(["sample", "--help"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = [" ".join(line.split()) for line in output_of(capsys, "sample", "--help").splitlines()]
     assert all(any(line.startswith(f"{name} ") for line in lines) for name in SHAPES)
     assert all(any(line.startswith(f"{name} ") for line in lines) for name in FAULT_KINDS)
 

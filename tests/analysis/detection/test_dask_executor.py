@@ -13,6 +13,7 @@ from jitter.cli import main
 from jitter.core.parallel import dask_client
 from jitter.simulate import Fault, Job, simulate
 from tests.support.dask_cluster import StartCluster, address_of
+from tests.support.printed import output_of
 from tests.support.simulated import ingest_run
 
 pytestmark = pytest.mark.slow
@@ -47,8 +48,7 @@ def test_the_same_answers_although_a_worker_dies(
         busy[0].send_signal(signal.SIGKILL)
         told, said = report.communicate(timeout=120)
     assert report.returncode == 0, said
-    assert main(["report", str(lake), "--json"]) == 0
-    assert told == capsys.readouterr().out
+    assert told == output_of(capsys, "report", lake, "--json")
     late = {(one["rank"], one["cause"]) for one in json.loads(told)["culprits"] if one["rung"] == "ranks"}
     assert late == {(5, "gpu_compute"), (2, "cpu_launch")}
 

@@ -1,6 +1,5 @@
 """Unequal expert work: the numbers of `jitter steps` beside those of the job's own table of times."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,9 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.cli import main
 from jitter.core.names.kernels import is_expert_kernel
 from tests.support.kineto_traces import Row, call, kernel, step, write
+from tests.support.printed import json_of, output_of
 
 STEPS, LAYERS, RANKS = 6, 5, 4
 GROUPS = {"expert": [[0, 1], [2, 3]], "all": [[0, 1, 2, 3]]}
@@ -125,12 +124,10 @@ def test_the_longest_rank_of_each_layer(
         assert row["expert_imbalance"] == pytest.approx(ratio, rel=1e-6)
         assert row["expert_rank"] == worst[int(of_group.sum(axis=0).argmax())]
     if (grouping, collective) == ("all", "all_to_allv"):
-        assert main(["steps", str(tmp_path / "lake"), "--format", "json"]) == 0
-        printed = json.loads(capsys.readouterr().out)["rows"]
+        printed = json_of(capsys, "steps", tmp_path / "lake", "--format", "json")["rows"]
         for row, exact in zip(printed, rows, strict=True):
             assert [row[name] for name in columns] == pytest.approx([*exact.values()], abs=6e-4)  # three decimals
-        assert main(["steps", str(tmp_path / "lake")]) == 0
-        assert f"{rows[2]['expert_imbalance']:.2f} (3)" in capsys.readouterr().out
+        assert f"{rows[2]['expert_imbalance']:.2f} (3)" in output_of(capsys, "steps", tmp_path / "lake")
 
 
 @pytest.mark.parametrize(("paced", "cause"), [(False, "workload_imbalance"), (True, "gpu_compute")])
@@ -160,8 +157,7 @@ def test_experts_that_take_longer_on_one_rank_after_another_are_unequal_work_of_
 
 def test_a_job_without_experts_says_nothing_of_them(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     assert {answer.experts for answer in jitter.open(small_lake).diagnose().steps} == {None}
-    assert main(["steps", str(small_lake)]) == 0
-    assert "experts" not in capsys.readouterr().out
+    assert "experts" not in output_of(capsys, "steps", small_lake)
 
 
 def test_experts_that_are_uneven_in_each_layer_hold_up_the_job_in_turn(tmp_path: Path):

@@ -16,7 +16,6 @@ from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
-from jitter.cli import main
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
@@ -24,6 +23,7 @@ from jitter.simulate import Fault, Job, Run, simulate, write
 from tests.support.databases import run_sql
 from tests.support.findings import evidence_of
 from tests.support.fuzz_depth import fuzz, some_of
+from tests.support.printed import output_of
 from tests.support.recorded_events import remove_events
 from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
 
@@ -428,5 +428,4 @@ def test_ranks_without_a_common_step(tmp_path: Path, capsys):
     assert diagnosis.culprits == ()
     assert diagnosis.conclusion.status == "unknown"
     assert any(doubt.startswith(SENTENCE) for doubt in diagnosis.conclusion.doubts)
-    assert main(["report", str(tmp_path / "lake")]) == 0
-    assert SENTENCE in " ".join(capsys.readouterr().out.split())
+    assert SENTENCE in " ".join(output_of(capsys, "report", tmp_path / "lake").split())

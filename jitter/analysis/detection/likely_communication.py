@@ -14,7 +14,7 @@ import numpy as np
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, WHOLE_GRAPH
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats, spread_positions
 
 
@@ -25,22 +25,21 @@ class CommunicationSurvey:
     ranks: int
     is_recognized: bool
     """Whether any kernel of the run is known to be communication."""
-    is_graphs_only: bool
-    """Whether all kernels stand for whole graphs, so that communication inside them is not seen."""
+    is_in_graphs: bool
+    """Whether graphs that were recorded as a whole may hide it (`RunModel.has_hidden_communication`)."""
     likely: tuple[str, ...]
     """Names of kernels that are not known to be communication and behave so, the most frequent first."""
 
 
 def survey_communication(run: RunModel) -> CommunicationSurvey:
     """Survey a run's communication from a sample of its steps."""
-    operations = [op for program in run.programs.values() for op in program.operations if op.is_kernel]
     counts = Counter[str]()
     for team in run.programs if len(run.team_of) > 1 else ():
         counts.update(_likely_of_team(run, team))
     return CommunicationSurvey(
         len(run.team_of),
-        any(op.kind == COLLECTIVE for op in operations),
-        bool(operations) and all(op.name.startswith(WHOLE_GRAPH) for op in operations),
+        any(op.kind == COLLECTIVE for program in run.programs.values() for op in program.operations if op.is_kernel),
+        run.has_hidden_communication,
         tuple(sorted(counts, key=lambda name: (-counts[name], name))),
     )
 

@@ -17,13 +17,13 @@ from jitter.analysis.detection.findings import Finding, FindingKind, join_outlie
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
-from jitter.analysis.execution.self_times import SelfTimes, TimePart
+from jitter.analysis.execution.self_times import SelfTimes, TimePart, undisturbed_times
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, mad_sigma
 from jitter.core.numeric.student_t import student_tail
 from jitter.core.step_key import StepKey
@@ -98,21 +98,27 @@ def find_unequal_stages(
     if run.misses_partners:
         return []  # what the stages wait for is not known
     exchanging = find_exchanging_teams(run)
-    stages = []
+    seen: list[tuple[TeamDeviations, Floats]] = []
     for team in teams:
         usual_ns = team.usual_ns[TimePart.GPU, :, 0]
         is_whole = _whole_steps(counts(team.ranks.tolist()))
-        whole = np.flatnonzero(is_whole & ~np.isnan(usual_ns)).tolist()
+        known_ns = np.where(is_whole, usual_ns, np.nan)
         # without launches a kernel counts where it starts: such a stage is compared with others alike only
         is_alike = bool(run.job.has_launches[team.team]) == bool(run.job.has_launches.any())
         # the usual time of a stage of one rank is that of its steps
-        is_usually_whole = 2 * len(whole) > int((~np.isnan(usual_ns)).sum())
+        is_usually_whole = 2 * int((~np.isnan(known_ns)).sum()) > int((~np.isnan(usual_ns)).sum())
         if team.team in exchanging and is_usually_whole and is_alike:
-            gpu = lower_median(np.stack([baselines[number].gpu for number in whole], axis=-1))[:, 0]
-            known_ns = np.where(is_whole, usual_ns, np.nan)
-            times = _times_by_kernel(run, team.team, run.keys[whole[0]], gpu)
-            stages.append(_Stage(team.team, tuple(team.ranks.tolist()), known_ns, times))
-    findings = []
+            seen.append((team, known_ns))
+    # the same steps of all, as batches vary, and those that tell what is usual of each
+    unusual = {number for one in late if one.part is TimePart.GPU and run.sizes[one.team] == 1 for number in one.steps}
+    known = ~np.isnan([known_ns for _, known_ns in seen] or [[np.nan]]).any(axis=0)
+    common = np.array([at for at in np.flatnonzero(known).tolist() if at not in unusual], np.int64)
+    sampled = common[spread_positions(len(common), THRESHOLDS.sampled_steps)].tolist()
+    stages, findings = [], []
+    for team, known_ns in seen if sampled else ():
+        gpu = lower_median(np.stack([_gpu_times(run, team, number, baselines) for number in sampled], axis=-1))[:, 0]
+        times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
+        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), known_ns, times))
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
         share, pace = stage.share(others), stage.pace(others)
@@ -180,12 +186,21 @@ def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     return frozenset(exchanging)
 
 
+def _gpu_times(run: RunModel, team: TeamDeviations, number: int, baselines: Sequence[SelfTimes]) -> Floats:
+    """Return, (operations,), the GPU times of a team's usual rank in a step; NaN where it has not the operation."""
+    if len(team.ranks) > 1:
+        return baselines[number].gpu[slice(*run.job.first[team.team : team.team + 2].tolist())]
+    # a lone rank's baseline is its other steps', in proportion to the whole step: micro-batches vary within it
+    times = run.rank_times(run.keys[number], int(team.ranks[0]))
+    return undisturbed_times(run.job, team.team, times.start[:, 0], times.end[:, 0])
+
+
 def _times_by_kernel(run: RunModel, team: int, key: StepKey, gpu: Floats) -> dict[_Kernel, list[float]]:
     """Return the times of a team's compute kernels, by name and the size of launch that a rank has in this step."""
-    operations, first = run.programs[team].operations, int(run.job.first[team])
+    operations = run.programs[team].operations
     ranks = run.ranks(key, team)[:1]
     (rows,), (shapes,) = run.file_rows(key, team, ranks).T, run.reader.launch_shapes(key, ranks)
     sizes = np.round(np.log2(np.where(rows >= 0, shapes.threads[rows], np.nan).clip(1)))
     of_kernels = zip(operations, np.nan_to_num(sizes, nan=-1.0).astype(int).tolist(), strict=True)
-    times = zip(of_kernels, gpu[first : first + len(operations)].tolist(), strict=True)
+    times = zip(of_kernels, gpu.tolist(), strict=True)
     return by_key(((op.name, size), ns) for (op, size), ns in times if op.kind == COMPUTE and not np.isnan(ns))

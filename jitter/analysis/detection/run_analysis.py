@@ -227,6 +227,7 @@ class GainRange(NamedTuple):
 HOST_GAPS: Final = "which host gaps are waits for the GPU is not recorded"
 PARTNERS: Final = "some exchanges name no partners"
 LOST: Final = "launches or kernels are missing in the recordings of {}"
+GRAPHS: Final = "CUDA graphs without their kernels may hold collectives"
 HOSTS: Final = "hosts wait for other ranks without a recorded call"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
 
@@ -342,21 +343,25 @@ class Pricing:
     def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
 
-        In the replay, exchanges that name no partners delay no other rank, nor does a host another one. Where another
-        rank's events are missing, what waits for what is not known.
+        In the replay, exchanges that name no partners delay no other rank, nor does a host another one, nor a graph
+        that was recorded as a whole. Where another rank's events are missing, what waits for what is not known.
         """
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
             return 0.0
         unplaced = self._analysis.measured.unplaced_ranks
         is_unplaced = bool(unplaced) and unplaced.isdisjoint(candidate.ranks)
-        return candidate.excess_ns if run.matching.unpaired or run.following_hosts or is_unplaced else 0.0
+        is_unknown = run.matching.unpaired or run.following_hosts or run.has_hidden_communication or is_unplaced
+        return candidate.excess_ns if is_unknown else 0.0
 
     @property
     def unpriced_because(self) -> str:
         """Why replay cannot tell the effect of a rank on others, as a clause."""
-        if self._analysis.run.following_hosts or not self._analysis.measured.unplaced_ranks:
-            return HOSTS if self._analysis.run.following_hosts else PARTNERS
+        run = self._analysis.run
+        if run.has_hidden_communication and not run.following_hosts:
+            return GRAPHS
+        if run.following_hosts or not self._analysis.measured.unplaced_ranks:
+            return HOSTS if run.following_hosts else PARTNERS
         return LOST.format(format_ranks(sorted(self._analysis.measured.unplaced_ranks)))
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:

@@ -318,6 +318,11 @@ def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(more=sentences) if sentences else None
 
 
+def _own_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
+    share = 0.0 if late.is_of_all_ranks or evidence.is_single_rank else evidence.share_in_own_launches(late)
+    return Match({"share": format_percent(share)}) if share >= THRESHOLDS.main_share else None
+
+
 def _slow_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
     work = evidence.workload(late)
     if not work.excess_ns or work.copies_ns < THRESHOLDS.main_share * work.excess_ns:
@@ -337,13 +342,14 @@ def _more_tokens(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _share_of_experts(evidence: "Evidence", late: "Outlier") -> float:
-    """Return which part of a rank's excess is in matrix products of the experts of a mixture of experts."""
+    """Return which part of a rank's excess is in matrix products of experts, or in larger launches beside them."""
+    work = evidence.workload(late)
     excess = [
         (took_ns - usual_ns, is_expert_kernel(evidence.analysis.lake.kernel_name(number)))
-        for number, took_ns, usual_ns in evidence.workload(late).times
+        for number, took_ns, usual_ns in work.times
     ]
-    whole_ns = sum(ns for ns, _ in excess)
-    return sum(ns for ns, is_expert in excess if is_expert) / whole_ns if whole_ns > 0 else 0.0
+    whole_ns, of_experts_ns = sum(ns for ns, _ in excess), sum(ns for ns, is_expert in excess if is_expert)
+    return (of_experts_ns + (work.differing_ns if of_experts_ns else 0.0)) / whole_ns if whole_ns > 0 else 0.0
 
 
 def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -434,6 +440,10 @@ _CHECK_WORK: Final = (
     "take longer for their kernels in turn, so none is to blame: check how evenly each step's work is divided (tokens, "
     "sequence lengths), then the GPUs' clocks"
 )
+_EVEN_LAUNCHES: Final = (
+    "launch more kernels than the others in turn, so none is to blame: check how evenly work is divided (tokens to "
+    "generate, micro-batches), and launch in graphs what repeats"
+)
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
 
 # fmt: off
@@ -454,6 +464,10 @@ RULES: Final = (
     Rule("cpu_launch", _CPU, "unknown",
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),
+    Rule("cpu_launch", _CPU, "certain", _own_launches,
+         "{share} of its host's excess is at launches that most other ranks do not have",
+         "launches kernels that most other ranks do not: check how evenly work is divided (tokens to generate, "
+         "micro-batches)", "as many launches as the other ranks", _EVEN_LAUNCHES),
     Rule("cpu_launch", _CPU, "unknown", _recorded_in_detail, _OWN_DETAILS, f"launches its kernels late{_RECORD_ALIKE}",
          _AS_OTHERS),
     Rule("cpu_launch", _CPU, "likely", lambda evidence, late: Match() if late.is_of_all_ranks else None),

@@ -158,7 +158,12 @@ def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequ
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
     run = evidence.analysis.run
-    if run.misses_partners or run.following_hosts or evidence.analysis.measured.unplaced_ranks:
+    if (
+        run.misses_partners
+        or run.following_hosts
+        or run.has_hidden_communication
+        or evidence.analysis.measured.unplaced_ranks
+    ):
         # the loss lacks what hosts, exchanges without partners, and what was not recorded, hand on
         delays = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
     waits = [evidence.coverage.waits_ns(group.steps) if group.parts else 0.0 for group in groups]
@@ -321,15 +326,17 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
 def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) -> Diagnosis:
     """Return the diagnosis with confidence and notes limited by what is known of the communication.
 
-    Where kernels behave like communication and nothing names them, waiting in them counts as the rank's own GPU time:
-    a finding of cause `gpu_compute` is of low confidence. Every finding is, if no communication is recognised.
+    Where kernels behave like communication and nothing names them, or whole graphs may hide it, waiting in them counts
+    as the rank's own GPU time: a finding of a slow GPU is of low confidence. Every finding is, if no communication is
+    recognised.
     """
     reason = _reason(survey)
     if reason is None:
         return diagnosis
-    is_of_all = not survey.is_recognized or survey.is_graphs_only
     culprits = tuple(
-        replace(culprit, confidence="low") if is_of_all or culprit.cause in ("gpu_compute", "gpu_time") else culprit
+        replace(culprit, confidence="low")
+        if not survey.is_recognized or culprit.cause in ("gpu_compute", "gpu_time")
+        else culprit
         for culprit in diagnosis.culprits
     )
     notes = [capitalize(reason)]
@@ -354,8 +361,8 @@ def _reason(survey: CommunicationSurvey) -> str | None:
     """Return why the diagnosis is limited; None if it is not."""
     if survey.ranks < 2:
         return None
-    if survey.is_graphs_only:
-        return "the traces hold whole graphs only, so communication inside them is not seen"
+    if survey.is_in_graphs:
+        return "CUDA graphs were recorded as a whole, so communication and slow kernels inside them are not seen"
     if survey.likely:
         is_one = len(survey.likely) == 1
         listed = format_some(list(map(short_name, survey.likely)), THRESHOLDS.sentences.max_named)
@@ -368,7 +375,9 @@ def _reason(survey: CommunicationSurvey) -> str | None:
 
 
 def add_bound(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
-    """Add whether computation or communication takes the time of all ranks."""
+    """Add whether computation or communication takes the time of all ranks, where whole graphs hide neither."""
+    if evidence.analysis.run.has_hidden_communication:
+        return diagnosis
     first, last = evidence.window
     measured = evidence.traces.measure_collectives(evidence.analysis.keys[first:last])
     bound = find_bound(measured, evidence.benchmark)

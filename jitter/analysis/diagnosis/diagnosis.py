@@ -91,7 +91,7 @@ class Diagnosis:
     @property
     def findings(self) -> tuple[Culprit, ...]:
         """All findings over all rungs, the largest loss first: the list of what to fix."""
-        return tuple(sorted((*self.culprits, *self.of_all_ranks), key=lambda culprit: -culprit.loss_ns))
+        return tuple(sorted((*self.culprits, *self.of_all_ranks), key=lambda culprit: -culprit.order_ns))
 
     @property
     def limits(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.detection.standouts import Recurs
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_ranks, format_time
 from jitter.core.step_key import StepKey
 from jitter.lake.records import TRAIN
@@ -317,8 +318,14 @@ class Culprit:
 
     @property
     def is_of_unknown_cost(self) -> bool:
-        """Whether nothing is charged to it because the replay does not tell what it costs."""
-        return self.loss_ns <= 0 and bool(self.unpriced_because)
+        """Whether next to nothing is charged to it because the replay does not tell what it costs."""
+        next_to_nothing_ns = (1 - THRESHOLDS.whole_share) * self.excess_ns
+        return self.loss_ns <= next_to_nothing_ns and bool(self.unpriced_because)
+
+    @property
+    def order_ns(self) -> int:
+        """What findings are sorted by: the loss, or, where that is unknown, the excess."""
+        return self.excess_ns if self.is_of_unknown_cost else self.loss_ns
 
     @property
     def is_hidden(self) -> bool:

@@ -36,7 +36,7 @@ from jitter.analysis.execution.schedule import Schedule, schedule
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, SYNC, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
 from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
 from jitter.core.parallel.processes import cpu_count
@@ -354,6 +354,18 @@ class RunModel:
     def follows(self, team: int, part: TimePart) -> bool:
         """Return whether a team's hosts then wait for other ranks: it may be these that are late."""
         return (team, part) in self.following_hosts
+
+    @cached_property
+    def has_hidden_communication(self) -> bool:
+        """Whether a step runs graphs that were recorded as a whole, and no collective: it may be inside them."""
+        for team, program in self.programs.items() if len(self.team_of) > 1 else ():
+            graphs = [place for place, op in enumerate(program.operations) if op.name.startswith(WHOLE_GRAPH)]
+            with_team = [key for key in self.keys if self.ranks(key, team)] if graphs else []
+            for key in (with_team[at] for at in spread_positions(len(with_team), THRESHOLDS.sampled_steps)):
+                kinds, places = self.operations_of(key, self.ranks(key, team)[0])
+                if np.isin(places, graphs).any() and not (kinds == COLLECTIVE).any():
+                    return True
+        return False
 
     @property
     def is_unexplained(self) -> bool:

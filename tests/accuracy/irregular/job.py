@@ -64,6 +64,8 @@ class IrregularJob:
     """Of a pipeline's groups: column, pair, direction."""
     stages: int = 1
     microbatches: int = 1
+    unequal: float = 0.0
+    """Standard deviation of the logarithm of a micro-batch's size, alike on all stages."""
     synchronises: bool = True
     wait: str = ""
     """Where the host waits for the GPU: middle, end, ahead (at the end of a step, for the step before), limiter (of a
@@ -133,6 +135,12 @@ class IrregularJob:
         rare = rng.random((self.ranks, self.steps)) < self.long_inputs
         longer: Draws = np.where(rare, rng.uniform(1.3, 2.0, found.shape), 1.0)
         return found * longer
+
+    @cached_property
+    def microbatch(self) -> Draws:
+        """(steps, micro-batches) relative sizes."""
+        found: Draws = np.exp(self.unequal * self.rng(6).standard_normal((self.steps, self.microbatches)))
+        return found
 
     @cached_property
     def collected(self) -> tuple[Draws, Draws]:

@@ -232,7 +232,7 @@ class ProgramBuilder:
         if 0 <= before < self.job.stages - 1:
             self._exchange(step, micro, before, forward=forward)
         for kernel in self.kernels[:cut] if forward else self.kernels[cut:]:
-            self._launch(step, kernel, 1.0 / self.job.microbatches)
+            self._launch(step, kernel, self.job.microbatch[step, micro] / self.job.microbatches)
         if 0 <= after < self.job.stages - 1:
             self._exchange(step, micro, after, forward=forward)
 

@@ -48,17 +48,30 @@ def test_other_kernels(name: str):
 
 
 def write_job(
-    folder: Path, times_us: "np.ndarray[Any, Any]", groups: list[list[int]], collective: str, *, paced: bool = False
+    folder: Path,
+    times_us: "np.ndarray[Any, Any]",
+    groups: list[list[int]],
+    collective: str,
+    *,
+    paced: bool = False,
+    sized: float = 0.0,
 ) -> Path:
     """Write traces of layers of attention, dispatch, two expert kernels and combine; one gradient all-reduce a step.
 
     `times_us` (steps, layers, ranks) are the times of a layer's expert kernels, two thirds of it in the first one. If
-    `paced`, the other kernels of rank 2 take 1.4 times as long as those of the other ranks.
+    `paced`, the other kernels of rank 2 take 1.4 times as long as those of the other ranks. The activation between them
+    takes `sized` of their time more, and its threads state the tokens.
     """
     events: list[list[Row]] = [[] for _ in range(RANKS)]
     now, correlation = np.full(RANKS, 2_000.0), 0
 
-    def launch(name: str, took: "np.ndarray[Any, Any]", stream: int, group: list[list[int]] | None = None) -> None:
+    def launch(
+        name: str,
+        took: "np.ndarray[Any, Any]",
+        stream: int,
+        group: list[list[int]] | None = None,
+        blocks: "np.ndarray[Any, Any] | None" = None,
+    ) -> None:
         nonlocal now, correlation
         correlation += 1
         start = now + 1
@@ -76,6 +89,8 @@ def write_job(
         for rank in range(RANKS):
             begin, end = round(float(start[rank]), 3), round(float(now[rank]), 3)
             row = kernel(shown, begin, round(end - begin, 3), pid=rank, stream=stream, correlation=correlation)
+            if blocks is not None:
+                row["args"] |= {"grid": [int(blocks[rank]), 1, 1], "block": [256, 1, 1]}
             row["args"] |= args[rank]
             events[rank] += [call(ts=round(begin - 8, 3), dur=2.0, correlation=correlation), row]
 
@@ -87,7 +102,8 @@ def write_job(
             launch("flash_attention", 40 * pace, 7)
             launch(collective, 10 * same, 20, groups)
             launch("fused_moe_kernel", times_us[number, layer] * 2 / 3, 7)
-            launch("silu_and_mul_kernel", 4 * pace, 7)
+            tokens = times_us[number, layer] if sized else 100 * same
+            launch("silu_and_mul_kernel", 4 * pace + sized * tokens, 7, blocks=tokens)
             launch("fused_moe_kernel", times_us[number, layer] / 3, 7)
             launch(collective, 10 * same, 20, groups)
         launch("all_reduce", 30 * same, 21, [[0, 1, 2, 3]])
@@ -130,11 +146,16 @@ def test_the_longest_rank_of_each_layer(
         assert f"{rows[2]['expert_imbalance']:.2f} (3)" in output_of(capsys, "steps", tmp_path / "lake")
 
 
-@pytest.mark.parametrize(("paced", "cause"), [(False, "workload_imbalance"), (True, "gpu_compute")])
-def test_a_rank_whose_experts_alone_take_longer_has_more_tokens(tmp_path: Path, cause: str, *, paced: bool):
+@pytest.mark.parametrize(
+    ("paced", "sized", "cause"),
+    [(False, 0.0, "workload_imbalance"), (False, 0.1, "workload_imbalance"), (True, 0.0, "gpu_compute")],
+)
+def test_a_rank_whose_experts_alone_take_longer_has_more_tokens(
+    tmp_path: Path, cause: str, sized: float, *, paced: bool
+):
     times_us = 100 * np.random.default_rng(4).normal(1, 0.01, (STEPS, LAYERS, RANKS))
     times_us[:, :, 2] *= 1.4
-    write_job(tmp_path / "traces", times_us, GROUPS["all"], "all_to_allv", paced=paced)
+    write_job(tmp_path / "traces", times_us, GROUPS["all"], "all_to_allv", paced=paced, sized=sized)
     jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     found = jitter.open(tmp_path / "lake").diagnose()
     (culprit,) = found.culprits

@@ -77,7 +77,7 @@ def _diagnosis(*culprits: Culprit) -> Diagnosis:
 
 
 def _survey(**given: object) -> CommunicationSurvey:
-    plain = {"ranks": 8, "is_recognized": True, "is_graphs_only": False, "likely": ()}
+    plain = {"ranks": 8, "is_recognized": True, "is_in_graphs": False, "likely": ()}
     return CommunicationSurvey(**(plain | given))  # type: ignore[arg-type]
 
 
@@ -96,7 +96,8 @@ def test_recognised_communication_limits_nothing():
         (_survey(likely=LIKELY), ["low", "high"]),
         (_survey(likely=LIKELY, is_recognized=False), ["low", "low"]),
         (_survey(is_recognized=False), ["low", "low"]),
-        (_survey(is_recognized=False, is_graphs_only=True), ["low", "low"]),
+        (_survey(is_in_graphs=True), ["low", "high"]),
+        (_survey(is_recognized=False, is_in_graphs=True), ["low", "low"]),
     ],
 )
 def test_findings_that_rest_on_it_are_of_low_confidence(survey: CommunicationSurvey, confidences: list[str]):
@@ -106,7 +107,7 @@ def test_findings_that_rest_on_it_are_of_low_confidence(survey: CommunicationSur
     assert "low" in found.verdict
 
 
-@pytest.mark.parametrize("survey", [_survey(likely=LIKELY), _survey(is_recognized=False), _survey(is_graphs_only=True)])
+@pytest.mark.parametrize("survey", [_survey(likely=LIKELY), _survey(is_recognized=False), _survey(is_in_graphs=True)])
 def test_nobody_is_cleared(survey: CommunicationSurvey):
     found = limit_to_communication(_diagnosis(), survey)
     assert found.verdict.startswith("Jitter costs 1.00 ms over 1 step (3.00%); no rank can be blamed or cleared: ")

@@ -86,6 +86,11 @@ def test_stages_of_one_rank_that_differ_as_gpus_do_have_no_finding(tmp_path, sta
     assert not ingest_irregular(job, tmp_path)[0].diagnose().culprits
 
 
+def test_micro_batches_of_unequal_size_make_no_stage_longer(tmp_path):
+    job = IrregularJob(8, "pipeline", 4, 9, 24, "plain", stages=4, microbatches=3, naming="column", unequal=0.6)
+    assert not ingest_irregular(job, tmp_path)[0].diagnose().culprits
+
+
 @pytest.mark.parametrize("one_name", [False, True])
 def test_a_stage_that_a_loss_makes_longer_is_a_limit_of_the_program_and_no_fault(tmp_path, one_name: bool):
     """The simulator's last stage is a quarter longer than the others: by a loss, with a larger product of matrices.

@@ -1,7 +1,9 @@
 """Slow GPUs and what looks like them: steps that are graphs, slow copies, launches of some ranks alone."""
 
 import json
+import sqlite3
 from collections.abc import Container, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,32 @@ def test_a_slow_gpu_in_graphs_is_found_and_priced(tmp_path: Path, form: str):
     assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "gpu_compute", "high")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
     assert found.conclusion.doubts == ()  # the kernels of a graph share a launch: none was lost
+
+
+_WHOLE = """
+    CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS
+        SELECT min(start) AS start, max("end") AS "end", deviceId, contextId, 7 AS streamId, correlationId, globalPid,
+            3 AS graphId, 4 AS graphExecId
+        FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId > {first} GROUP BY correlationId;
+    DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId > {first};
+"""
+"""Records graphs, those launched after `first`, as a whole."""
+
+
+def test_a_late_rank_that_others_await_in_whole_graphs_comes_first_and_nobody_is_cleared(tmp_path: Path):
+    late = Fault.parse("late_start:rank=2,steps=4-6,ms=3")
+    run: Any = GraphedRun(simulate(small("data_parallel", ranks=6, steps=8), [late]))
+    for trace in write_traces(run, tmp_path / "traces", "nsys"):
+        with closing(sqlite3.connect(trace)) as database:
+            launches = "SELECT DISTINCT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1"
+            first = [number for (number,) in database.execute(launches)][2]
+            database.executescript(_WHOLE.format(first=first))
+            database.commit()
+    found = ingest_traces(tmp_path).diagnose()
+    culprit = found.findings[0]
+    assert (culprit.ranks, culprit.cause, culprit.is_of_unknown_cost) == ((2,), "late_start", True)
+    assert "CUDA graphs without their kernels may hold collectives" in found.verdict
+    assert any(note.startswith("CUDA graphs were recorded as a whole") for note in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Work that is uneven over ranks and steps, as of packed sequences: all ranks hold up the job in turn."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import jitter
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from tests.accuracy.irregular.job import IrregularJob
 from tests.accuracy.irregular.programs import duration_ns, run_job
 from tests.accuracy.irregular.scoring import ingest_job
+from tests.support.kineto_traces import Row, call, kernel, step, write
 
 
 def diagnose(job: IrregularJob, folder: Path) -> Diagnosis:
@@ -49,3 +52,41 @@ def test_noise_and_gpus_that_differ_for_ever_are_no_uneven_work(tmp_path, effect
     job = IrregularJob(4, "blocking", 8, 12, 60, "plain", **{effect: 0.04})
     assert np.ptp(job.length) == 0
     assert not [one for one in diagnose(job, tmp_path).culprits if one.scope == "job"]
+
+
+def write_generation(folder: Path, tokens: "np.ndarray[Any, Any]") -> None:
+    """Write steps in which ranks launch unlike numbers of short kernels, (steps, ranks), and then reduce together."""
+    folder.mkdir()
+    ranks, begin = tokens.shape[1], 1_000.0
+    events: list[list[Row]] = [[] for _ in range(ranks)]
+    for number, of_ranks in enumerate(tokens.tolist()):
+        end = begin + 40 * max(of_ranks) + 100
+        for rank, count in enumerate(of_ranks):
+            for token in range(count):
+                at, launch = begin + 10 + 40 * token, 1_000 * number + token
+                events[rank] += [call(ts=at, dur=6.0, correlation=launch)]
+                events[rank] += [kernel("decode_attention", at + 10, 10.0, pid=rank, correlation=launch)]
+            at, launch = begin + 10 + 40 * count, 1_000 * number + 999
+            events[rank] += [call(ts=at, dur=6.0, correlation=launch)]
+            reduction = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            events[rank] += [kernel(reduction, at + 10, end - at - 10, pid=rank, stream=20, correlation=launch)]
+            waits = call("cudaDeviceSynchronize", at + 8, end - at - 6, correlation=launch + 500_000)
+            events[rank] += [waits, step(number, ts=begin, dur=end + 10 - begin)]
+        begin = end + 20
+    for rank, of_rank in enumerate(events):
+        write(folder / f"rank{rank}.json", of_rank, before={"distributedInfo": {"rank": rank, "world_size": ranks}})
+
+
+@pytest.mark.parametrize(
+    ("is_one", "words"), [(True, "Rank 2 launches kernels that most"), (False, "in turn, so none is to blame")]
+)
+def test_ranks_that_launch_more_kernels_have_more_work_and_no_slow_host(tmp_path: Path, is_one: bool, words: str):
+    rng = np.random.default_rng(1)
+    tokens = 40 + rng.integers(0, 3, (12, 8))
+    tokens[range(12), 2 if is_one else [0, 3, 5, 1, 7, 2, 4, 6, 3, 0, 5, 1]] += 25
+    write_generation(tmp_path / "traces", tokens)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
+    diagnosis = jitter.open(tmp_path / "lake").diagnose()
+    assert diagnosis.culprits[0].cause == "cpu_launch"
+    assert words in diagnosis.verdict
+    assert "how evenly work is divided" in diagnosis.verdict

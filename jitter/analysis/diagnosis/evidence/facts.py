@@ -311,6 +311,22 @@ class Evidence:
             )
         return self._workloads[outlier]
 
+    def share_in_own_launches(self, outlier: Outlier) -> float:
+        """Return which part of its host's excess, in its worst steps, is at launches that most of the others lack."""
+        analysis, run, own_ns, all_ns = self.analysis, self.analysis.run, 0.0, 0.0
+        first, last = run.job.first[outlier.team : outlier.team + 2].tolist()
+        for number in self.worst_steps(outlier):
+            times = run.team_times(analysis.keys[number], outlier.team)
+            ranks_with = (~np.isnan(times.call) | times.present).sum(axis=1)
+            (step,) = analysis.steps.steps(number, number + 1)
+            row = int(step.times.row[run.number_of[outlier.rank]])
+            took_ns = step.self_times.host_and_call[row : row + last - first]
+            longer_ns = np.maximum(took_ns - analysis.measured.of_steps[number].baseline.host_and_call[first:last], 0.0)
+            own_ns += float(longer_ns[2 * ranks_with <= len(times.ranks)].sum())
+            all_ns += float(longer_ns.sum())
+            del step  # else it stays in memory while the next one is read
+        return own_ns / max(all_ns, 1.0)
+
     def share_in_exchanges(self, outlier: Outlier) -> float:
         """Return which part of its loss on the GPU lies in communication, where some exchanges name no partners.
 

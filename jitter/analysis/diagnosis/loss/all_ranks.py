@@ -195,7 +195,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 advice=_ALONE if is_exposed and is_single and not waits else pause.advice,
             )
         )
-    return _name_awaited_ranks(diagnosis, sorted(culprits, key=lambda culprit: -culprit.loss_ns))
+    return _name_awaited_ranks(diagnosis, sorted(culprits, key=lambda culprit: -culprit.order_ns))
 
 
 def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diagnosis:
@@ -215,7 +215,7 @@ def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diag
         what_if = replace(what_if, culprits_repaired_ns=(what_if.culprits_repaired_ns or 0) + awaited.gain_ns)
     return replace(
         diagnosis,
-        culprits=tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns)),
+        culprits=tuple(sorted(culprits, key=lambda culprit: -culprit.order_ns)),
         of_all_ranks=tuple(loss for loss in losses if loss.is_of_program),
         what_if=what_if,
     )

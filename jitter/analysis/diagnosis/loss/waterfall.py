@@ -111,13 +111,13 @@ def _charge_pauses(costs_ns: Mapping[str, float], alone_ns: Mapping[str, float])
 
 
 def join_rungs(culprits: Iterable[Culprit]) -> tuple[Culprit, ...]:
-    """Return the findings, the largest loss first, with one for links that are slow on several rungs.
+    """Return the findings, the costliest first, with one for links that are slow on several rungs.
 
     A link that is slower than its peers' is slower than the benchmark, too: one thing to mend. Rungs lose different
     times, so the losses add up; fixing it saves what its lowest rung saves.
     """
     joined: list[Culprit] = []
-    for culprit in sorted(culprits, key=lambda one: -one.loss_ns):
+    for culprit in sorted(culprits, key=lambda one: -one.order_ns):
         at = next((at for at, larger in enumerate(joined) if _are_same_links(larger, culprit)), None)
         if at is None:
             joined.append(culprit)

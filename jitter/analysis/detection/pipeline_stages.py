@@ -98,7 +98,7 @@ def find_unequal_stages(
     if run.misses_partners:
         return []  # what the stages wait for is not known
     exchanging = find_exchanging_teams(run)
-    seen: list[tuple[TeamDeviations, Floats]] = []
+    seen = dict[int, Floats]()
     for team in teams:
         usual_ns = team.usual_ns[TimePart.GPU, :, 0]
         is_whole = _whole_steps(counts(team.ranks.tolist()))
@@ -108,17 +108,17 @@ def find_unequal_stages(
         # the usual time of a stage of one rank is that of its steps
         is_usually_whole = 2 * int((~np.isnan(known_ns)).sum()) > int((~np.isnan(usual_ns)).sum())
         if team.team in exchanging and is_usually_whole and is_alike:
-            seen.append((team, known_ns))
+            seen[team.team] = known_ns
     # the same steps of all, as batches vary, and those that tell what is usual of each
     unusual = {number for one in late if one.part is TimePart.GPU and run.sizes[one.team] == 1 for number in one.steps}
-    known = ~np.isnan([known_ns for _, known_ns in seen] or [[np.nan]]).any(axis=0)
-    common = np.array([at for at in np.flatnonzero(known).tolist() if at not in unusual], np.int64)
-    sampled = common[spread_positions(len(common), THRESHOLDS.sampled_steps)].tolist()
+    known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(baselines))))).tolist()
+    common = [number for number in known if number not in unusual] or known
+    sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
     stages, findings = [], []
-    for team, known_ns in seen if sampled else ():
+    for team in [team for team in teams if team.team in seen] if sampled else ():
         gpu = lower_median(np.stack([_gpu_times(run, team, number, baselines) for number in sampled], axis=-1))[:, 0]
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), known_ns, times))
+        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times))
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
         share, pace = stage.share(others), stage.pace(others)

@@ -219,7 +219,7 @@ def test_device_order_tells_no_ranks_of_two_hosts(tmp_path: Path):
     report = jitter.ingest([tmp_path / "t"], tmp_path / "lake")
     assert report.added == []
     assert len(report.refused) == 2
-    assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
+    assert all("another rank, or of another job: neither is taken" in str(error) for error in report.refused)
     assert all("it numbers the recordings, as of nodes" in (error.hint or "") for error in report.refused)
     report = jitter.ingest([tmp_path / "t"], tmp_path / "lake", rank_pattern=r"node(\d+)-")
     assert [(r.rank, r.host) for r in report.added] == [

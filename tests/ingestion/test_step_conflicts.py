@@ -92,7 +92,7 @@ def test_of_two_gpus_that_are_called_one_rank_none_is_taken(tmp_path: Path, is_c
     report = ingest(tmp_path / "traces")
     assert report.added == []
     assert len(report.refused) == 4
-    assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
+    assert all("another rank, or of another job: neither is taken" in str(error) for error in report.refused)
 
 
 def test_of_two_hosts_whose_steps_take_as_long_none_is_taken(tmp_path: Path):
@@ -104,7 +104,7 @@ def test_of_two_hosts_whose_steps_take_as_long_none_is_taken(tmp_path: Path):
     run_sql(traces / "other/rank1.sqlite", "UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'other' WHERE name = 'Hostname'")
     report = ingest(traces)
     assert [record.rank for record in report.added] == [0, 2, 3]
-    assert all("one of the two is another rank: neither is taken" in str(error) for error in report.refused)
+    assert all("another rank, or of another job: neither is taken" in str(error) for error in report.refused)
     assert len(report.refused) == 2
 
 

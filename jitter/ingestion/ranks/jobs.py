@@ -736,11 +736,13 @@ CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
 _WINDOWS: Final = "--same-job into a new lake to take windows of one run all as epochs, "
 _SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
-_TWO_RANKS: Final = "run at the same time on another GPU, so that one of the two is another rank: neither is taken"
+_TWO_RANKS: Final = (
+    "run at the same time on another GPU, so that one of the two is another rank, or of another job: neither is taken"
+)
 _OF_STATED: Final = "run at the same time on another GPU, and stated there"
 _CORRECT_RANKS: Final = (
-    "correct the ranks: --rank-map CSV (file,rank or file,device,rank), or --rank-pattern RE (group rank; of "
-    "recordings of several GPUs each it numbers the recordings, as of nodes)"
+    "ingest each job alone, or correct the ranks: --rank-map CSV (file,rank or file,device,rank), or --rank-pattern RE "
+    "(group rank; of recordings of several GPUs each it numbers the recordings, as of nodes)"
 )
 
 

@@ -465,7 +465,7 @@ RULES: Final = (
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),
     Rule("cpu_launch", _CPU, "certain", _own_launches,
-         "{share} of its host's excess is at launches that most other ranks do not have",
+         "{share} of what the job loses to it lies at launches that most other ranks do not have",
          "launches kernels that most other ranks do not: check how evenly work is divided (tokens to generate, "
          "micro-batches)", "as many launches as the other ranks", _EVEN_LAUNCHES),
     Rule("cpu_launch", _CPU, "unknown", _recorded_in_detail, _OWN_DETAILS, f"launches its kernels late{_RECORD_ALIKE}",

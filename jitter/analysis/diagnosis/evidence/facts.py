@@ -312,19 +312,19 @@ class Evidence:
         return self._workloads[outlier]
 
     def share_in_own_launches(self, outlier: Outlier) -> float:
-        """Return which part of its host's excess, in its worst steps, is at launches that most of the others lack."""
-        analysis, run, own_ns, all_ns = self.analysis, self.analysis.run, 0.0, 0.0
-        first, last = run.job.first[outlier.team : outlier.team + 2].tolist()
+        """Return which part of what its launches lose, in its worst steps, lies at those that most ranks lack."""
+        run, own_ns, all_ns = self.analysis.run, 0.0, 0.0
         for number in self.worst_steps(outlier):
-            times = run.team_times(analysis.keys[number], outlier.team)
-            ranks_with = (~np.isnan(times.call) | times.present).sum(axis=1)
-            (step,) = analysis.steps.steps(number, number + 1)
-            row = int(step.times.row[run.number_of[outlier.rank]])
-            took_ns = step.self_times.host_and_call[row : row + last - first]
-            longer_ns = np.maximum(took_ns - analysis.measured.of_steps[number].baseline.host_and_call[first:last], 0.0)
-            own_ns += float(longer_ns[2 * ranks_with <= len(times.ranks)].sum())
-            all_ns += float(longer_ns.sum())
-            del step  # else it stays in memory while the next one is read
+            key, counts = self.analysis.keys[number], np.zeros(run.operation_counts[outlier.team], np.int64)
+            ranks = run.ranks(key, outlier.team)
+            chosen = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]
+            for rank in chosen:
+                places = run.operations_of(key, rank)[1]
+                counts[places[places >= 0]] += 1
+            losses = self.analysis.account.of_steps[number].losses.of(CLASSES_OF_PART[outlier.part], outlier.rank)
+            longer = losses.where((losses.loss_ns > 0) & (losses.origin == number))
+            is_own = (longer.place >= 0) & (2 * counts[longer.place] <= len(chosen))
+            own_ns, all_ns = own_ns + float(longer.loss_ns[is_own].sum()), all_ns + float(longer.loss_ns.sum())
         return own_ns / max(all_ns, 1.0)
 
     def share_in_exchanges(self, outlier: Outlier) -> float:

@@ -1,9 +1,7 @@
 """Slow GPUs and what looks like them: steps that are graphs, slow copies, launches of some ranks alone."""
 
 import json
-import sqlite3
 from collections.abc import Container, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
+from tests.support.databases import open_database
 from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns, write_traces
 
 
@@ -69,11 +68,10 @@ def test_a_late_rank_that_others_await_in_whole_graphs_comes_first_and_nobody_is
     late = Fault.parse("late_start:rank=2,steps=4-6,ms=3")
     run: Any = GraphedRun(simulate(small("data_parallel", ranks=6, steps=8), [late]))
     for trace in write_traces(run, tmp_path / "traces", "nsys"):
-        with closing(sqlite3.connect(trace)) as database:
+        with open_database(trace) as database:
             launches = "SELECT DISTINCT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1"
             first = [number for (number,) in database.execute(launches)][2]
             database.executescript(_WHOLE.format(first=first))
-            database.commit()
     found = ingest_traces(tmp_path).diagnose()
     culprit = found.findings[0]
     assert (culprit.ranks, culprit.cause, culprit.is_of_unknown_cost) == ((2,), "late_start", True)

@@ -27,7 +27,7 @@ from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_time
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.step_key import StepKey
@@ -323,7 +323,8 @@ class Evidence:
                 counts[places[places >= 0]] += 1
             losses = self.analysis.account.of_steps[number].losses.of(CLASSES_OF_PART[outlier.part], outlier.rank)
             longer = losses.where((losses.loss_ns > 0) & (losses.origin == number))
-            is_own = (longer.place >= 0) & (2 * counts[longer.place] <= len(chosen))
+            is_launch = (longer.place >= 0) & (run.programs[outlier.team].kinds[longer.place] != SYNC)
+            is_own = is_launch & (2 * counts[longer.place] <= len(chosen))
             own_ns, all_ns = own_ns + float(longer.loss_ns[is_own].sum()), all_ns + float(longer.loss_ns.sum())
         return own_ns / max(all_ns, 1.0)
 

@@ -19,7 +19,7 @@ from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Floats
-from jitter.core.numeric.stats import known_median
+from jitter.core.numeric.stats import known_median, known_medians
 from jitter.core.numeric.student_t import student_tail
 
 FindingKind = Literal[
@@ -291,8 +291,7 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
         outliers: the team's outliers; slow ranks that are all among them need no other finding.
 
     """
-    steps, ranks = deviations.total_ns.shape[1:]
-    timed = int((~np.isnan(step_ns)).sum())
+    ranks = deviations.total_ns.shape[2]
     findings = []
     for part in OWN_PARTS if ranks >= THRESHOLDS.min_robust_ranks else ():
         clusters = _cut_ranks(deviations, part, known_median(step_ns))
@@ -300,21 +299,31 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
             continue
         if set(clusters.slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:
             continue
-        every, excess_ns = tuple(range(steps)), clusters.excess_ns
+        relative_ns = compare_with_one_rank(deviations.total_ns[part])
+        slow_ns, fast_ns = (
+            known_medians(relative_ns[:, np.isin(deviations.ranks, of)], axis=1)
+            for of in (clusters.slow, clusters.fast)
+        )
+        apart_ns = slow_ns - fast_ns
+        late, is_known = apart_ns >= clusters.excess_ns / 2, ~np.isnan(apart_ns)
+        excess_ns = float(apart_ns[late].mean())
+        late |= ~is_known & late[is_known].all()  # a step is no exception of which no rank's total is known
+        steps = tuple(np.flatnonzero(late).tolist())
         chance = float(student_tail(clusters.sigmas, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
         members = [
-            Outlier(deviations.team, rank, part, every, excess_ns * steps, clusters.sigmas, chance)
+            Outlier(deviations.team, rank, part, steps, excess_ns * len(steps), clusters.sigmas, chance)
             for rank in clusters.slow
         ]
         sentence = (
-            f"ranks {format_numbers(clusters.slow)} take {format_time(excess_ns)} per step longer than the other "
-            f"{format_count(len(clusters.fast), 'rank')}, and differ less among themselves"
+            f"ranks {format_numbers(clusters.slow)} take {format_time(excess_ns)} longer than the other "
+            f"{format_count(len(clusters.fast), 'rank')} in {format_count(len(steps), 'step')}, and differ less among "
+            "themselves"
         )
         gain = None  # of equal halves the lower median is the fast one's: the loss contains it
         if len(clusters.fast) < ranks / 2:
             sentence += ": the loss, which compares with the median rank, does not contain it"
-            # they are late together: the step is shorter by what one of them takes longer
-            gain = excess_ns * timed
+            # they are late together: a step is shorter by what one of them takes longer
+            gain = excess_ns * int((late & ~np.isnan(step_ns)).sum())
         findings.append(join_outliers("two_clusters", members, sentence, are_late_together=True, gain_ns=gain))
     return findings
 

@@ -109,7 +109,7 @@ class RunAnalysis:
     @cached_property
     def job_findings(self) -> list[Finding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
-        clusters = [finding for finding in self.outliers.clusters if finding.known_gain_ns is not None]
+        clusters = [self._price_most_ranks(slow) for slow in self.outliers.clusters if slow.known_gain_ns is not None]
         stages = find_unequal_stages(
             self.run,
             self.measured.deviations,
@@ -120,6 +120,13 @@ class RunAnalysis:
             float(self.measured.assumed_step_ns.sum()),
         )
         return clusters + self.slow_steps.findings + stages
+
+    def _price_most_ranks(self, slow: Finding) -> Finding:
+        """Return a finding about most ranks with what giving them the other ranks' times saves, if replay tells."""
+        if self.run.matching.unpaired or self.run.following_hosts or self.measured.are_uncoupled:
+            return slow
+        executor = ThreadedStepExecutor(self.steps.leaving_aside(slow.ranks))
+        return replace(slow, known_gain_ns=self.gain(self.transfers.baseline, slow.repair, executor))
 
     @cached_property
     def _prices(self) -> "_Prices":
@@ -143,9 +150,10 @@ class RunAnalysis:
         """
         return (self._bound_prices or self._prices).of(scenarios)
 
-    def gain(self, usual: Sequence[Floats], scenario: Scenario) -> float:
+    def gain(self, usual: Sequence[Floats], scenario: Scenario, executor: StepExecutor | None = None) -> float:
         """Return what a scenario saves over the run with these usual transfers of each step, ns."""
-        return float(self.measured.total(self._executor.replay(usual, [scenario]).gained_ns)[0])
+        replayed = (executor or self._executor).replay(usual, [scenario])
+        return float(self.measured.total(replayed.gained_ns)[0])
 
 
 @dataclass(frozen=True)

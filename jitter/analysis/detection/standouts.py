@@ -24,6 +24,7 @@ from jitter.analysis.detection.significance import (
     scatter_over_steps,
     spread_of_others,
 )
+from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -302,6 +303,15 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_s
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
+    for step in range(len(total)):  # several ranks in one step, as those of a node
+        tail, chance = _select_events(tails[step], 2 * len(total) * tests)
+        are_together = tails[step] <= tail
+        late, others = (
+            np.sort((total - usual)[step, these & is_known[step]]) for these in (are_together, ~are_together)
+        )
+        # the step's noise, which they have in common, may be larger than it seems
+        if 1 < len(late) < len(others) and separate_clusters(others, late) >= THRESHOLDS.outlier_sigmas:
+            alone[step, are_together] = np.minimum(alone[step, are_together], chance)
     events = (alone < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
     standouts.total_ns[numbers], standouts.sigmas[numbers] = total * sample.work, sigmas
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)

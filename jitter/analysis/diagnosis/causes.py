@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass
+from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -188,8 +189,14 @@ class Rule(NamedTuple):
 
 
 def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
-    """Return a finding's cause and its evidence: of the first rule of its part of time that its worst rank meets."""
+    """Return a finding's cause and its evidence: of the first rule of its part of time that its worst rank meets.
+
+    Of pauses of one rank after another the worst is the costliest one: the job did not wait for each of them.
+    """
     late = finding.worst if finding.members else finding
+    if finding.kind == "random_pauses":
+        loss_of = evidence.analysis.account.loss_of
+        late = max(finding.members, key=lambda member: loss_of(of_one_rank(member).repair))
     for rule in RULES:
         match = rule.match(evidence, late) if finding.part in rule.parts else None
         if match is not None:

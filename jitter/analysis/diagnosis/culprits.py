@@ -364,7 +364,7 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
 
 
 def _may_be_waits(group: FindingGroup, evidence: Evidence) -> bool:
-    """Return whether hosts that pause may wait for another one: most ranks pause in a step of theirs, or around it."""
+    """Return whether hosts that pause may wait for another one: most ranks pause in a step of theirs, or beside it."""
     if TimePart.GPU in group.parts or not group.parts or group.judgement.certainty == "certain":
         return False
     found = evidence.analysis.outliers.above_noise
@@ -373,10 +373,11 @@ def _may_be_waits(group: FindingGroup, evidence: Evidence) -> bool:
         for outlier in (*found.of_ranks, *(late for random in found.random for late in random.members))
         if outlier.part != TimePart.GPU and not outlier.persistent
     ]
-    late_around = by_key((at + beside, pause.rank) for pause in pauses for at in pause.steps for beside in (-1, 0, 1))
+    late, ranks = by_key((at, pause.rank) for pause in pauses for at in pause.steps), len(evidence.locations)
+    # pauses of a few ranks in each step are no barrier, whatever these add up to
+    of_most = {at + beside for at, those in late.items() if 2 * len(set(those)) > ranks > 1 for beside in (-1, 0, 1)}
     are_slow = any(candidate.kind == "slow_steps" for candidate in group.candidates)
-    ranks = len(evidence.locations)
-    return are_slow or (ranks > 1 and any(2 * len(set(late_around.get(at, ()))) > ranks for at in group.steps))
+    return are_slow or not of_most.isdisjoint(group.steps)
 
 
 def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:

@@ -4,7 +4,8 @@ A step ends with its last aligning collective, else with its last main-stream ke
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isnan
@@ -301,6 +302,8 @@ class RunSteps:
         self._lost: dict[int, Floats] = {}
         self._kept: dict[int, RecordedStep] = {}
         """Of a small run the steps that were gone through."""
+        self._is_aside = np.zeros(len(self.run.team_of), np.bool_)
+        """(ranks of the run,) whether the baselines leave out the rank."""
         if shared is not None:
             self.alone = shared.alone
 
@@ -308,6 +311,12 @@ class RunSteps:
         """Return the same steps with other inferences."""
         run_steps = RunSteps(self.lake)
         run_steps.run, run_steps.alike = RunModel(self.lake, understood), self.alike
+        return run_steps
+
+    def leaving_aside(self, ranks: Sequence[int]) -> "RunSteps":
+        """Return the same steps with baselines that leave out these ranks, as slow ones that are most of a team."""
+        run_steps = copy(self)
+        run_steps.baselines, run_steps._is_aside = {}, np.isin(self.run.rank_numbers, ranks)
         return run_steps
 
     @cached_property
@@ -438,7 +447,8 @@ class RunSteps:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
             job = self.run.job
-            step_medians = baselines(job, step.times, step.self_times, self.lost_shares(step))
+            told = step.times._replace(row=np.where(self._is_aside, -1, step.times.row))
+            step_medians = baselines(job, told, step.self_times, self.lost_shares(step))
             for team, of_steps in self.alone.items():
                 here = slice(int(job.first[team]), int(job.first[team + 1]))
                 if (lone := of_steps.get(step.number)) is not None:

@@ -180,6 +180,15 @@ def test_of_half_of_few_ranks_that_are_late_in_one_of_two_steps_none_is_late_as_
     assert found(total, step_ns=3e6) == []
 
 
+def test_several_ranks_in_one_step_are_less_likely_than_one():
+    """As four of a node, each of which alone chance may make so late."""
+    total = chance(ranks=16)
+    total[TimePart.CPU, 7, 4] += 10 * NOISE
+    assert found(total) == []
+    total[TimePart.CPU, 7, [5, 6, 7]] += 10 * NOISE
+    assert found(total) == [(rank, TimePart.CPU, (7,)) for rank in (40, 50, 60, 70)]
+
+
 def test_several_steps_are_less_likely_than_one():
     total = chance()
     total[TimePart.CPU, [2, 7, 11, 15], 3] = 15 * NOISE

@@ -54,6 +54,23 @@ def test_most_ranks_are_slow(slow: tuple[int, ...]):
     assert found.known_gain_ns == pytest.approx(7 * 0.12 * STEP, rel=0.05)
 
 
+def test_most_ranks_are_slow_in_some_steps():
+    own = gpus(1, 8, 0.003)
+    own[np.ix_([1, 2, 4, 5, 7], [0, 2, 3, 5, 7])] += 0.12 * STEP
+    (found,) = find_clusters(team(own), np.full(8, STEP), [])
+    assert (found.ranks, found.steps) == ((0, 2, 3, 5, 7), (1, 2, 4, 5, 7))
+    assert found.known_gain_ns == pytest.approx(5 * 0.12 * STEP, rel=0.05)
+
+
+@pytest.mark.parametrize(("ms", "named"), [(0.8, []), (1.5, [(0, 2, 5, 6, 7)])])
+def test_slow_hosts_of_most_ranks_cost_what_the_gpus_wait_for_them(tmp_path: Path, ms: float, named: list[object]):
+    """Hosts that are ahead of their GPUs may pause for nothing."""
+    run = simulate(small(ranks=8, steps=12), [Fault.parse(f"cpu_stall:rank=0+2+5-7,kernel=40,ms={ms}")])
+    found = ingest_run(run, tmp_path).diagnose()
+    assert [culprit.ranks for culprit in found.culprits] == named
+    assert found.what_if.culprits_repaired_ns == pytest.approx(true_gain_ns(run, *run.faults), rel=0.01)
+
+
 def test_half_of_the_ranks_are_slow_and_the_loss_contains_it():
     """The lower median of equal halves is a fast rank's: the replay tells the saving."""
     own = gpus(1, 8, 0.003)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.diagnosis.culprits import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -127,6 +128,20 @@ def test_pauses_on_random_ranks_could_hit_any(tmp_path: Path):
     (one,) = find(tmp_path, *faults, steps=16)
     assert (one.scope, one.recurs, one.seen) == ("job", "no", Seen(8, 16))
     assert one.confidence == "high"
+
+
+def test_pauses_of_a_third_of_the_ranks_in_each_step_are_no_barrier(tmp_path: Path):
+    (one,) = find(tmp_path, "pause:every=3,ms=4", steps=12)
+    assert (one.scope, one.recurs, one.confidence, MAY_WAIT in one.evidence) == ("job", "no", "high", False)
+
+
+def test_random_pauses_are_judged_by_the_one_that_cost_most(tmp_path: Path):
+    """Not by a longer one of a host that was further ahead of its GPU."""
+    pauses = ("rank=2,step=3,kernel=20,ms=12", "rank=7,step=8,kernel=30,ms=8", "rank=5,step=13,kernel=10,ms=15")
+    faults = [f"cpu_stall:{pause}" for pause in pauses]
+    (one,) = find(tmp_path, *faults, shape="sharded", kernels=60, steps=20)
+    assert (one.scope, one.ranks) == ("job", (2, 5, 7))
+    assert "late launches are 100.0% of what the job loses to it" in one.evidence
 
 
 def test_ranks_of_a_host_are_late_together(tmp_path: Path):

@@ -135,9 +135,14 @@ class RunAnalysis:
         return _Prices(self, self._executor, list(known))
 
     @cached_property
-    def _bound_prices(self) -> "_Prices | None":
+    def bound_steps(self) -> RunSteps | None:
+        """The steps with the other waits of hosts that the recording allows; None where it leaves no choice."""
         model = self.run.bound
-        return None if model is None else _Prices(self, self._make_executor(self.steps.with_model(model)), [])
+        return None if model is None else self.steps.with_model(model)
+
+    @cached_property
+    def _bound_prices(self) -> "_Prices | None":
+        return None if self.bound_steps is None else _Prices(self, self._make_executor(self.bound_steps), [])
 
     def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
         """Return what each scenario would save over the run, ns; scenarios not replayed before share one pass."""

@@ -335,7 +335,7 @@ def _describe_host_waits(evidence: Evidence) -> Iterator[str]:
             "waits are inferred from how launches follow the ends of GPU activities."
         )
     if run.unexplained_fraction >= THRESHOLDS.min_cost_share:
-        doubt = ": every saving is a range, and confidence is low" if evidence.analysis.run.is_unexplained else ""
+        doubt = ": every saving is a range, and no finding about ranks is sure" if run.is_unexplained else ""
         yield (
             f"{format_percent(run.unexplained_fraction)} of the step time is in host gaps that vary and may be waits "
             f"for the GPU without a recorded call{doubt}."

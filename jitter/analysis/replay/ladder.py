@@ -210,8 +210,8 @@ def time_programs(steps: RunSteps, programs: Sequence[Program], step_ns: Floats,
 def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
     """Return what each change of the recorded program saves per step, ns; 0 where no end of a step is known.
 
-    No rank's self times are replaced by medians, so what a change saves is no part of the loss. Of pauses the usual one
-    of like steps tells it: what one rank pauses in one of a few replayed steps is not lost in each step of the run.
+    No rank's self times are replaced by medians, so what a change saves is no part of the loss. Of hosts it is what it
+    saves in the usual one of like steps: a pause of one rank in one of a few steps is not lost in each step of the run.
     """
     job = steps.run.job
     programs = [
@@ -219,10 +219,10 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
         for change in changes
     ]
     gained = replay_programs(steps, programs, first, last)
-    pauses = [number for number, change in enumerate(changes) if change.what == "host_time"]
+    of_hosts = [number for number, change in enumerate(changes) if change.what in ("host_time", "launch_time")]
     size_of = steps.alike.size_of[last - len(gained) : last]
     for size in np.unique(size_of):
-        alike = np.ix_(size_of == size, pauses)
+        alike = np.ix_(size_of == size, of_hosts)
         gained[alike] = known_medians(gained[alike])
     saved: list[float] = (np.nansum(gained, axis=0) / len(gained)).tolist()
     return saved
@@ -267,7 +267,7 @@ def change_self_times(self_times: SelfTimes, change: ProgramChange, parts: Itera
             continue
         is_changed = change.chosen[operations]
         if change.what == "launch_time":
-            is_changed = is_changed & (np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns)
+            is_changed = is_changed & ~is_pause(host)
         host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
     return changed
 

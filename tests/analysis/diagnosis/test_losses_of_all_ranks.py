@@ -1,5 +1,6 @@
 """What all ranks lose alike, and a slow network."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jitter.analysis.diagnosis.loss import all_ranks
 from jitter.analysis.diagnosis.loss.waterfall import choose_steps
 from jitter.analysis.diagnosis.model import Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.ladder import ProgramChange, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
@@ -71,6 +73,22 @@ def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path, ranks
     assert (of_rungs["ranks"].step_time_ns is None) == (ranks == 1)
     assert (of_rungs["steps"].loss_ns is None) == (ranks == 1)
     assert (of_rungs["launch"].loss_ns or 0) > 0.5 * (of_rungs["recorded"].step_time_ns or 0)
+
+
+def test_where_gaps_may_be_waits_the_least_cost_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A gap of this job may be a wait, of too little time to make prices doubtful by itself."""
+    run = simulate(Job(ranks=4, steps=8, kernels=20, seed=3, cpu_bound=True), [])
+    lake = ingest_run(run, tmp_path, "kineto")
+    (sure,) = lake.diagnose().of_all_ranks
+    monkeypatch.setattr(RunModel, "is_unexplained", True)
+    shutil.rmtree(lake.root / "derived", ignore_errors=True)  # the answer that was kept
+    diagnosis = jitter.open(lake.root).diagnose()
+    (least,) = diagnosis.of_all_ranks
+    assert (least.cause, least.confidence, sure.confidence) == ("launch_bound", "medium", "high")
+    assert sure.loss_ns / 2 < least.loss_ns < sure.loss_ns
+    assert least.gain_range_ns is not None
+    assert least.gain_ns == least.gain_range_ns[0] <= least.gain_range_ns[1]
+    assert all(rung.step_time_ns is None for rung in diagnosis.waterfall[2:])
 
 
 def test_a_pause_of_one_recorded_step_may_not_recur(tmp_path: Path):

@@ -51,6 +51,8 @@ _ALONE: Final = (
     "runs collectives of which it is the only member: leave out the wrapper that starts them (data parallel, sharding)"
 )
 
+_AT_LEAST: Final = "it costs that at least: some gaps of the hosts may be waits for the GPU"
+
 _VERSION: Final = re.compile(r"_v\d+$")
 
 
@@ -125,7 +127,7 @@ class _Loss(NamedTuple):
 def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     """Add what in the program costs the loss of the lower rungs, the most expensive first.
 
-    Where no rung is judged, because host gaps may be waits, the recording tells nothing.
+    Where host gaps may be waits, it is the least that each costs.
     """
     analysis, rungs, time_ns = evidence.analysis, evidence.rungs, diagnosis.time_ns
     timed = [step.key for step in diagnosis.timed_steps]
@@ -142,9 +144,14 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     if _may_begin_after_waits(analysis):
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
-    saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
+    changes = [loss.change for loss in losses]
+    saved = most_saved = price_changes(analysis.steps, changes, first, last)
+    bound_steps = analysis.bound_steps if analysis.run.is_unexplained else None
+    if is_bound := bound_steps is not None:
+        others = price_changes(bound_steps, changes, first, last)
+        saved, most_saved = list(map(min, saved, others)), list(map(max, saved, others))
     culprits = []
-    for loss, alone_ns in zip(losses, saved, strict=True):
+    for loss, alone_ns, most_ns in zip(losses, saved, most_saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
         is_exposed = loss.cause == "exposed_communication"
@@ -158,7 +165,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         is_of_stages = loss.cause == "unequal_stages"
         pause = _explain_pause(evidence, loss, measured, cost_ns) if loss.cause in PAUSES else _Pause(loss.ranks)
         is_once = len(timed) == 1
-        is_open = is_exposed or pause.may_be_wait or (is_once and loss.cause in PAUSES)
+        is_open = is_exposed or is_bound or pause.may_be_wait or (is_once and loss.cause in PAUSES)
         saved_ns = cost_ns if pause.cause else alone_ns
         ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
         culprits.append(
@@ -177,6 +184,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
                 excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
                 gain_ns=round(max(saved_ns, 0.0) * len(timed)),
+                gain_range_ns=(round(saved_ns * len(timed)), round(most_ns * len(timed))) if is_bound else None,
                 loss_ns=round(cost_ns * len(timed)),
                 fraction=cost_ns * len(timed) / time_ns,
                 steps=tuple(timed),
@@ -186,6 +194,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                     _describe_cost(cost_ns, saved_ns, step_ns),
                     *((bound.sentence,) if bound is not None and is_exposed else ()),
                     *((waits.evidence,) if waits else ()),
+                    *((_AT_LEAST,) if is_bound else ()),
                     *_describe(loss, measured, masks.host_copies),
                     *pause.evidence,
                 ),

@@ -12,6 +12,7 @@ from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, Rung
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import middle_of_longest_stretch
 from jitter.analysis.replay.ladder import PAUSES, list_rungs, time_programs
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
 
@@ -57,16 +58,33 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     """Return the rungs below `ranks` that can be judged.
 
     Consecutive steps from the `first` up to but not including the `last` are replayed. Without a bandwidth benchmark
-    `network` is not judged; where waits of hosts are not recorded, or contradict the recording, no rung is.
+    `network` is not judged; where waits of hosts contradict the recording, no rung is. Where they are not recorded none
+    is, either, and a change other than of pauses, which may be these waits, costs what it does with or without them:
+    the less.
     """
     has_steps = first < last and any(analysis.run.sizes.values())
-    if not has_steps or analysis.run.is_unexplained or analysis.account.contradicts_recording:
+    if not has_steps or analysis.account.contradicts_recording:
         return NO_RUNGS
+    rungs = _judge(analysis, analysis.steps, first, last)
+    if not analysis.run.is_unexplained:
+        return rungs
+    if analysis.bound_steps is None:
+        return NO_RUNGS
+    for step in analysis.bound_steps.steps():
+        analysis.bound_steps.baseline(step)
+        del step  # else it stays in memory while the next one is read
+    bound = _judge(analysis, analysis.bound_steps, first, last).cost_ns
+    least = {cause: min(ns, bound[cause]) for cause, ns in rungs.cost_ns.items() if cause in bound.keys() - PAUSES}
+    return LowerRungs({}, least)
+
+
+def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> LowerRungs:
+    """Return the rungs of these steps, which are those of the analysis with its waits of hosts, or other ones."""
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    programs, beside = list_rungs(analysis.steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
-    replayed = time_programs(analysis.steps, [*programs.values(), *beside], *window)
+    programs, beside = list_rungs(steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
+    replayed = time_programs(steps, [*programs.values(), *beside], *window)
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]
     alone_ns = {cause: waiting_ns - time for cause, time in zip(PAUSES, pauseless_ns, strict=True)}

@@ -223,9 +223,9 @@ class Thresholds(NamedTuple):
     min_robust_ranks: int = 6
     """Ranks. Of fewer, a median absolute deviation tells too little, and they fall into two clusters by chance."""
     much_more: float = 2.0
-    """Factor on the usual value. So much more is no variation of it. What may be a wait for unrecorded ranks must save
-    so much more than the least, a rank without peers is not late by so many steps, and a link that takes so much longer
-    than the fastest one is no reference."""
+    """Factor on the usual value. So much more is no variation of it. What may be a wait for unrecorded ranks, or lies
+    in other collectives of a slow link, must save so much more than the least, a rank without peers is not late by so
+    many steps, and a link that takes so much longer than the fastest one is no reference."""
     min_cost_share: float = 0.01
     """Of the usual time of its steps. What costs less, or would save less, is not worth a person's time."""
     min_clear_share: float = 0.02

@@ -156,8 +156,9 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
         if matched is _match_streams:
             candidates = _without_refuted(candidates, exchanges, likely)
         of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
-        least_ns = {rank: min(pair.wait_ns for pair in pairs) for rank, pairs in of_rank.items()}
-        waiting = [pair.waits_more(min(least_ns[rank] for rank in pair.ranks)) for pair in candidates]
+        waiting = [
+            any(pair.is_refuted_by(other) for rank in pair.ranks for other in of_rank[rank]) for pair in candidates
+        ]
         apart = Counter(pair.apart for pair, is_waiting in zip(candidates, waiting, strict=True) if not is_waiting)
         for _, pair in sorted(
             zip(waiting, candidates, strict=True), key=lambda one: (one[0], *one[1].preference(apart[one[1].apart]))

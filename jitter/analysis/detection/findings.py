@@ -174,18 +174,19 @@ class _Late(Protocol):
 _LateT = TypeVar("_LateT", bound=_Late)
 
 
-def divide_by_steps(late: Iterable[_LateT], kind: Callable[[_LateT], object] = lambda _: None) -> list[list[_LateT]]:
-    """Divide what is late into clusters of one kind, of which any two are late in the same steps, the worst first.
+def are_same_steps(steps: Iterable[int], others: Iterable[int]) -> bool:
+    """Return whether at least `main_share` of the steps of both are steps of each (the Jaccard index)."""
+    one, other = set(steps), set(others)
+    return len(one & other) >= THRESHOLDS.main_share * len(one | other)
 
-    At least `main_share` of the steps of both are steps of each (the Jaccard index).
-    """
+
+def divide_by_steps(late: Iterable[_LateT], kind: Callable[[_LateT], object] = lambda _: None) -> list[list[_LateT]]:
+    """Divide what is late into clusters of one kind, of which any two are late in the same steps, the worst first."""
     clusters: list[tuple[object, list[set[int]], list[_LateT]]] = []
     for item in sorted(late, key=lambda item: (-item.excess_ns, item.rank)):
         steps = set(item.steps)
         for of_kind, steps_of_members, members in clusters:
-            if kind(item) == of_kind and all(
-                len(other & steps) >= THRESHOLDS.main_share * len(other | steps) for other in steps_of_members
-            ):
+            if kind(item) == of_kind and all(are_same_steps(steps, other) for other in steps_of_members):
                 members.append(item)
                 if steps not in steps_of_members:
                     steps_of_members.append(steps)

@@ -1,8 +1,8 @@
 """The analysis of a run: its passes in their order, what scenarios would save, and which findings are worth fixing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -213,7 +213,8 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
         slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         if run.following_hosts:  # which step of another rank is late through these is not known
             slow = [collectives for collectives in slow if not _has_exchanges(run, collectives)]
-    links = [transfers.of_slowest_rank(link, transfers.baseline) for link in attribute_to_ranks(slow, transfers.nodes)]
+    explained = attribute_to_ranks(slow, transfers.nodes, partial(transfers.find_clear, slow))
+    links = [transfers.of_slowest_rank(link, transfers.baseline) for link in explained]
     unrecorded = transfers.find_always_slow(incomplete=True)
     if unrecorded is not None and not any(
         set(link.meetings) >= set(unrecorded.meetings) and set(link.steps) >= set(unrecorded.steps) for link in links
@@ -243,6 +244,7 @@ LOST: Final = "launches or kernels are missing in the recordings of {}"
 GRAPHS: Final = "CUDA graphs without their kernels may hold collectives"
 HOSTS: Final = "hosts wait for other ranks without a recorded call"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
+UNMEASURED: Final = "no equal collectives tell how long the others of these links should take"
 
 
 class Pricing:
@@ -317,21 +319,22 @@ class Pricing:
         self,
         scenarios: Sequence[Scenario],
         alone_ns: Sequence[float],
-        delays_ns: Sequence[float],
+        more: Sequence[Mapping[str, float]],
         waits_ns: Sequence[float],
     ) -> list[GainRange | None]:
         """Return the least and the most that each scenario may save alone, ns; None where they differ by little.
 
-        `delays_ns` is what each may delay other ranks by as `unpriced_because` says, `waits_ns` what the steps may have
-        waited for unrecorded ranks after the recorded ones.
+        `more` is what each may save, ns, by what is not known; `waits_ns` what the steps may have waited for unrecorded
+        ranks after the recorded ones.
         """
         bounds, is_unexplained = self._analysis.bound_gains(scenarios), self._analysis.run.is_unexplained
         ranges: list[GainRange | None] = []
-        for gain_ns, other_ns, delay_ns, wait_ns in zip(alone_ns, bounds, delays_ns, waits_ns, strict=True):
+        for gain_ns, other_ns, may_save, wait_ns in zip(alone_ns, bounds, more, waits_ns, strict=True):
             low, high = sorted((gain_ns, other_ns))
             unknown = (HOST_GAPS,) if is_unexplained or _differ(low, high) else ()
-            if delay_ns > high and _differ(low, delay_ns):
-                unknown, high = (*unknown, self.unpriced_because), delay_ns
+            for because, saved_ns in may_save.items():
+                if saved_ns > high and _differ(low, saved_ns):
+                    unknown, high = (*unknown, because), saved_ns
             if _differ(least := max(low - wait_ns, min(low, 0.0)), low):
                 unknown, low = (*unknown, UNRECORDED), least
             ranges.append(GainRange(round(low), round(high), unknown) if unknown else None)
@@ -351,7 +354,9 @@ class Pricing:
                 return sure_ns >= THRESHOLDS.much_more * least
         if self.unpriced_ns(candidate) >= THRESHOLDS.much_more * least:
             return True
-        return max(alone_ns, loss_ns) >= least
+        if max(alone_ns, loss_ns) >= least:
+            return True
+        return bool(candidate.meetings) and self.with_unmeasured_ns(candidate) >= THRESHOLDS.much_more * least
 
     def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
@@ -366,6 +371,10 @@ class Pricing:
         is_unplaced = bool(unplaced) and unplaced.isdisjoint(candidate.ranks)
         is_unknown = run.matching.unpaired or run.following_hosts or run.has_hidden_communication or is_unplaced
         return candidate.excess_ns if is_unknown else 0.0
+
+    def with_unmeasured_ns(self, slow: Finding) -> float:
+        """Return what repairing slow transfers saves if others of their ranks, which nothing measures, are as slow."""
+        return self._analysis.gain(*self._analysis.transfers.with_unmeasured(slow))
 
     @property
     def unpriced_because(self) -> str:

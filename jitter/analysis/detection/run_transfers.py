@@ -3,7 +3,7 @@
 They are compared with like ones of the run, or with a benchmark.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.analysis.collectives.matching import CollectiveMatching
-from jitter.analysis.detection.findings import Finding
+from jitter.analysis.collectives.matching import CollectiveArrays, CollectiveMatching
+from jitter.analysis.detection.findings import Finding, are_same_steps
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.significance import scatter_over_steps
 from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples
@@ -21,7 +21,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
-from jitter.analysis.replay.what_if import baseline_transfers
+from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.grouping import by_key
@@ -173,26 +173,34 @@ def _families(matching: CollectiveMatching) -> list[_Family]:
     ]
 
 
-def attribute_to_ranks(slow: Sequence[Finding], nodes: Mapping[int, object]) -> list[Finding]:
+def attribute_to_ranks(
+    slow: Sequence[Finding],
+    nodes: Mapping[int, object],
+    find_clear: Callable[[Sequence[Finding]], Sequence[Collection[int]]] = lambda _: (),
+) -> list[Finding]:
     """Return the ranks whose links explain the slow collectives, worst first; `nodes` are those of ranks, where known.
 
-    Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
-    common; or, if these are more groups, those between nodes by the ranks of the nodes that all have in common. With
-    none in common, the worst group is explained by itself. Groups with members that were not recorded are explained
-    together where they share steps: all of them may wait for one such member.
+    Groups that are slow in the same steps as the worst group and share ranks with it are explained, with it, by the
+    ranks that all of them have in common; or, if these are more groups, those between nodes by the ranks of the nodes
+    that all have in common. Of these, ranks or nodes without clear groups, never slow though alike, if there are any:
+    `find_clear` gives their ranks. With none in common, the worst group is explained by itself. Groups with members
+    that were not recorded are explained together where they share steps: all of them may wait for one such member.
     """
     remaining = list(slow)
     explained = []
     while remaining:
         worst = max(remaining, key=lambda collectives: collectives.excess_ns)
-        same = [collectives for collectives in remaining if set(collectives.steps) & set(worst.steps)]
+        same = [collectives for collectives in remaining if are_same_steps(collectives.steps, worst.steps)]
         if worst.is_incomplete:
-            same = [collectives for collectives in same if collectives.is_incomplete]
+            same = [one for one in remaining if one.is_incomplete and set(one.steps) & set(worst.steps)]
             shared = set().union(*(collectives.ranks for collectives in same))
         else:
-            between = [one for one in same if len({nodes.get(rank) for rank in one.ranks}) > 1]
-            explained_by = [_explain_by_place(worst, same, {rank: rank for one in same for rank in one.ranks})]
-            explained_by += [_explain_by_place(worst, between, nodes)] if worst in between else []
+            between = [one for one in same if _are_between(nodes, one.ranks)]
+            clear = find_clear(same)
+            explained_by = [_explain_by_place(worst, same, {rank: rank for one in same for rank in one.ranks}, clear)]
+            if worst in between:
+                clear_between = [ranks for ranks in clear if _are_between(nodes, ranks)]
+                explained_by += [_explain_by_place(worst, between, nodes, clear_between)]
             same, shared = max(explained_by, key=lambda one: len(one[0]))
         steps = tuple(sorted({step for collectives in same for step in collectives.steps}))
         explained.append(
@@ -209,8 +217,12 @@ def attribute_to_ranks(slow: Sequence[Finding], nodes: Mapping[int, object]) -> 
     return explained
 
 
+def _are_between(nodes: Mapping[int, object], ranks: Iterable[int]) -> bool:
+    return len({nodes.get(rank) for rank in ranks}) > 1
+
+
 def _explain_by_place(
-    worst: Finding, slow: Sequence[Finding], place_of: Mapping[int, object]
+    worst: Finding, slow: Sequence[Finding], place_of: Mapping[int, object], clear: Sequence[Collection[int]]
 ) -> tuple[list[Finding], set[int]]:
     """Return the slow collectives at any place of the worst ones, and the ranks at the places common to all of them.
 
@@ -222,6 +234,7 @@ def _explain_by_place(
     common = of_worst.intersection(*(of_one for of_one in places if of_one & of_worst))
     if not common:
         return [worst], set(worst.ranks)
+    common = common.difference(place_of.get(rank) for ranks in clear for rank in ranks) or common
     return same, {rank for one in same for rank in one.ranks if place_of.get(rank) in common}
 
 
@@ -295,6 +308,25 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     return kind_of_group
 
 
+def meeting_at_one(arrays: CollectiveArrays, alike: Ints, place_of: Ints) -> Bools:
+    """Return, (groups of all collectives,), of which, with those `alike`, ranks of one place take part in most.
+
+    Its link is then part of what is usual. `place_of` (ranks of the run,) are negative where a place does not count.
+    """
+    place, many = place_of[arrays.rank], int(place_of.max(initial=0)) + 1
+    counts = place >= 0
+    group, place = np.divmod(np.unique(arrays.group[counts] * many + place[counts]), many)
+    met, shares = np.unique(alike[group] * many + place, return_counts=True)
+    numbers = met // many
+    return np.isin(alike, numbers[2 * shares > np.bincount(alike)[numbers]])
+
+
+def number_places(places: Iterable[object]) -> Ints:
+    """Return a number for each place, equal ones for equal places."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(place, len(numbers)) for place in places], np.int64)
+
+
 class AlikeTransfers(NamedTuple):
     """Which transfers should take as long, (groups of all collectives,) each."""
 
@@ -313,32 +345,34 @@ class AlikeTransfers(NamedTuple):
 def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
     """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
 
-    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, and collectives that one group
-    alone has, as the tensor-parallel ranks of a stage, are compared with those of other groups of the operation, as
-    many ranks, one size and as many nodes, if these are at least `min_repeats` groups: the fastest of each group, the
-    next ones, and so on, as those of one direction may take longer on all links. Where sizes were not recorded, pairs
-    with about as many exchanges are taken to have equal ones. A slow node in the middle of a short pipeline has most of
-    the links. `seen` are each step's times, of the same shape.
+    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, and collectives of whose
+    groups one node takes part in most, as of a stage on two nodes, are compared with those of other groups of the
+    operation, as many ranks, one size and as many nodes, if these are at least `min_repeats` groups: the fastest of
+    each group, the next ones, and so on, as those of one direction may take longer on all links. Where sizes were not
+    recorded, pairs with about as many exchanges are taken to have equal ones. A slow node in the middle of a short
+    pipeline has most of the links. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
     groups, size_of = np.diff(arrays.first_group), np.diff(arrays.first_in_group)
     alike = np.repeat(np.arange(len(groups)), groups)
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
-    is_alone = np.repeat(groups == 1, groups) & (size_of > 1) & (size_of < len(run.rank_numbers))
-    chosen, member = np.flatnonzero((size_of == 2) | is_alone), run.rank_numbers[arrays.rank[arrays.by_group]]
+    nodes = lake.nodes(key)
+    meet_at_one = meeting_at_one(arrays, alike, number_places(nodes.get(rank) for rank in run.rank_numbers.tolist()))
+    meet_at_one &= (size_of > 1) & (size_of < len(run.rank_numbers))
+    chosen, member = np.flatnonzero((size_of == 2) | meet_at_one), run.rank_numbers[arrays.rank[arrays.by_group]]
     ascending = member[np.lexsort((member, np.repeat(np.arange(len(size_of)), size_of)))].tolist()
     first = arrays.first_in_group.tolist()
     members = [tuple(ascending[first[group] : first[group + 1]]) for group in chosen.tolist()]
     if len(set(members)) < THRESHOLDS.min_repeats:
         return AlikeTransfers(alike, have_assumed_sizes, are_reference)
-    kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
+    kinds = _kinds(lake, run, key)
     links_by_kind: dict[tuple[_Kind, int, tuple[int, ...]], list[int]] = {}
     for group, ranks in zip(chosen.tolist(), members, strict=True):
         kind = kinds.get(group)
         if kind is None or kind.is_incomplete or not nodes.keys() >= set(ranks):
             continue
         is_exchange = kind.operation == SEND_RECV and kind.ranks == 2
-        if is_exchange or (kind.operation != SEND_RECV and is_alone[group] and kind.size is not None):
+        if is_exchange or (kind.operation != SEND_RECV and meet_at_one[group] and kind.size is not None):
             links_by_kind.setdefault((kind, len({nodes[rank] for rank in ranks}), ranks), []).append(group)
     comparable = by_key(((kind, spanned), link) for (kind, spanned, _), link in links_by_kind.items())
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
@@ -485,6 +519,41 @@ class RunTransfers:
             self.measured.assumed_step_ns,
             self.measured.steps.alike.by_program,
         )
+
+    def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
+        """Return the ranks of each group that is never one of the slow ones, of those alike to the chosen ones."""
+        arrays, alike = self.run.collective_arrays, self.alike.numbers
+        groups, of_chosen = (self._groups([at for one in some for at in one.meetings]) for some in (slow, chosen))
+        is_clear = np.isin(alike, alike[of_chosen])
+        is_clear[groups] = False
+        clear = is_clear[arrays.group]
+        ranks = self.run.rank_numbers[arrays.rank[clear]].tolist()
+        members = by_key(zip(arrays.group[clear].tolist(), ranks, strict=True))
+        return sorted(set(map(tuple, members.values())))
+
+    def with_unmeasured(self, slow: Finding) -> tuple[list[Floats], Scenario]:
+        """Return the baseline, and the repair, of slow transfers with others that may be as slow in every step.
+
+        They are those of which the ranks of the slow ones take part in most: no equal ones tell how long they should
+        take. Those between nodes, if the slow ones are.
+        """
+        arrays, groups = self.run.collective_arrays, self._groups(slow.meetings)
+        node_of = number_places(self.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
+        first = arrays.by_group[arrays.first_in_group[:-1]]
+        are_between = np.zeros(len(first), np.bool_)
+        np.logical_or.at(are_between, arrays.group, node_of != node_of[first[arrays.group]])
+        of_slow = np.where(np.isin(self.run.rank_numbers, slow.ranks), 0, -1)
+        chosen = meeting_at_one(arrays, self.alike.numbers, of_slow) & np.isnan(self.expected).all(axis=0)
+        chosen &= ~arrays.incomplete & (are_between == are_between[groups].any())
+        chosen[groups] = False
+        steps = slow.steps if 2 * len(slow.steps) > len(self.took) else ()
+        took_ns, usual_ns = (sum(float(np.nansum(of[at][groups])) for at in steps) for of in (self.took, self.baseline))
+        factor = usual_ns / took_ns if took_ns else 1.0
+        baseline = [
+            np.where(chosen, factor * took, usual) for took, usual in zip(self.took, self.baseline, strict=True)
+        ]
+        more = Scenario(transfers=dict.fromkeys(arrays.meetings(chosen), frozenset(steps)))
+        return baseline, together([slow.repair, more])
 
     def find_always_slow(self, *, incomplete: bool) -> Finding | None:
         """Return the collectives that reach less than a benchmark's bandwidth in every step; None if none do.

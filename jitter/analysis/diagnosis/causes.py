@@ -394,11 +394,10 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
         "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),
     }
-    is_one = len(slow.ranks) == 1 and not evidence.coverage.may_delay(slow)
-    sentences = ("all slow groups contain this rank, and no other group is slow",) if is_one else ()
-    return Match(
-        values, (*sentences, *((_ASSUMED_SIZES,) if evidence.analysis.transfers.has_assumed_sizes(slow) else ()))
-    )
+    is_complete = not evidence.coverage.may_delay(slow)
+    of_ranks = (_OF_ONE if len(slow.ranks) == 1 else _OF_ANY,) if is_complete else ()
+    assumed = (_ASSUMED_SIZES,) if evidence.analysis.transfers.has_assumed_sizes(slow) else ()
+    return Match(values, (*of_ranks, *assumed))
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:
@@ -435,6 +434,10 @@ _OTHER_WORK: Final = (
 )
 _CHOICE: Final = "what chose the kernel (autotuning and its cache, library versions), then the sizes of its inputs"
 _ITS_OWN: Final = "whether the job must wait for what it alone does"
+_OF_ONE: Final = "all of these slow groups contain this rank"
+_OF_ANY: Final = (
+    "one slow link holds up all ranks of a group: counters of the NICs, or nccl-tests on fewer nodes, tell which"
+)
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, join_losses
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
-from jitter.analysis.detection.run_analysis import GainRange, RunAnalysis
+from jitter.analysis.detection.run_analysis import UNMEASURED, GainRange, RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
@@ -156,7 +156,10 @@ def _price_together(
 def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float]) -> list[GainRange | None]:
     """Return the least and the most that fixing each group alone would save; None where they differ by little."""
     pricing = evidence.pricing
-    delays = [0.0] * len(groups)
+    more = [
+        {UNMEASURED: sum(pricing.with_unmeasured_ns(one) for one in group.candidates if one.meetings)}
+        for group in groups
+    ]
     run = evidence.analysis.run
     if (
         run.misses_partners
@@ -165,9 +168,10 @@ def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequ
         or evidence.analysis.measured.unplaced_ranks
     ):
         # the loss lacks what hosts, exchanges without partners, and what was not recorded, hand on
-        delays = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
+        for group, may_save in zip(groups, more, strict=True):
+            may_save[pricing.unpriced_because] = sum(map(pricing.unpriced_ns, group.candidates))
     waits = [evidence.coverage.waits_ns(group.steps) if group.parts else 0.0 for group in groups]
-    return pricing.ranges([group.scenario for group in groups], gains, delays, waits)
+    return pricing.ranges([group.scenario for group in groups], gains, more, waits)
 
 
 def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> list[FindingGroup]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.run_transfers import meeting_at_one, number_places
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer, UnrecordedRanks
 from jitter.analysis.execution.run_model import RunModel
@@ -412,11 +413,8 @@ def unverified_transfers(evidence: Evidence, shared_by: Mapping[int, object] | N
     arrays, alike = evidence.analysis.run.collective_arrays, evidence.analysis.transfers.alike.numbers
     unverified, unverified_ns = ~arrays.incomplete, 0.0  # the time of incomplete ones is that of unrecorded ranks, too
     if shared_by is not None:
-        places = {place: number for number, place in enumerate(dict.fromkeys(shared_by.values()))}
-        of_rank = np.array([places[shared_by[rank]] for rank in evidence.analysis.run.rank_numbers.tolist()])
-        met = np.unique(np.stack([alike[arrays.group], of_rank[arrays.rank], arrays.group]), axis=1)
-        (numbers, _), shares = np.unique(met[:2], axis=1, return_counts=True)
-        unverified = unverified & np.isin(alike, numbers[2 * shares > np.bincount(alike)[numbers]])
+        places = number_places(shared_by[rank] for rank in evidence.analysis.run.rank_numbers.tolist())
+        unverified = unverified & meeting_at_one(arrays, alike, places)
     for number, expected in enumerate(evidence.analysis.transfers.expected):
         unverified_ns += evidence.coverage.transfers_ns(number, np.isnan(expected) & unverified)
     whole_ns = float(evidence.analysis.measured.assumed_step_ns.sum())

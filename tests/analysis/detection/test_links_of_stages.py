@@ -11,10 +11,10 @@ from tests.support.simulated import ingest_run, true_gain_ns
 
 @pytest.mark.parametrize("form", ["kineto", "nsys"])
 @pytest.mark.parametrize(
-    ("fault", "ranks", "stages"), [("rank=3", (3,), 6), ("rank=5", (4, 5), 6), (None, (), 6), ("rank=1", (1,), 4)]
+    ("fault", "ranks", "stages"), [("rank=3", (3,), 6), ("rank=5", (5,), 6), (None, (), 6), ("rank=1", (1,), 4)]
 )
 def test_a_slow_link_is_named(tmp_path: Path, fault: str | None, ranks: tuple[int, ...], stages: int, form: str):
-    """It was part of what all ranks lose to communication. Of the last stage's one link both ends may be at fault.
+    """It was part of what all ranks lose to communication. The last stage has one link, whose other end has a fast one.
 
     Of four stages a middle one has most of the links: their time was the fast one's baseline, and the loss unknown.
     Exports of nsys state no sizes: links with about as many exchanges are taken to carry messages of one size.
@@ -55,6 +55,19 @@ def test_links_between_nodes_are_compared_with_each_other(tmp_path: Path, gpus_p
             else:
                 assert numbers == sorted(numbers)
                 assert len(set(numbers)) == min(len(numbers), len(between if is_between else within))
+
+
+def test_what_else_a_slow_link_carries_bounds_the_saving(tmp_path: Path):
+    """All collectives of a stage pass its link, and no size was recorded: nothing tells how long they should take."""
+    job = Job(ranks=8, shape="pipeline", stages=4, steps=6, kernels=240, gpus_per_node=1, seed=2)
+    run = simulate(job, [fault := Fault.parse("slow_link:rank=3,factor=4")])
+    culprit = ingest_run(run, tmp_path, "nsys").diagnose().culprits[0]
+    assert culprit.ranks == (3,)
+    assert culprit.gain_range_ns is not None
+    least_ns, most_ns = culprit.gain_range_ns
+    assert least_ns < 0.9 * true_gain_ns(run, fault)
+    assert most_ns == pytest.approx(true_gain_ns(run, fault), rel=0.15)
+    assert culprit.evidence[-1].endswith("no equal collectives tell how long the others of these links should take")
 
 
 def test_replicas_on_slow_links_do_not_hide_them(tmp_path: Path):

@@ -101,6 +101,21 @@ def test_the_link_of_a_node_is_behind_the_groups_of_its_ranks():
     assert (links.ranks, len(links.meetings)) == ((2, 3), 4)
 
 
+def test_an_end_with_other_fast_links_is_not_named():
+    groups = {rank: Group(pair) for pair in ((0, 2), (1, 4)) for rank in pair}
+    slow, _, _ = found(meetings_of({rank: [groups[rank]] * 2 for rank in (0, 1, 2, 4)}), lambda *of: 3e4 * (0 in of[1]))
+    assert [links.ranks for links in attribute_to_ranks(slow, {}, lambda chosen: [(2, 4)])] == [(0,)]
+    assert [links.ranks for links in attribute_to_ranks(slow, {}, lambda chosen: [(0, 4), (2, 4)])] == [(0, 2)]
+
+
+def test_what_is_slow_in_other_steps_names_no_rank():
+    """A group that is slow in two steps by chance had one rank in common with one that is slow in every step."""
+    slow, _, _ = found(
+        pairs_and_all(), lambda step, ranks, _: 6e4 * (ranks == {2, 3} or (ranks == {1, 3} and step < 2))
+    )
+    assert sorted(links.ranks for links in attribute_to_ranks(slow, {})) == [(1, 3), (2, 3)]
+
+
 def test_groups_without_a_rank_in_common_answer_for_themselves():
     matching = pairs_and_all()
     slow, _, _ = found(

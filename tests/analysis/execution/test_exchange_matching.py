@@ -125,6 +125,18 @@ def test_replicas_that_keep_pace_do_not_exchange(passes: int):
     assert max(pair.wait_ns for pair in found) < 10e3
 
 
+def test_messages_on_a_slow_link_are_no_waits():
+    """They take longer than the second rank's others: first ranks of replicas, which keep pace, were matched."""
+    rng = np.random.default_rng(4)
+    pace = {link: rng.normal(0, spread_ns, (4, 8)) for link, spread_ns in enumerate((5e3, 1e6))}
+    exchanges = {}
+    for rank, own in chain(3, 8).items():
+        took = np.where(own.stream == 0, 1.3e5, 6e4) * np.ones((4, 1))
+        apart = np.concatenate([pace[link] for link in dict.fromkeys(own.stream.tolist())], axis=1)
+        exchanges |= {rank: own._replace(took=took), 3 + rank: own._replace(end=own.end + apart, took=took)}
+    assert sorted(pairs_of(exchanges)) == [(0, 1), (1, 2), (3, 4), (4, 5)]
+
+
 def test_of_operations_without_a_name_whole_streams_are_matched():
     exchanges = chain(3, 6)
     unnamed = {rank: own._replace(named=np.zeros(len(own.stream), np.bool_)) for rank, own in exchanges.items()}

@@ -52,6 +52,10 @@ _ALONE: Final = (
 )
 
 _AT_LEAST: Final = "it costs that at least: some gaps of the hosts may be waits for the GPU"
+_UNMEASURED: Final = (
+    "{}: first compare with nccl-tests on these nodes, as a network or one link that is slow in every step looks the "
+    "same; then {}"
+)
 
 _VERSION: Final = re.compile(r"_v\d+$")
 
@@ -201,10 +205,17 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 is_beyond_loss=True,
                 is_part_of_job=pause.cause is None and len(ranks) < len(measured.ranks),
                 waits=waits,
-                advice=_ALONE if is_exposed and is_single and not waits else pause.advice,
+                advice=_advise_exposed(diagnosis, is_single=is_single) if is_exposed and not waits else pause.advice,
             )
         )
     return _name_awaited_ranks(diagnosis, sorted(culprits, key=lambda culprit: -culprit.order_ns))
+
+
+def _advise_exposed(diagnosis: Diagnosis, *, is_single: bool) -> str:
+    if is_single or diagnosis.conclusion.unverified_transfers is None:
+        return _ALONE if is_single else ""
+    behaviour, _, action = CAUSES["exposed_communication"].advise(is_job=True).partition(": ")
+    return _UNMEASURED.format(behaviour, action)
 
 
 def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diagnosis:

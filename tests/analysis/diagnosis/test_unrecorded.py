@@ -359,7 +359,9 @@ def test_a_loss_in_communication_whose_partners_are_unknown_is_no_slow_gpu(lake:
 def test_a_range_names_missing_partners_only_where_they_make_it_wide(lake: "jitter.Lake"):
     analysis, whole = lake.analyze(), [Scenario(everything=True)]
     pricing, gains = Pricing(analysis), analysis.gains(whole)
-    (narrow,), (wide,) = (pricing.ranges(whole, gains, [{pricing.unpriced_because: delay_ns}], [0.0]) for delay_ns in (0.0, 1e9))
+    (narrow,), (wide,) = (
+        pricing.ranges(whole, gains, [{pricing.unpriced_because: delay_ns}], [0.0]) for delay_ns in (0.0, 1e9)
+    )
     assert narrow is None or PARTNERS not in narrow.unknown
     assert wide is not None
     assert (wide.most_ns, wide.unknown[-1]) == (10**9, PARTNERS)

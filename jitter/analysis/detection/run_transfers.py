@@ -183,14 +183,21 @@ def attribute_to_ranks(
     Groups that are slow in the same steps as the worst group and share ranks with it are explained, with it, by the
     ranks that all of them have in common; or, if these are more groups, those between nodes by the ranks of the nodes
     that all have in common. Of these, ranks or nodes without clear groups, never slow though alike, if there are any:
-    `find_clear` gives their ranks. With none in common, the worst group is explained by itself. Groups with members
-    that were not recorded are explained together where they share steps: all of them may wait for one such member.
+    `find_clear` gives their ranks. What is slow by little within nodes does not tell whose link between nodes is, nor
+    the other way round. With none in common, the worst group is explained by itself. Groups with members that were not
+    recorded are explained together where they share steps: all of them may wait for one such member.
     """
     remaining = list(slow)
     explained = []
     while remaining:
         worst = max(remaining, key=lambda collectives: collectives.excess_ns)
-        same = [collectives for collectives in remaining if are_same_steps(collectives.steps, worst.steps)]
+        is_between, least_ns = _are_between(nodes, worst.ranks), THRESHOLDS.minor_share * worst.excess_ns
+        same = [
+            one
+            for one in remaining
+            if are_same_steps(one.steps, worst.steps)
+            and (one.excess_ns > least_ns or _are_between(nodes, one.ranks) == is_between)
+        ]
         if worst.is_incomplete:
             same = [one for one in remaining if one.is_incomplete and set(one.steps) & set(worst.steps)]
             shared = set().union(*(collectives.ranks for collectives in same))
@@ -198,7 +205,7 @@ def attribute_to_ranks(
             between = [one for one in same if _are_between(nodes, one.ranks)]
             clear = find_clear(same)
             explained_by = [_explain_by_place(worst, same, {rank: rank for one in same for rank in one.ranks}, clear)]
-            if worst in between:
+            if is_between:
                 clear_between = [ranks for ranks in clear if _are_between(nodes, ranks)]
                 explained_by += [_explain_by_place(worst, between, nodes, clear_between)]
             same, shared = max(explained_by, key=lambda one: len(one[0]))

@@ -116,6 +116,14 @@ def test_what_is_slow_in_other_steps_names_no_rank():
     assert sorted(links.ranks for links in attribute_to_ranks(slow, {})) == [(1, 3), (2, 3)]
 
 
+def test_what_is_slow_by_little_within_a_node_names_no_link_between_nodes():
+    slow, _, _ = found(
+        pairs_and_all(), lambda step, ranks, _: {(2, 3): 5e4, (1, 3): 5e3}.get(tuple(sorted(ranks)), 0.0)
+    )
+    told = attribute_to_ranks(slow, {0: 0, 1: 1, 2: 0, 3: 1})
+    assert sorted(links.ranks for links in told) == [(1, 3), (2, 3)]
+
+
 def test_groups_without_a_rank_in_common_answer_for_themselves():
     matching = pairs_and_all()
     slow, _, _ = found(

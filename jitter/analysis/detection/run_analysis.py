@@ -252,6 +252,8 @@ class Pricing:
 
     def __init__(self, analysis: RunAnalysis) -> None:
         self._analysis = analysis
+        self._with_unmeasured_ns: dict[tuple[tuple[int, int], ...], float] = {}
+        """By the slow (collective, group): each is a pass over the run."""
 
     @cached_property
     def worth_fixing(self) -> list[Finding]:
@@ -373,8 +375,14 @@ class Pricing:
         return candidate.excess_ns if is_unknown else 0.0
 
     def with_unmeasured_ns(self, slow: Finding) -> float:
-        """Return what repairing slow transfers saves if others of their ranks, which nothing measures, are as slow."""
-        return self._analysis.gain(*self._analysis.transfers.with_unmeasured(slow))
+        """Return what repairing slow transfers saves if others of their ranks, which nothing measures, are as slow.
+
+        0 where there are no others.
+        """
+        if slow.meetings not in self._with_unmeasured_ns:
+            repaired = self._analysis.transfers.with_unmeasured(slow)
+            self._with_unmeasured_ns[slow.meetings] = 0.0 if repaired is None else self._analysis.gain(*repaired)
+        return self._with_unmeasured_ns[slow.meetings]
 
     @property
     def unpriced_because(self) -> str:

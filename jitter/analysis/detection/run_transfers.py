@@ -538,12 +538,14 @@ class RunTransfers:
         members = by_key(zip(arrays.group[clear].tolist(), ranks, strict=True))
         return sorted(set(map(tuple, members.values())))
 
-    def with_unmeasured(self, slow: Finding) -> tuple[list[Floats], Scenario]:
+    def with_unmeasured(self, slow: Finding) -> tuple[list[Floats], Scenario] | None:
         """Return the baseline, and the repair, of slow transfers with others that may be as slow in every step.
 
         They are those of which the ranks of the slow ones take part in most: no equal ones tell how long they should
-        take. Those between nodes, if the slow ones are.
+        take. Those between nodes, if the slow ones are. None where there are none, or few steps are slow.
         """
+        if 2 * len(slow.steps) <= len(self.took):
+            return None
         arrays, groups = self.run.collective_arrays, self._groups(slow.meetings)
         node_of = number_places(self.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
         first = arrays.by_group[arrays.first_in_group[:-1]]
@@ -553,13 +555,16 @@ class RunTransfers:
         chosen = meeting_at_one(arrays, self.alike.numbers, of_slow) & np.isnan(self.expected).all(axis=0)
         chosen &= ~arrays.incomplete & (are_between == are_between[groups].any())
         chosen[groups] = False
-        steps = slow.steps if 2 * len(slow.steps) > len(self.took) else ()
-        took_ns, usual_ns = (sum(float(np.nansum(of[at][groups])) for at in steps) for of in (self.took, self.baseline))
+        if not chosen.any():
+            return None
+        took_ns, usual_ns = (
+            sum(float(np.nansum(of[at][groups])) for at in slow.steps) for of in (self.took, self.baseline)
+        )
         factor = usual_ns / took_ns if took_ns else 1.0
         baseline = [
             np.where(chosen, factor * took, usual) for took, usual in zip(self.took, self.baseline, strict=True)
         ]
-        more = Scenario(transfers=dict.fromkeys(arrays.meetings(chosen), frozenset(steps)))
+        more = Scenario(transfers=dict.fromkeys(arrays.meetings(chosen), frozenset(slow.steps)))
         return baseline, together([slow.repair, more])
 
     def find_always_slow(self, *, incomplete: bool) -> Finding | None:

@@ -303,7 +303,8 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_s
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
-    for step in range(len(total)):  # several ranks in one step, as those of a node
+    likely = (tails <= THRESHOLDS.medium_chance).sum(axis=1) > 1
+    for step in np.flatnonzero(likely).tolist():  # several ranks in one step, as those of a node
         tail, chance = _select_events(tails[step], 2 * len(total) * tests)
         are_together = tails[step] <= tail
         late, others = (

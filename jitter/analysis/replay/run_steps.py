@@ -302,8 +302,8 @@ class RunSteps:
         self._lost: dict[int, Floats] = {}
         self._kept: dict[int, RecordedStep] = {}
         """Of a small run the steps that were gone through."""
-        self._is_aside = np.zeros(len(self.run.team_of), np.bool_)
-        """(ranks of the run,) whether the baselines leave out the rank."""
+        self._aside: Sequence[int] = ()
+        """Ranks that the baselines leave out."""
         if shared is not None:
             self.alone = shared.alone
 
@@ -316,7 +316,7 @@ class RunSteps:
     def leaving_aside(self, ranks: Sequence[int]) -> "RunSteps":
         """Return the same steps with baselines that leave out these ranks, as slow ones that are most of a team."""
         run_steps = copy(self)
-        run_steps.baselines, run_steps._is_aside = {}, np.isin(self.run.rank_numbers, ranks)
+        run_steps.baselines, run_steps._aside = {}, ranks
         return run_steps
 
     @cached_property
@@ -447,8 +447,10 @@ class RunSteps:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
             job = self.run.job
-            told = step.times._replace(row=np.where(self._is_aside, -1, step.times.row))
-            step_medians = baselines(job, told, step.self_times, self.lost_shares(step))
+            times = step.times
+            if self._aside:
+                times = times._replace(row=np.where(np.isin(self.run.rank_numbers, self._aside), -1, times.row))
+            step_medians = baselines(job, times, step.self_times, self.lost_shares(step))
             for team, of_steps in self.alone.items():
                 here = slice(int(job.first[team]), int(job.first[team + 1]))
                 if (lone := of_steps.get(step.number)) is not None:

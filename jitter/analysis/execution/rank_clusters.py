@@ -86,7 +86,7 @@ def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Fl
     sigma = np.sqrt(squares / (own_degrees + known_degrees))
     has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     apart = high.mean(axis=-1) - low.mean(axis=-1)
-    sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).tiny), 0.0)
+    sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).eps), 0.0)
     return sigmas
 
 

@@ -138,7 +138,7 @@ class Diagnosis:
         for rung in RUNGS:
             time = times.get(rung)
             rung_times.append(RungTime(rung, time, None if time is None or above is None else above - time))
-            above = time if rung == "ranks" or time is not None else above
+            above = above if time is None else time
         return tuple(rung_times)
 
     @property

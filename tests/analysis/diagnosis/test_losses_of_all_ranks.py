@@ -71,7 +71,6 @@ def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path, ranks
     assert (found.confidence, found.recurs) == ("high", "yes" if steps > 1 else "unknown")
     of_rungs = {rung.rung: rung for rung in diagnosis.waterfall}
     assert (of_rungs["ranks"].step_time_ns is None) == (ranks == 1)
-    assert (of_rungs["steps"].loss_ns is None) == (ranks == 1)
     assert (of_rungs["launch"].loss_ns or 0) > 0.5 * (of_rungs["recorded"].step_time_ns or 0)
 
 

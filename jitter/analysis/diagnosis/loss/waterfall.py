@@ -23,7 +23,7 @@ class RungTime(NamedTuple):
     rung: Rung
     step_time_ns: int | None
     loss_ns: int | None
-    """From the judged rung above; None for the first, and for the one below `ranks` if that is not judged."""
+    """From the judged rung above; None for the first."""
 
 
 class LowerRungs(NamedTuple):

@@ -109,7 +109,7 @@ def find_unequal_stages(
         is_usually_whole = 2 * int((~np.isnan(known_ns)).sum()) > int((~np.isnan(usual_ns)).sum())
         if team.team in exchanging and is_usually_whole and is_alike:
             seen[team.team] = known_ns
-    # the same steps of all, as batches vary, and those that tell what is usual of each
+    # stages are compared in the same steps, as batches vary; steps in which a lone rank stands out are not usual
     unusual = {number for one in late if one.part is TimePart.GPU and run.sizes[one.team] == 1 for number in one.steps}
     known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(baselines))))).tolist()
     common = [number for number in known if number not in unusual] or known

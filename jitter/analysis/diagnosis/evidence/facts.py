@@ -312,7 +312,7 @@ class Evidence:
         return self._workloads[outlier]
 
     def share_in_own_launches(self, outlier: Outlier) -> float:
-        """Return which part of what its launches lose, in its worst steps, lies at those that most ranks lack."""
+        """Return the share of a rank's loss, in its worst steps, at launches that most other ranks do not make."""
         run, own_ns, all_ns = self.analysis.run, 0.0, 0.0
         for number in self.worst_steps(outlier):
             key, counts = self.analysis.keys[number], np.zeros(run.operation_counts[outlier.team], np.int64)

@@ -79,7 +79,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
 
 
 def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> LowerRungs:
-    """Return the rungs of these steps, which are those of the analysis with its waits of hosts, or other ones."""
+    """Return the rungs by these steps: those of the analysis, or the same with other waits of hosts."""
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)

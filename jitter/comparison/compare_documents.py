@@ -579,20 +579,17 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     for (loss_class, rank), ns in list(sums_ns.items()):
         if rank is not None and abs(ns) < effect.noise_fraction * effect.base_ns:
             sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
-    # ranks that add about as much are named together
-    groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    # ranks that add about as much as the largest one are named together
+    together: dict[tuple[str, object], tuple[list[int], float]] = {}
+    largest_ns: dict[tuple[str, bool], float] = {}
     for (loss_class, rank), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
-        group = groups[loss_class, ns > 0]
-        if rank is not None and (not group or abs(ns) >= THRESHOLDS.main_share * abs(sums_ns[loss_class, group[0]])):
-            group.append(rank)
-    together_ns: dict[tuple[str, tuple[int, ...]], float] = {
-        (loss_class, tuple(ranks)): sum(sums_ns.pop((loss_class, rank)) for rank in ranks)
-        for (loss_class, _), ranks in groups.items()
-        if ranks
-    }
-    together_ns |= {(loss_class, () if rank is None else (rank,)): ns for (loss_class, rank), ns in sums_ns.items()}
+        whole = None if rank is None else largest_ns.setdefault((loss_class, ns > 0), ns)
+        is_alike = whole is not None and abs(ns) >= THRESHOLDS.main_share * abs(whole)
+        key = (loss_class, ("alike", ns > 0) if is_alike else rank)
+        ranks, before_ns = together.get(key, ([], 0.0))
+        together[key] = [*ranks, *([] if rank is None else [rank])], before_ns + ns
     named, left_ns = [], effect.difference_ns
-    for (loss_class, ranks), ns in sorted(together_ns.items(), key=lambda item: -abs(item[1])):
+    for (loss_class, _), (ranks, ns) in sorted(together.items(), key=lambda item: -abs(item[1][1])):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
         whose = f" of {format_ranks(ranks)}" if ranks else ""

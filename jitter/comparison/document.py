@@ -86,6 +86,10 @@ class TeamProgram(msgspec.Struct, frozen=True):
     has_launches: bool
 
 
+RULES: Final = ("queue", "launch_ns", "stream_ns", "interference", "has_launches")
+"""Fields of a `TeamProgram` that `Dependencies` has too."""
+
+
 class UsualMeeting(msgspec.Struct, frozen=True, array_like=True):
     """The operations that meet in a collective."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from jitter.analysis.account.losses import LossClass
 from jitter.comparison.document import Document, Team
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, name_places
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.student_t import student_tail
 
@@ -132,10 +133,7 @@ def compare_kernels(
     }
     in_both = frozenset.intersection(*(_names_of(runs, side) for side in (BASE, NEW)))
     changes: list[KernelChange] = []
-    indices_of_key: dict[tuple[str | None, str | None, Kind], list[int]] = defaultdict(list)
-    for at, place in enumerate(places):
-        indices_of_key[place.key].append(at)
-    for indices in _join_moved(indices_of_key):
+    for indices in _join_moved(by_key((place.key, at) for at, place in enumerate(places))):
         changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
         own_ns = max(sum(map(_median, times)) for times in zip(*(places[at].times for at in indices), strict=True))
         least = max(least_ns, _MIN_CHANGE * own_ns)
@@ -166,13 +164,11 @@ def _list_places(runs: AlignedRuns, rows: Sequence[Row]) -> list[_Place]:
     ranks = sum(len(base_team.ranks) for _, _, base_team, _ in runs.paired)
     places = []
     for number, team, base_team, new_team in runs.paired:
-        names: dict[int, tuple[list[str | None], list[str | None]]] = defaultdict(lambda: ([], []))
-        for at, _ in team.kernels:
-            for of_side, name in zip(names[team.slots[at].block], team.slots[at].names, strict=True):
-                of_side.append(name)
+        names = by_key((team.slots[at].block or at, team.slots[at].names) for at, _ in team.kernels)
         for at, (base, new) in team.kernels:
             slot = team.slots[at]
-            base_name, new_name = (" + ".join(filter(None, of_side)) or None for of_side in names[slot.block])
+            of_block = zip(*names[slot.block or at], strict=True)
+            base_name, new_name = (" + ".join(filter(None, of_side)) or None for of_side in of_block)
             kind: Kind = "changed" if slot.is_same else "went" if new_name is None else "replaced"
             key = base_name, new_name, "appeared" if base_name is None else kind
             times = _times(base_team, base), _times(new_team, new)

@@ -14,15 +14,16 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass, Losses
-from jitter.analysis.account.usual_step import Meeting, UsualProgram, UsualStep, renumber_waits
+from jitter.analysis.account.usual_step import Meeting, UsualProgram, UsualStep, renumber
 from jitter.analysis.alignment.program import MAIN, Operation, Program
 from jitter.analysis.alignment.sequences import align, find_gaps, similarity
 from jitter.analysis.execution.dependencies import Dependencies, Wait
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.comparison.document import Document, Team, TeamProgram
+from jitter.comparison.document import RULES, Document, Team, TeamProgram
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, begins_of
 
 BASE, NEW = 0, 1
 """The runs, as positions in pairs."""
@@ -40,7 +41,7 @@ class Slot(NamedTuple):
     places: _Places
     """Its numbers in the programs."""
     operations: tuple[Operation | None, Operation | None]
-    block: int
+    block: int | None = None
     """Slots of one block stand for each other as a whole: a fusion."""
 
     @property
@@ -119,36 +120,28 @@ def align_programs(base: Sequence[Operation], new: Sequence[Operation], *, of_on
         ]
         for side in (base, new)
     )
-    slots: list[Slot] = []
-
-    def append(at: int | None, to: int | None, block: int | None = None) -> None:
-        there = None if at is None else base[at], None if to is None else new[to]
-        slots.append(Slot((at, to), there, len(slots) if block is None else block))
-
-    for new_gap, base_gap in find_gaps(align(second, first), len(first)):
-        kernels = [[at for at in gap if side[at].is_kernel] for side, gap in ((base, base_gap), (new, new_gap))]
+    partners = align(second, first)
+    blocks: tuple[dict[int, int], dict[int, int]] = {}, {}
+    for number, (new_gap, base_gap) in enumerate(list(find_gaps(partners, len(first)))):
+        left = [[at for at in gap if side[at].is_kernel] for side, gap in ((base, base_gap), (new, new_gap))]
         kinds = [
-            [(side[at].kind, side[at].stream == MAIN) for at in chosen]
-            for side, chosen in zip((base, new), kernels, strict=True)
+            [(side[at].kind, side[at].stream == MAIN) for at in kernels]
+            for side, kernels in zip((base, new), left, strict=True)
         ]
-        pairs = list(zip(*kernels, strict=False))
+        pairs = list(zip(*left, strict=False))
         names = {(base[at].name, new[to].name) for at, to in pairs}
-        is_renamed = kinds[BASE] == kinds[NEW] and all(
-            len(set(side)) == len(names) for side in zip(*names, strict=True)
-        )
-        partners = dict(pairs) if is_renamed else {}
-        whole = ~len(slots) if not partners and set(kinds[BASE]) & set(kinds[NEW]) else None
-        behind = new_gap.start
-        for at in base_gap:
-            partner = partners.get(at)
-            for earlier in range(behind, behind if partner is None else partner):
-                append(None, earlier)
-            behind = behind if partner is None else partner + 1
-            append(at, partner, whole if at in kernels[BASE] else None)
-        for earlier in range(behind, new_gap.stop):
-            append(None, earlier, whole if earlier in kernels[NEW] else None)
-        if base_gap.stop < len(first):
-            append(base_gap.stop, new_gap.stop)
+        if kinds[BASE] == kinds[NEW] and all(len(set(side)) == len(names) for side in zip(*names, strict=True)):
+            for at, to in pairs:
+                partners[to] = at
+        elif set(kinds[BASE]) & set(kinds[NEW]):
+            for block, kernels in zip(blocks, left, strict=True):
+                block.update(dict.fromkeys(kernels, ~number))
+    slots: list[Slot] = []
+    for new_gap, base_gap in find_gaps(partners, len(first)):
+        slots += [Slot((at, None), (base[at], None), blocks[BASE].get(at)) for at in base_gap]
+        slots += [Slot((None, at), (None, new[at]), blocks[NEW].get(at)) for at in new_gap]
+        if (at := base_gap.stop) < len(first):
+            slots.append(Slot((at, new_gap.stop), (base[at], new[new_gap.stop])))
     return slots
 
 
@@ -193,17 +186,6 @@ class AlignedTeam:
             for side in (BASE, NEW)
         )
         return base, new
-
-    def calls_alone(self, side: int) -> dict[int, str]:
-        """Return the names of one run's calls and copies that the other one lacks; none if the team has no partner."""
-        if self.runs[BASE] is None:
-            return {}
-        operations = {place: self.slots[at].operations for place, at in self.slot_of[side].items()}
-        return {
-            place: call.name
-            for place, pair in operations.items()
-            if pair[1 - side] is None and (call := pair[side]) is not None and not call.is_kernel
-        }
 
 
 class AlignedRuns:
@@ -274,45 +256,6 @@ def _above_usual(runs: AlignedRuns) -> Iterator[Row]:
                 yield Row(rung, loss.loss_class, loss.rank, team, slot, sign * loss.loss_ns)
 
 
-class _Usual(NamedTuple):
-    """The usual step of one run."""
-
-    program: UsualProgram
-    step: UsualStep
-    first: list[int]
-    """By team where its operations begin in the self times."""
-
-
-def _read_usual_step(document: Document) -> _Usual:
-    assert document.usual is not None
-    teams, meetings = document.usual.teams, document.usual.meetings
-    programs, rules = {}, {}
-    for number, team in enumerate(teams):
-        programs[number] = _program_of(_operations(document, team))
-        rules[number] = Dependencies(
-            tuple(
-                Wait(place, on_place, "event", back, "inferred" if is_of_host else "observed")
-                for place, on_place, back, is_of_host in team.waits
-            ),
-            np.array(team.threads, np.int64),
-            team.queue,
-            team.launch_ns,
-            team.stream_ns,
-            team.interference,
-            team.has_launches,
-            {place: float(ns) for place, ns in team.host_lead_ns},
-        )
-    self_times = [[ns for team in teams for ns in team.self_times[at]] for at in range(len(SelfTimes._fields))]
-    return _Usual(
-        UsualProgram(programs, rules, document.usual.blocks, tuple(meeting.members for meeting in meetings)),
-        UsualStep(
-            SelfTimes(*np.array(self_times, np.float64)),
-            np.array([meeting.transfer_ns for meeting in meetings], np.float64),
-        ),
-        [sum(len(team.names) for team in teams[:number]) for number in range(len(teams))],
-    )
-
-
 def _operations(document: Document, team: TeamProgram) -> list[Operation]:
     columns = zip(team.names, team.kinds, team.streams, team.threads, strict=True)
     return [Operation(document.names[name], kind, stream, thread) for name, kind, stream, thread in columns]
@@ -320,6 +263,60 @@ def _operations(document: Document, team: TeamProgram) -> list[Operation]:
 
 def _program_of(operations: Iterable[Operation]) -> Program:
     return Program(tuple(operations), {}, ("", b""))  # no recording is fitted to it
+
+
+def _rules_of(team: TeamProgram) -> Dependencies:
+    waits = tuple(
+        Wait(place, on_place, "event", back, "inferred" if is_of_host else "observed")
+        for place, on_place, back, is_of_host in team.waits
+    )
+    leads = {place: float(ns) for place, ns in team.host_lead_ns}
+    same = {name: getattr(team, name) for name in RULES}
+    return Dependencies(waits=waits, thread=np.array(team.threads, np.int64), host_lead_ns=leads, **same)
+
+
+class _UsualRun:
+    """The usual step of one run as recorded, and what of it is told by slots of the teams of the new run."""
+
+    def __init__(self, document: Document, side: int, aligned: Sequence[AlignedTeam]) -> None:
+        assert document.usual is not None
+        teams, meetings = document.usual.teams, document.usual.meetings
+        self.program = UsualProgram(
+            {number: _program_of(_operations(document, team)) for number, team in enumerate(teams)},
+            {number: _rules_of(team) for number, team in enumerate(teams)},
+            document.usual.blocks,
+            tuple(meeting.members for meeting in meetings),
+        )
+        self.step = UsualStep(
+            SelfTimes(*np.hstack([np.array(team.self_times, np.float64) for team in teams])),
+            np.array([meeting.transfer_ns for meeting in meetings], np.float64),
+        )
+        self.team_of = {number: own for number, team in enumerate(aligned) if (own := team.runs[side]) is not None}
+        """By aligned team the team of the run, without those that it lacks."""
+        self.rules = {
+            number: renumber(self.program.rules[own], aligned[number].slot_of[side])
+            for number, own in self.team_of.items()
+        }
+        self._slot_of = {
+            (own, place): (number, slot)
+            for number, own in self.team_of.items()
+            for place, slot in aligned[number].slot_of[side].items()
+        }
+        first, first_slot = begins_of(len(team.names) for team in teams), begins_of(len(team.slots) for team in aligned)
+        self._operations = np.array([first[own] + place for own, place in self._slot_of], np.int64)
+        self._slots = np.array([first_slot[number] + slot for number, slot in self._slot_of.values()], np.int64)
+
+    def by_slot(self, values: Iterable[Floats], absent: Iterable[Floats]) -> Floats:
+        """Return, (fields, slots of all teams,), values of operations; those of `absent` where the run lacks them."""
+        of_slots = np.stack(list(absent))
+        of_slots[:, self._slots] = np.stack(list(values))[:, self._operations]
+        return of_slots
+
+    def meetings(self) -> Iterator[tuple[list[tuple[int, int, int]], float]]:
+        """Yield what of each meeting is of aligned teams, as block, aligned team and slot, and its transfer."""
+        for members, ns in zip(self.program.meetings, self.step.transfers.tolist(), strict=True):
+            keys = [(block, (self.program.blocks[block], place)) for block, place in members]
+            yield [(block, *self._slot_of[key]) for block, key in keys if key in self._slot_of], ns
 
 
 class _CommonProgram:
@@ -333,10 +330,11 @@ class _CommonProgram:
     """
 
     def __init__(self, runs: AlignedRuns) -> None:
-        base, new = self._usual = [_read_usual_step(document) for document in runs.documents]
         self._teams = [team for team in runs.teams if team.runs[NEW] is not None]
-        spans = [usual.program.spans(usual.step) for usual in self._usual]
-        self._alone = [[self._waits_alone(side, team, spans[1 - side]) for team in self._teams] for side in (BASE, NEW)]
+        self._first = begins_of(len(team.slots) for team in self._teams)
+        self._runs = [_UsualRun(document, side, self._teams) for side, document in enumerate(runs.documents)]
+        base, new = self._runs
+        self._alone = [self._waits_alone(side) for side in (BASE, NEW)]
         meetings, upper, lower = self._meet()
         self.program = UsualProgram(
             {number: _program_of(slot.operation for slot in team.slots) for number, team in enumerate(self._teams)},
@@ -344,15 +342,16 @@ class _CommonProgram:
             new.program.blocks,
             meetings,
         )
-        partner = {team.runs[BASE]: new.program.rules[number] for number, team in enumerate(self._teams)}
-        rules = {team: partner.get(team, base_rules) for team, base_rules in base.program.rules.items()}
-        own_of_base = base.program.with_delays(
-            base.step,
-            {team: team_rules.launch_ns for team, team_rules in rules.items()},
-            {team: team_rules.stream_ns for team, team_rules in rules.items()},
+        rules = {**base.program.rules, **{own: new.rules[number] for number, own in base.team_of.items()}}
+        launch_ns, stream_ns = (
+            {own: getattr(of_team, field) for own, of_team in rules.items()} for field in ("launch_ns", "stream_ns")
         )
-        self.upper = UsualStep(self._self_times(NEW, new.step.self_times), upper)
-        self.lower = UsualStep(self._self_times(BASE, own_of_base), lower)
+        own_of_base = base.program.with_delays(base.step, launch_ns, stream_ns)
+        zeros = np.zeros(self._first[-1])
+        usual_delay_ns = np.repeat([new.rules[number].stream_ns for number in new.rules], np.diff(self._first))
+        absent = SelfTimes(zeros, zeros, zeros + _NEVER_LATE_NS, -usual_delay_ns, zeros)
+        self.upper = UsualStep(SelfTimes(*new.by_slot(new.step.self_times, absent)), upper)
+        self.lower = UsualStep(SelfTimes(*base.by_slot(own_of_base, absent)), lower)
 
     def list_rows(self, losses: Losses) -> Iterator[Row]:
         for _, team, loss_class, place, meeting, ns in losses.rows():
@@ -370,120 +369,83 @@ class _CommonProgram:
 
         `common_ns` is the time of the run's usual step in the common program.
         """
-        usual, step = self._usual[side], self.upper if side == NEW else self.lower
-        own_rules = {
-            number: usual.program.rules[run_team]
-            for number, team in enumerate(self._teams)
-            if (run_team := team.runs[side]) is not None
-        }
-        alone: dict[tuple[int, LossClass, str], list[tuple[int, Wait]]] = defaultdict(list)
-        for number, waits in enumerate(self._alone[side]):
+        run, step = self._runs[side], self.upper if side == NEW else self.lower
+        left_ns, rules = common_ns, dict(self.program.rules)
+
+        def charge(loss_class: LossClass, changed: Mapping[int, Dependencies], *place: int) -> Row:
+            nonlocal left_ns
+            rules.update(changed)
+            with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
+            left_ns, added_ns = with_ns, with_ns - left_ns
+            return _usual_row(loss_class, sign * added_ns, *place)
+
+        alone: list[tuple[tuple[int, LossClass, str], tuple[int, Wait]]] = []
+        for number, waits in self._alone[side].items():
             slots = self._teams[number].slots
-            for wait in renumber_waits(waits, self._teams[number].slot_of[side]):
+            for wait in waits:
                 is_kernel = slots[wait.op_index].operation.is_kernel
                 charged = wait.on_op_index if is_kernel else wait.op_index
                 loss_class = LossClass.OVERLAP if is_kernel else LossClass.LAUNCH
-                alone[number, loss_class, slots[charged].operation.name].append((charged, wait))
-        left_ns, rules = common_ns, dict(self.program.rules)
-        for (number, loss_class, _), named in alone.items():
-            added = (wait for _, wait in named)
-            rules[number] = replace(rules[number], waits=(*rules[number].waits, *added))
-            with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
-            yield _usual_row(loss_class, sign * (with_ns - left_ns), number, named[0][0])
-            left_ns = with_ns
+                alone.append(((number, loss_class, slots[charged].operation.name), (charged, wait)))
+        for (number, loss_class, _), charges in by_key(alone).items():
+            with_alone = replace(rules[number], waits=(*rules[number].waits, *(wait for _, wait in charges)))
+            yield charge(loss_class, {number: with_alone}, number, charges[0][0])
         for loss_class, field in ((LossClass.OVERLAP, "interference"), (LossClass.LAUNCH, "queue")):
-            field_of_team = {number: getattr(team_rules, field) for number, team_rules in own_rules.items()}
-            if any(getattr(rules[number], field) != value for number, value in field_of_team.items()):
-                rules |= {number: replace(rules[number], **{field: value}) for number, value in field_of_team.items()}
-                with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
-                yield _usual_row(loss_class, sign * (with_ns - left_ns))
-                left_ns = with_ns
-        yield _usual_row(LossClass.UNEXPLAINED, sign * (usual.program.time_ns(usual.step) - left_ns))
+            own_values = {number: {field: getattr(own_rules, field)} for number, own_rules in run.rules.items()}
+            changed = {number: replace(rules[number], **value) for number, value in own_values.items()}
+            if any(getattr(rules[number], field) != getattr(of_team, field) for number, of_team in changed.items()):
+                yield charge(loss_class, changed)
+        yield _usual_row(LossClass.UNEXPLAINED, sign * (run.program.time_ns(run.step) - left_ns))
 
-    def _waits_alone(
-        self, side: int, team: AlignedTeam, spans_of_other: Mapping[int, tuple[Floats, Floats]]
-    ) -> list[Wait]:
-        """Return the waits of one run of a team that the other run has not.
+    def _waits_alone(self, side: int) -> dict[int, list[Wait]]:
+        """Return by team the waits of one run that the other run has not, if that has the team.
 
         They are those of calls and copies that the other run lacks, and those of kernels that start there before the
-        end of what they wait for here. `spans_of_other` are the other run's starts and ends by team.
+        end of what they wait for here.
         """
-        run_team, other_team = team.runs[side], team.runs[1 - side]
-        if run_team is None or other_team is None:
-            return []
-        calls, slots = team.calls_alone(side), team.slot_of[side]
-        start, end = spans_of_other[other_team]
-
-        def overlaps(wait: Wait) -> bool:
-            if wait.on_op_index < 0 or wait.steps_back or not team.slots[slots[wait.op_index]].operation.is_kernel:
-                return False
-            there, awaited = (team.slots[slots[at]].places[1 - side] for at in (wait.op_index, wait.on_op_index))
-            return there is not None and awaited is not None and start[there] < end[awaited] - THRESHOLDS.rounding_ns
-
-        return [
-            wait
-            for wait in self._usual[side].program.rules[run_team].waits
-            if wait.op_index in calls or (wait.provenance != "inferred" and overlaps(wait))
-        ]
+        run, other = self._runs[side], self._runs[1 - side]
+        spans = np.hstack(list(map(np.stack, other.program.spans(other.step).values())))
+        spans = other.by_slot(spans, np.full((2, self._first[-1]), np.nan))
+        alone = defaultdict[int, list[Wait]](list)
+        for number in [number for number in run.rules if number in other.rules]:
+            slots, (start, end) = self._teams[number].slots, spans[:, self._first[number] :]
+            for wait in run.rules[number].waits:
+                slot, awaited = slots[wait.op_index], wait.on_op_index
+                if slot.operation.is_kernel:
+                    is_of_step = wait.provenance != "inferred" and awaited >= 0 and not wait.steps_back
+                    is_alone = is_of_step and start[wait.op_index] < end[awaited] - THRESHOLDS.rounding_ns
+                else:
+                    is_alone = slot.places[1 - side] is None
+                if is_alone:
+                    alone[number].append(wait)
+        return alone
 
     def _join_rules(self, number: int) -> Dependencies:
-        team = self._teams[number]
         waits: dict[tuple[int, int, int, bool], Wait] = {}
         leads: dict[int, float] = {}
-        for side, run_team in enumerate(team.runs):
-            if run_team is None:
-                continue
-            rules, slots, alone = (
-                self._usual[side].program.rules[run_team],
-                team.slot_of[side],
-                self._alone[side][number],
-            )
-            for wait in renumber_waits([wait for wait in rules.waits if wait not in alone], slots):
-                waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
-            leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}
+        for run, alone in zip(self._runs, self._alone, strict=True):
+            if (rules := run.rules.get(number)) is not None:
+                left = [wait for wait in rules.waits if wait not in alone[number]]
+                waits |= {(*wait[:2], wait.steps_back, wait.provenance == "inferred"): wait for wait in left}
+                leads |= rules.host_lead_ns
         return replace(
-            self._usual[NEW].program.rules[number],
+            self._runs[NEW].rules[number],
             waits=tuple(waits[key] for key in sorted(waits)),
-            thread=np.array([slot.operation.thread for slot in team.slots], np.int64),
+            thread=np.array([slot.operation.thread for slot in self._teams[number].slots], np.int64),
             host_lead_ns=leads,
         )
 
-    def _self_times(self, side: int, self_times: SelfTimes) -> SelfTimes:
-        columns_of_teams = []
-        for number, team in enumerate(self._teams):
-            places = np.array([-1 if (at := slot.places[side]) is None else at for slot in team.slots], np.int64)
-            absent = {"lead": _NEVER_LATE_NS, "delay": -self._usual[NEW].program.rules[number].stream_ns}
-            columns = np.stack([np.full(len(places), absent.get(field, 0.0)) for field in SelfTimes._fields])
-            if (run_team := team.runs[side]) is not None:
-                there = places >= 0
-                columns[:, there] = np.stack(self_times)[:, self._usual[side].first[run_team] + places[there]]
-            columns_of_teams.append(columns)
-        return SelfTimes(*np.concatenate(columns_of_teams, axis=1))
-
     def _meet(self) -> tuple[tuple[Meeting, ...], Floats, Floats]:
         """Return the meetings of the new run, then those of the base alone; their transfers in the new run and base."""
-        base, new = self._usual
-        took = {
-            (base.program.blocks[block], place): ns
-            for meeting, ns in zip(base.program.meetings, base.step.transfers.tolist(), strict=True)
-            for block, place in meeting
-        }
-
-        def base_ns(number: int, slot: int) -> float:
-            """Return the usual transfer in the base; 0 where the base lacks the collective."""
-            run_team, place = self._teams[number].runs[BASE], self._teams[number].slots[slot].places[BASE]
-            return 0.0 if run_team is None or place is None else took.get((run_team, place), 0.0)
-
+        base, new = self._runs
+        base_ns = {(number, slot): ns for members, ns in base.meetings() for _, number, slot in members}
         meetings: list[tuple[Meeting, float, float]] = []
-        slots = [team.slot_of[NEW] for team in self._teams]  # those of the new run come first, in its order
-        for meeting, ns in zip(new.program.meetings, new.step.transfers.tolist(), strict=True):
-            teams = [new.program.blocks[block] for block, _ in meeting]
-            members = tuple((block, slots[team][place]) for team, (block, place) in zip(teams, meeting, strict=True))
-            transfers_ns = (base_ns(team, slot) for team, (_, slot) in zip(teams, members, strict=True))
-            meetings.append((members, ns, max(transfers_ns, default=0.0)))
+        for members, ns in new.meetings():
+            transfers_ns = (base_ns.get((number, slot), 0.0) for _, number, slot in members)
+            meetings.append((tuple((block, slot) for block, _, slot in members), ns, max(transfers_ns, default=0.0)))
         for block, number in enumerate(new.program.blocks):
             for at, slot in enumerate(self._teams[number].slots):
                 if slot.places[NEW] is None and slot.operation.kind == COLLECTIVE:
-                    meetings.append((((block, at),), 0.0, base_ns(number, at)))
+                    meetings.append((((block, at),), 0.0, base_ns.get((number, at), 0.0)))
         upper, lower = np.array([times for _, *times in meetings], np.float64).reshape(len(meetings), 2).T
         return tuple(meeting for meeting, _, _ in meetings), upper, lower

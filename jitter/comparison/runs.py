@@ -23,6 +23,7 @@ from jitter.comparison.compare_documents import Comparison, compare_documents
 from jitter.comparison.document import (
     DOCUMENT_KIND,
     DOCUMENT_SCHEMA_VERSION,
+    RULES,
     CollectiveEntry,
     CulpritEntry,
     Document,
@@ -64,23 +65,34 @@ _MIN_ALIKE: Final = 5
 """Steps of one size in each run, for which those of other sizes are left out."""
 
 
-class StepSizes(NamedTuple):
-    """Sizes of steps; NaN where unknown."""
+class RunSizes(NamedTuple):
+    """The sizes of the batches of a run; NaN where unknown."""
 
     of: str | None
     """Digest of the kernel sequence whose launched threads these are; None: tokens or requests, as markers state."""
-    sizes: dict[StepKey, float]
+    of_steps: dict[StepKey, float]
+    """Of all steps of a lake; empty for a document."""
+    compared: list[float]
+    """Those of the steps that can be compared, as far as they are known."""
 
 
-def list_step_sizes(lake: Lake, keys: Sequence[StepKey]) -> StepSizes:
-    """Return the sizes of these steps; without stated ones and where launched work does not tell, all are NaN.
+def _list_sizes(lake: Lake, keys: Sequence[StepKey], kind: str | None) -> RunSizes:
+    """Return the sizes of these steps, of which those of this kind (default: the commonest) are compared."""
+    of, of_steps = None, {key: lake.batch_sizes[key] for key in keys}
+    if keys and all(map(math.isnan, of_steps.values())):
+        of, launched = _measure_launched_work(lake, keys)
+        of_steps |= launched
+    compared = kind or commonest([lake.kinds[key] for key in keys]) if keys else None
+    known = [size for key, size in of_steps.items() if lake.kinds[key] == compared and not math.isnan(size)]
+    return RunSizes(of, of_steps, known)
+
+
+def _measure_launched_work(lake: Lake, keys: Sequence[StepKey]) -> tuple[str, dict[StepKey, float]]:
+    """Return a kernel sequence, and how many threads are launched in the steps that run it, as far as these tell.
 
     Launched work does not depend on how fast GPUs are, so it tells a larger batch from a slower GPU. It is that of one
     kernel sequence: threads of other kernels are no measure of the same batch.
     """
-    stated = {key: lake.batch_sizes[key] for key in keys}
-    if not keys or not all(np.isnan(size) for size in stated.values()):
-        return StepSizes(None, stated)
     rank = lake.ranks_of(keys[0])[0]
     sequence_of = {key: lake.record_of(key, rank).step.sequence for key in keys if rank in lake.ranks_of(key)}
     (sequence, _), *_ = Counter(sequence_of.values()).most_common(1)
@@ -91,7 +103,7 @@ def list_step_sizes(lake: Lake, keys: Sequence[StepKey]) -> StepSizes:
         sizes = _count_threads(lake, same, {rank, peers[-1]})
     else:  # of one size
         sizes = dict.fromkeys(same, min(sizes.values(), default=np.nan))
-    return StepSizes(sequence, stated | sizes)
+    return sequence, sizes
 
 
 def _count_threads(lake: Lake, keys: Sequence[StepKey], ranks: Set[int]) -> dict[StepKey, float]:
@@ -134,7 +146,7 @@ def build_document(
     label: str | None = None,
     step_kind: str | None = None,
     step_size: float | None = None,
-    sizes: StepSizes | None = None,
+    sizes: RunSizes | None = None,
 ) -> Document:
     """Return the document of these steps of the lake (default: all); `label` names the run, by default as its folder.
 
@@ -144,7 +156,7 @@ def build_document(
     """
     chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
-    sizes = sizes or list_step_sizes(lake, chosen)
+    sizes = sizes or _list_sizes(lake, chosen, step_kind)
     measured = _measure(lake, chosen, names, step_kind, step_size, sizes) if chosen else {}
     return Document(
         kind=DOCUMENT_KIND,
@@ -177,7 +189,7 @@ def _measure(
     names: "_Names",
     step_kind: str | None,
     step_size: float | None,
-    step_sizes: StepSizes,
+    step_sizes: RunSizes,
 ) -> dict[str, Any]:
     """Return the fields of a document that hold what these steps measure."""
     from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
@@ -193,7 +205,7 @@ def _measure(
     compared = step_kind or commonest(kinds)
     if compared not in kinds:
         raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
-    sizes = [step_sizes.sizes[key] for key in analysis.keys]
+    sizes = [step_sizes.of_steps[key] for key in analysis.keys]
     of_this_kind = np.flatnonzero(np.array(kinds) == compared)
     # the steps of one kind and size have one usual step
     tolerance = size_tolerance(step_sizes.of)
@@ -352,11 +364,7 @@ def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
                     for wait in rules.waits
                 ),
                 tuple((place, round(ns)) for place, ns in rules.host_lead_ns.items()),
-                rules.launch_ns,
-                rules.stream_ns,
-                rules.queue,
-                rules.interference,
-                rules.has_launches,
+                **{name: getattr(rules, name) for name in RULES},
             )
         )
         first = last
@@ -560,7 +568,7 @@ def load_runs(
     of_base = steps if base_steps is None else base_steps
     opened = [_open(run, open_lake) for run in runs]
     of_runs = [*([of_base] * (len(runs) - 1)), steps]
-    sizes = [_list_sizes(*run, kind) for run in zip(opened, of_runs, strict=True)]
+    sizes = [_read_sizes(*run, kind) for run in zip(opened, of_runs, strict=True)]
     loaded = [
         _load(run, run_steps, kind, None, [own, *(other for other in sizes if other is not own)])
         for run, run_steps, own in zip(opened, of_runs, sizes, strict=True)
@@ -583,7 +591,7 @@ def load_run(
     documents `beside`.
     """
     opened = _open(run, open_lake)
-    sizes = [_list_sizes(opened, steps, None), *(_list_sizes(one, None, None) for one in beside)]
+    sizes = [_read_sizes(run, of_run, None) for run, of_run in ((opened, steps), *((one, None) for one in beside))]
     return _load(opened, steps, None, label, sizes)
 
 
@@ -594,27 +602,13 @@ def _open(run: Run, open_lake: Callable[[Path], Lake]) -> Lake | Document:
     return read_document(path) if path.is_file() else open_lake(path)
 
 
-class _RunSizes(NamedTuple):
-    """The sizes of the batches of a run."""
-
-    of_steps: StepSizes | None
-    """Of all steps of a lake; None for a document."""
-    of: str | None
-    compared: list[float]
-    """Those of the steps that can be compared, as far as they are known."""
-
-
-def _list_sizes(run: Lake | Document, steps: Collection[int] | None, kind: str | None) -> _RunSizes:
+def _read_sizes(run: Lake | Document, steps: Collection[int] | None, kind: str | None) -> RunSizes:
     if isinstance(run, Document):
-        return _RunSizes(None, run.sizes_of, [step.size for step in run.compared_steps if step.size is not None])
-    keys = run.steps_numbered(steps)
-    of_steps = list_step_sizes(run, keys)
-    compared = kind or commonest([run.kinds[key] for key in keys]) if keys else None
-    sizes = [of_steps.sizes[key] for key in keys if run.kinds[key] == compared]
-    return _RunSizes(of_steps, of_steps.of, [size for size in sizes if not math.isnan(size)])
+        return RunSizes(run.sizes_of, {}, [step.size for step in run.compared_steps if step.size is not None])
+    return _list_sizes(run, run.steps_numbered(steps), kind)
 
 
-def _choose_size(runs: Sequence[_RunSizes]) -> float | None:
+def _choose_size(runs: Sequence[RunSizes]) -> float | None:
     """Return the least size of the batches of a run that are compared; None: those of any size.
 
     They are those of which the run with fewest has most, where each run has any, else its own commonest. Launched work
@@ -646,12 +640,12 @@ def _load(
     steps: Collection[int] | None,
     kind: str | None,
     label: str | None,
-    sizes: Sequence[_RunSizes],
+    sizes: Sequence[RunSizes],
 ) -> Document:
     """Return the document of a run; `sizes` are its own and those of the runs that it is compared with."""
     if isinstance(run, Lake):
         chosen = run.steps_numbered(steps)
-        return build_document(run, chosen, label, kind, _choose_size(sizes), sizes[0].of_steps)
+        return build_document(run, chosen, label, kind, _choose_size(sizes), sizes[0])
     if kind not in (None, run.step_kind):
         raise UsageError(
             f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"

@@ -16,7 +16,7 @@ from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.collectives.matching import Attendance, lay_out_collectives
-from jitter.analysis.execution.dependencies import Dependencies, Wait
+from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.schedule import schedule
@@ -213,16 +213,7 @@ def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Fl
     for team, team_places in enumerate(places):
         operations, dependencies = run.programs[team].operations, run.dependencies[team]
         programs[team] = Program(tuple(operations[place] for place in team_places), {}, run.programs[team].reference)
-        rules[team] = Dependencies(
-            tuple(renumber_waits(dependencies.waits, numbers[team])),
-            dependencies.thread[team_places],
-            dependencies.queue,
-            dependencies.launch_ns,
-            dependencies.stream_ns,
-            dependencies.interference,
-            dependencies.has_launches,
-            {numbers[team][place]: ns for place, ns in dependencies.host_lead_ns.items() if place in numbers[team]},
-        )
+        rules[team] = replace(renumber(dependencies, numbers[team]), thread=dependencies.thread[team_places])
     blocks = run.matching.teams
     meetings: list[Meeting] = []
     took: list[float] = []
@@ -244,13 +235,15 @@ def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Fl
     )
 
 
-def renumber_waits(waits: Sequence[Wait], numbers: Mapping[int, int]) -> list[Wait]:
-    """Return the waits between operations that have a new number, with these numbers."""
-    return [
+def renumber(rules: Dependencies, numbers: Mapping[int, int]) -> Dependencies:
+    """Return the waits between operations that have a new number, and leads, with these numbers; other fields as is."""
+    waits = (
         wait._replace(
             op_index=numbers[wait.op_index],
             on_op_index=wait.on_op_index if wait.on_op_index < 0 else numbers[wait.on_op_index],
         )
-        for wait in waits
+        for wait in rules.waits
         if wait.op_index in numbers and (wait.on_op_index < 0 or wait.on_op_index in numbers)
-    ]
+    )
+    leads = {numbers[place]: ns for place, ns in rules.host_lead_ns.items() if place in numbers}
+    return replace(rules, waits=tuple(waits), host_lead_ns=leads, bound_waits=(), bound_lead_ns={})

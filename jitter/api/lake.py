@@ -504,25 +504,25 @@ class Lake:
 
         Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
         """
-        from jitter.analysis.metrics.collective_calls import COLUMNS, COLUMNS_OF_ALL, read_calls
-        from jitter.analysis.metrics.communication import measure_communication
+        from jitter.analysis.execution.run_reader import ActivityReader
+        from jitter.analysis.metrics.collective_calls import COLUMNS, read_calls
+        from jitter.analysis.metrics.communication import MeasuredStep, measure_communication
         from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
 
-        keys = self._chosen(steps)
+        keys, activities = self._chosen(steps), ActivityReader(self.root)
         rows = {key: {rank: rank_record.step.rows for rank, rank_record in self._by_step[key].items()} for key in keys}
         reasons, groups = Counter[str](), self.inferred_groups(keys)
 
-        def complete(step: "tuple[StepKey, StepColumns]") -> "tuple[StepKey, StepColumns]":
-            key, read = step
-            return key, self.recorded_sizes.filled(key, groups.filled(key, read, reasons), reasons)
+        def read(key: StepKey) -> MeasuredStep:
+            calls = read_calls(partial(self.step_columns, key, COLUMNS), rows[key])
+            return MeasuredStep(key, calls, activities.columns_of_step(key, self._by_step[key]))
 
-        if 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS:
-            read = map_ahead(lambda key: (key, self.step_columns(key, COLUMNS)), keys, 1)
-            communication = measure_communication(map(complete, read), self.hosts, group)
-        else:
-            calls = ((key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key])) for key in keys)
-            activities = partial(self.step_columns, columns=COLUMNS_OF_ALL)
-            communication = measure_communication(map(complete, calls), self.hosts, group, activities)
+        def complete(step: MeasuredStep) -> MeasuredStep:
+            filled = groups.filled(step.key, step.calls, reasons)
+            return step._replace(calls=self.recorded_sizes.filled(step.key, filled, reasons))
+
+        is_small = 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS
+        communication = measure_communication(map(complete, map_ahead(read, keys, int(is_small))), self.hosts, group)
         communication.reasons.update(reasons)
         groups.explain(communication.reasons)
         return communication

@@ -7,8 +7,12 @@ their kinds in `KINDS`, shape (rows), int8. The step's record states where it li
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from io import FileIO
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import Any, Final, NamedTuple
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +22,7 @@ from jitter.core.files import errors_name
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.integrity.checksums import checksum
-from jitter.lake.integrity.containment import read_lake_part
+from jitter.lake.integrity.containment import open_lake_file
 from jitter.lake.layout import times_file
 from jitter.lake.records import RankStepRecord, TimesRecord
 
@@ -61,13 +65,23 @@ def append_times(path: Path, rows: pa.Table, start_ns: int) -> TimesRecord:
     return TimesRecord(offset, 4 if activity.times.itemsize == 4 else 8, checksum(*content))
 
 
+class _TimesFile(NamedTuple):
+    path: Path
+    size: int
+    """When it was first asked for, in bytes; 0 of none."""
+    file: FileIO | None
+    """None if it is opened at each reading: enough others stay open."""
+
+
 class TimesReader:
-    """Reads the files of times of a lake; takes the length of each once, and opens it at each reading. Thread-safe."""
+    """Reads the files of times of a lake, of which it keeps some open. Thread-safe."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-        self._files: dict[str, tuple[str, int]] = {}
-        """By digest of the recording the path, and the length when it was first asked for; 0 of none."""
+        self._root, self._kept_open = root, ExitStack()
+        finalize(self, self._kept_open.close)
+        self._most_open = getrlimit(RLIMIT_NOFILE)[0] // 4
+        self._files: dict[str, _TimesFile] = {}
+        """By digest of the recording."""
 
     def read(self, held: Sequence[RankStepRecord]) -> list[ActivityTimes | None]:
         """Read one step of some ranks; None for each whose file lacks it, was removed, or is damaged.
@@ -96,19 +110,27 @@ class TimesReader:
         """Return whether a rank's file is as long as its record says: no array is made for a number in a record."""
         digest = held.record.digest
         if digest not in self._files:
-            path = f"{self._root}/{times_file(digest)}"
-            try:
-                self._files[digest] = path, os.lstat(path).st_size
-            except OSError:
-                self._files[digest] = path, 0
-        return part.offset + held.step.rows * (len(TIMES) * part.width + 1) <= self._files[digest][1]
+            self._files[digest] = self._open(self._root / times_file(digest))
+        return part.offset + held.step.rows * (len(TIMES) * part.width + 1) <= self._files[digest].size
+
+    def _open(self, path: Path) -> _TimesFile:
+        try:
+            file = open_lake_file(path)
+        except OSError:
+            return _TimesFile(path, 0, None)
+        size = os.fstat(file.fileno()).st_size
+        if len(self._files) < self._most_open:
+            return _TimesFile(path, size, self._kept_open.enter_context(file))
+        file.close()
+        return _TimesFile(path, size, None)
 
     def _fill(self, held: RankStepRecord, times: IntTimes, kinds: KindCodes) -> bool:
         """Fill in the times and kinds of one rank's step; return whether its file has them undamaged."""
-        part = held.step.times
+        part, (path, _, file) = held.step.times, self._files[held.record.digest]
         assert part is not None
         try:
-            is_whole = read_lake_part(self._files[held.record.digest][0], part.offset, times.data, kinds.data)
+            with open_lake_file(path) if file is None else nullcontext(file) as opened:
+                read_bytes = os.preadv(opened.fileno(), (times.data, kinds.data), part.offset)
         except OSError:
             return False
-        return is_whole and checksum(times.data, kinds.data) == part.checksum
+        return read_bytes == times.nbytes + kinds.nbytes and checksum(times.data, kinds.data) == part.checksum

@@ -14,20 +14,22 @@ from typing import Any, Final, NamedTuple
 from weakref import finalize
 
 import numpy as np
+import pyarrow as pa
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, RankSequence
 from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
 from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
+from jitter.analysis.metrics.collective_calls import COLUMNS_OF_ALL
 from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
-from jitter.core.names.kernels import copy_direction, host_memory
+from jitter.core.names.kernels import KINDS, copy_direction, host_memory
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.rank_places import RankPlace, assign_nodes
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, batch_size, commonest_kind
-from jitter.lake.step_reader import read_step
+from jitter.lake.step_reader import StepColumns, read_step
 from jitter.lake.times import TIMES, ActivityTimes, TimesReader, activity_times
 
 _ROWS_AT_ONCE: Final = 1 << 18
@@ -69,6 +71,18 @@ class ActivityReader:
             )
             for (sequence, kinds), members in alike.items()
         ]
+
+    def columns_of_step(self, key: StepKey, held: Mapping[int, RankStepRecord]) -> StepColumns:
+        """Return kinds, starts and ends of all rows of a step's ranks, as `read_step` does."""
+        ranks, rows = zip(*((rank, held[rank].step.rows) for rank in sorted(held)), strict=True)
+        begins = begins_of(rows)
+        (start_ns, end_ns), kinds = np.empty((2, begins[-1]), np.int64), np.empty(begins[-1], np.int8)
+        for group in self.of_step(key, held):
+            at = begins[np.searchsorted(ranks, group.ranks)][:, None] + np.arange(len(group.kind))
+            start_ns[at], end_ns[at] = (group.times[:, column] + group.zero_ns[:, None] for column in range(2))
+            kinds[at] = group.kind
+        columns = pa.DictionaryArray.from_arrays(kinds, list(KINDS)), start_ns, end_ns
+        return StepColumns(pa.table(dict(zip(COLUMNS_OF_ALL, columns, strict=True))), ranks, rows)
 
 
 def _stack(times: list[IntTimes]) -> IntTimes:

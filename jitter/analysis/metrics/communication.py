@@ -1,7 +1,7 @@
 """Communication of a run: all calls, each rank's time shares, sizes; and the tables of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
@@ -220,23 +220,29 @@ class CallKind:
         return replace(self, group="")
 
 
-def measure_communication(
-    steps: Iterable[tuple[StepKey, StepColumns]],
-    hosts: Mapping[int, str | None],
-    only_group: str | None = None,
-    activities: Callable[[StepKey], StepColumns] | None = None,
-) -> Communication:
-    """Measure steps, given in order with the columns `calls.COLUMNS`; `hosts` are the ranks' hosts.
+class MeasuredStep(NamedTuple):
+    """What `measure_communication` needs of a step."""
 
-    If they hold collectives and copies alone, `activities` reads all rows of a step with `calls.COLUMNS_OF_ALL`.
+    key: StepKey
+    calls: StepColumns
+    """Collectives and copies, with `collective_calls.COLUMNS`."""
+    activities: StepColumns
+    """All rows, with `collective_calls.COLUMNS_OF_ALL`."""
+
+
+def measure_communication(
+    steps: Iterable[MeasuredStep], hosts: Mapping[int, str | None], only_group: str | None = None
+) -> Communication:
+    """Measure steps, given in order; `hosts` are the ranks' hosts.
+
     A rank's step lasts from its first activity to that of the next step, or to its last end if the next step was
     not measured.
     """
     communication = Communication()
     previous: tuple[StepKey, StepShares] | None = None
-    for key, read in steps:
+    for key, read, activities in steps:
         calls = match_calls(read, only_group)
-        shares = measure_shares(read if activities is None else activities(key), calls)
+        shares = measure_shares(activities, calls)
         if previous is not None:
             follows = key == StepKey(previous[0].epoch, previous[0].step + 1)
             _add_shares(communication, *previous, shares if follows else None)
@@ -247,7 +253,7 @@ def measure_communication(
         _add_calls(communication, calls, shares, read.ranks, hosts)
         communication.copies += _count_copies(read)
         previous = key, shares
-        del read, calls  # the next step is read while they would stay
+        del read, activities, calls  # the next step is read while they would stay
     if previous is not None:
         _add_shares(communication, *previous, None)
     return communication

@@ -80,18 +80,6 @@ def open_lake_file(path: Path) -> FileIO:
     return open(path, "rb", buffering=0, opener=_open_bounded)  # `Path.open` takes no opener
 
 
-def read_lake_part(path: str, offset: int, *parts: memoryview) -> bool:
-    """Fill arrays, one after another, with a file's content from `offset` on; return whether it has as much.
-
-    Raises the errors of `read_lake_file`.
-    """
-    file = _open_bounded(path, os.O_RDONLY)
-    try:
-        return os.preadv(file, parts, offset) == sum(part.nbytes for part in parts)
-    finally:
-        os.close(file)
-
-
 def _open_bounded(path: str, flags: int) -> int:
     # a pipe would block without O_NONBLOCK
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -52,7 +52,9 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
 def test_large_steps_are_not_read_ahead(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
     usual = jitter.open(lake.root).measure_collectives()
     monkeypatch.setattr(prefetch, "MOST_ROWS", 0)
-    monkeypatch.setattr(prefetch, "map_ahead", None)
+    aheads: list[int] = []
+    monkeypatch.setattr(prefetch, "map_ahead", lambda read, keys, ahead: aheads.append(ahead) or map(read, keys))
     found = jitter.open(lake.root).measure_collectives()
+    assert aheads == [0]
     assert found.steps == lake.step_keys
     np.testing.assert_equal(vars(found), vars(usual))

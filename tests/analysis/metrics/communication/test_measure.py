@@ -14,6 +14,7 @@ from jitter.analysis.metrics import collective_calls as step_calls
 from jitter.analysis.metrics import communication
 from jitter.analysis.metrics.collective_calls import COLUMNS, match_calls
 from jitter.analysis.metrics.communication import (
+    MeasuredStep,
     measure_communication,
     tabulate_collectives,
     tabulate_sizes,
@@ -49,7 +50,7 @@ def step(*ranks: list[Row]) -> StepColumns:
 
 def measured(*steps: StepColumns, hosts: dict[int, str | None] | None = None):
     keys = [StepKey(None, number) for number in range(len(steps))]
-    return measure_communication(zip(keys, steps, strict=True), hosts or {})
+    return measure_communication(map(MeasuredStep, keys, steps, steps), hosts or {})
 
 
 def test_of_a_large_step_collectives_and_copies_alone_are_kept_some_ranks_at_a_time(monkeypatch: pytest.MonkeyPatch):
@@ -75,10 +76,10 @@ def test_of_a_large_step_collectives_and_copies_alone_are_kept_some_ranks_at_a_t
     assert asked == [[0, 1], [2, 3]]
     assert (found.ranks, found.rows) == ((0, 1, 2, 3), (2, 2, 0, 0))
     assert found.table["kind"].to_pylist() == ["collective", "memory"] * 2
-    usual = measure_communication([(key, whole)], {})
+    usual = measure_communication([MeasuredStep(key, whole, whole)], {})
     assert len(usual.rank_steps) == 4
     assert usual.copies
-    np.testing.assert_equal(vars(measure_communication([(key, found)], {}, None, lambda _: whole)), vars(usual))
+    np.testing.assert_equal(vars(measure_communication([MeasuredStep(key, found, whole)], {})), vars(usual))
 
 
 def test_the_shortest_kernel_is_the_last_arrivals():

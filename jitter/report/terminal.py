@@ -143,7 +143,8 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
     facts = [fact.words for fact in diagnosis.facts]
-    for name, texts, most in (("all ranks", diagnosis.limits, limits.of_all), ("logs", facts, limits.facts)):
+    of_program = "program" if diagnosis.ranks == 1 else "all ranks"
+    for name, texts, most in ((of_program, diagnosis.limits, limits.of_all), ("logs", facts, limits.facts)):
         yield from _listed(name, map(capitalize, texts[:most]))
         if len(texts) > most:
             yield "", f"and {len(texts) - most} more"

@@ -363,15 +363,16 @@ class Pricing:
     def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
 
-        In the replay, exchanges that name no partners delay no other rank, nor does a host another one, nor a graph
-        that was recorded as a whole. Where another rank's events are missing, what waits for what is not known.
+        In the replay, exchanges that name no partners delay no other rank, which matters where there are many, nor does
+        a host another one, nor a graph that was recorded as a whole. Where another rank's events are missing, what
+        waits for what is not known.
         """
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
             return 0.0
         unplaced = self._analysis.measured.unplaced_ranks
         is_unplaced = bool(unplaced) and unplaced.isdisjoint(candidate.ranks)
-        is_unknown = run.matching.unpaired or run.following_hosts or run.has_hidden_communication or is_unplaced
+        is_unknown = run.misses_partners or run.following_hosts or run.has_hidden_communication or is_unplaced
         return candidate.excess_ns if is_unknown else 0.0
 
     def with_unmeasured_ns(self, slow: Finding) -> float:

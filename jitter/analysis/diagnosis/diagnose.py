@@ -157,19 +157,12 @@ def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequ
     """Return the least and the most that fixing each group alone would save; None where they differ by little."""
     pricing = evidence.pricing
     more = [
-        {UNMEASURED: sum(pricing.with_unmeasured_ns(one) for one in group.candidates if one.meetings)}
+        {
+            UNMEASURED: sum(pricing.with_unmeasured_ns(one) for one in group.candidates if one.meetings),
+            pricing.unpriced_because: sum(map(pricing.unpriced_ns, group.candidates)),
+        }
         for group in groups
     ]
-    run = evidence.analysis.run
-    if (
-        run.misses_partners
-        or run.following_hosts
-        or run.has_hidden_communication
-        or evidence.analysis.measured.unplaced_ranks
-    ):
-        # the loss lacks what hosts, exchanges without partners, and what was not recorded, hand on
-        for group, may_save in zip(groups, more, strict=True):
-            may_save[pricing.unpriced_because] = sum(map(pricing.unpriced_ns, group.candidates))
     waits = [evidence.coverage.waits_ns(group.steps) if group.parts else 0.0 for group in groups]
     return pricing.ranges([group.scenario for group in groups], gains, more, waits)
 
@@ -182,12 +175,10 @@ def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> 
     analysis, pricing = evidence.analysis, evidence.pricing
     scenarios = [group.scenario for group in groups]
     most = pricing.most(scenarios, analysis.gains(scenarios))
-    has_unpaired = analysis.run.matching.unpaired > 0
     return [
         group
         for group, scenario, alone_ns in zip(groups, scenarios, most, strict=True)
         if alone_ns >= 0
-        or has_unpaired
         or any(map(pricing.unpriced_ns, group.candidates))
         or alone_ns + analysis.account.loss_of(scenario) >= pricing.min_gain_ns(group.steps)
     ]
@@ -380,7 +371,7 @@ def _reason(survey: CommunicationSurvey) -> str | None:
 
 def add_bound(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     """Add whether computation or communication takes the time of all ranks, where whole graphs hide neither."""
-    if evidence.analysis.run.has_hidden_communication:
+    if evidence.analysis.run.are_graphs_closed:
         return diagnosis
     first, last = evidence.window
     measured = evidence.traces.measure_collectives(evidence.analysis.keys[first:last])

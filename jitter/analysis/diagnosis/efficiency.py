@@ -37,7 +37,8 @@ _COMMUNICATION_OPERATORS: Final = ("record_param_comms", "nccl:", "c10d::", "glo
 def find_bound(measured: Communication, baseline: Baseline | None) -> EfficiencyFinding | None:
     """Return whether compute or communication, `measured` in some steps, takes the time; None if neither is known."""
     total = sum(rank_step.step_ns for rank_step in measured.rank_steps)
-    if not measured.kinds or not total:
+    is_alone = len({rank_step.rank for rank_step in measured.rank_steps}) == 1
+    if not total or not (measured.kinds or is_alone):
         return None
     parts = np.array([rank_step.shares_ns for rank_step in measured.rank_steps], np.int64).sum(axis=0) / total
     share = dict(zip(SHARES, parts.tolist(), strict=True))
@@ -45,10 +46,10 @@ def find_bound(measured: Communication, baseline: Baseline | None) -> Efficiency
     if exposed < _LIMITS.compute_bound:
         if compute < THRESHOLDS.main_share or share["idle"] + share["waiting"] > THRESHOLDS.tolerance_share:
             return None
-        sentence = (
-            f"compute-bound: compute takes {format_percent(compute)} of the steps, communication without compute "
-            f"{format_percent(exposed)}"
+        other = (
+            f"communication without compute {format_percent(exposed)}" if measured.kinds else "no communication seen"
         )
+        sentence = f"compute-bound: compute takes {format_percent(compute)} of the steps, {other}"
         return EfficiencyFinding("compute_bound", sentence, compute)
     if any((calls.time_ns < 0).any() for calls in measured.calls) or any(
         kind.group_size == 1 for kind in measured.kinds

@@ -355,10 +355,15 @@ class RunModel:
         """Return whether a team's hosts then wait for other ranks: it may be these that are late."""
         return (team, part) in self.following_hosts
 
-    @cached_property
+    @property
     def has_hidden_communication(self) -> bool:
+        """Whether several ranks run such graphs (`are_graphs_closed`), inside which they may wait for each other."""
+        return len(self.team_of) > 1 and self.are_graphs_closed
+
+    @cached_property
+    def are_graphs_closed(self) -> bool:
         """Whether a step runs graphs that were recorded as a whole, and no collective: it may be inside them."""
-        for team, program in self.programs.items() if len(self.team_of) > 1 else ():
+        for team, program in self.programs.items():
             graphs = [place for place, op in enumerate(program.operations) if op.name.startswith(WHOLE_GRAPH)]
             with_team = [key for key in self.keys if self.ranks(key, team)] if graphs else []
             for key in (with_team[at] for at in spread_positions(len(with_team), THRESHOLDS.sampled_steps)):

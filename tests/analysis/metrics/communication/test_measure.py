@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jitter.analysis.diagnosis.efficiency import find_bound
 from jitter.analysis.metrics import collective_calls as step_calls
 from jitter.analysis.metrics import communication
 from jitter.analysis.metrics.collective_calls import COLUMNS, match_calls
@@ -311,3 +312,21 @@ def test_the_order_tells_nothing_if_the_log_holds_other_collectives(log: list[st
     logged = [recorded(0, 64, sequence=None, collective=name) for name in log]
     found, doubts, _ = sized(logged, step([unsized(0), unsized(20)]))
     assert (found, doubts) == ([None, None], {UNORDERED: 2})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([[compute(0, 960), compute(980, 1000)]], "compute takes 98.0% of the steps, no communication seen"),
+        ([[compute(0, 960), collective(980, 1000, group_size=1, group_ranks=[0])]], "without compute 2.00%"),
+        ([[compute(0, 800), compute(980, 1000)]], None),
+        ([[compute(0, 960)], [compute(0, 960)]], None),
+    ],
+    ids=["one rank", "and its collective", "which idles", "ranks that must communicate"],
+)
+def test_whether_computation_takes_the_time(ranks: list[list[Row]], said: str | None):
+    bound = find_bound(measured(step(*ranks)), None)
+    assert (bound is None) == (said is None)
+    if bound is not None and said is not None:
+        assert bound.kind == "compute_bound"
+        assert said in bound.sentence

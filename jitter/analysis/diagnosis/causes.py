@@ -220,7 +220,7 @@ def _after_last_launch(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _side_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     sentences = evidence.side_work(late)
-    return Match(more=sentences) if sentences else None
+    return Match({"work": " and a ".join(sentences)}, tuple(sentences.values())) if sentences else None
 
 
 def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -290,7 +290,7 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
         "extra": f", {work.extra} of which {they} do not have" if work.extra else "",
         "they": they,
     }
-    return Match(values, evidence.marker_numbers(late))
+    return Match(values, (*evidence.side_work(late).values(), *evidence.marker_numbers(late)))
 
 
 def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -422,6 +422,12 @@ _PROFILED: Final = (
     "a recording of less",
 )
 """Words, advice and remedy of a rule."""
+_BESIDE: Final = (
+    "",
+    "{it:is|are} held up by a {work}: let it run beside the steps, or less often",
+    "a checkpoint or validation that no step waits for",
+)
+"""The same."""
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _OWN_DETAILS: Final = "its recording has {details}, most of the others' have not: recording them takes host time"
 _RECORD_ALIKE: Final = (
@@ -460,7 +466,7 @@ _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step ta
 RULES: Final = (
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
-    Rule("late_start", _START, "certain", _side_work),
+    Rule("late_start", _START, "certain", _side_work, *_BESIDE),
     Rule("late_start", _START, "likely", _held_up_by_profiler, *_PROFILED),
     Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
          "{it:starts its|start their} steps late: check the data loading", "more loader workers or prefetching"),
@@ -469,7 +475,7 @@ RULES: Final = (
     Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",
          "{it:starts its|start their} steps late: check the {it:host|hosts}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
-    Rule("cpu_launch", _CPU, "certain", _side_work),
+    Rule("cpu_launch", _CPU, "certain", _side_work, *_BESIDE),
     Rule("cpu_launch", _CPU, "likely", _held_up_by_profiler, *_PROFILED),
     Rule("cpu_launch", _CPU, "unknown",
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),

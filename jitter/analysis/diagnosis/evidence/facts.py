@@ -413,16 +413,16 @@ class Evidence:
                         times_of.setdefault(kind, {}).setdefault(key, {})[rank] = ns
         return dict(sorted(times_of.items()))
 
-    def side_work(self, outlier: Outlier) -> tuple[str, ...]:
-        """Return evidence that checkpoints or validations explain most of an outlier; empty if they do not."""
+    def side_work(self, outlier: Outlier) -> dict[str, str]:
+        """Return evidence, by kind, that a checkpoint or validation explains most of an outlier; empty if none does."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
         least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
-        sentences = []
+        sentences = {}
         for kind, times in self.side_work_times.items():
             of_rank = [times[key][outlier.rank] for key in keys if outlier.rank in times.get(key, {})]
             if of_rank and sum(of_rank) / len(keys) >= least_ns:
-                sentences.append(
+                sentences[kind] = (
                     f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {len(of_rank)} "
                     f"of {format_count(len(keys), 'step')}"
                 )
-        return tuple(sentences)
+        return sentences

@@ -65,7 +65,7 @@ class Task:
 class Outcome:
     """The result of converting a source: staged ranks or an error; neither if the lake already holds the content."""
 
-    source: Source
+    task: Task
     file_digest: str
     staging: Path
     """The folder that holds all staged ranks of the source."""
@@ -76,6 +76,15 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     window: Window | None = None
     """What was recorded of one process, where its rank is unknown: it may be one of several windows."""
+
+    @property
+    def source(self) -> Source:
+        return self.task.source
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was read, and the lake may take it."""
+        return self.error is None and not self.is_known
 
     def recorded_ranks(self) -> list[RecordedRank]:
         """Return the staged ranks, to compare them with those of other recordings."""
@@ -90,7 +99,7 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
     """Read one source into `task.staging`. Errors are in the outcome; nothing is raised."""
     task.staging.mkdir(parents=True, exist_ok=True)
     source = task.source
-    outcome = Outcome(source, "", Path(tempfile.mkdtemp(dir=task.staging)))
+    outcome = Outcome(task, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
         outcome.file_digest = file_digest(source.files)
         outcome.is_known = outcome.file_digest in task.known

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import starmap
@@ -352,34 +352,31 @@ class _Run:
         Before the job is chosen, only what is of it for certain is written into the lake, so that a run that is killed
         need not convert it again. `held` are the sources that the lake holds.
         """
-        converted: list[tuple[Task, Outcome]] = []
+        converted: list[Outcome] = []
         before = self._publisher.records
         are_marked = step_numbering.are_marked(before)
         self._publisher.expect([task.source for task in tasks])
-        for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
+        for outcome in self._convert(tasks, progress):
             if isinstance(outcome.error, FullDiskError):
                 raise outcome.error
-            is_new = outcome.error is None and not outcome.is_known
-            if is_new and not self._is_first(outcome):
+            if outcome.is_new and not self._is_first(outcome):
                 continue
-            converted.append((task, outcome))
-            is_numbered = are_marked and is_new and not step_numbering.has_provisional_steps(outcome)
+            converted.append(outcome)
+            is_numbered = are_marked and outcome.is_new and not step_numbering.has_provisional_steps(outcome)
             if is_numbered and outcome.staged and not step_numbering.has_unnumbered_steps(outcome):
                 self._publisher.publish_certain(outcome)
         converted = self._read_windows(converted, held)
-        new = [pair for pair in converted if pair[1].error is None and not pair[1].is_known]
-        others = [outcome for _, outcome in converted if outcome.error is not None or outcome.is_known]
-        choice = self._publisher.choose_job([outcome for _, outcome in new], held)
+        new = [outcome for outcome in converted if outcome.is_new]
+        others = [outcome for outcome in converted if not outcome.is_new]
+        choice = self._publisher.choose_job(new, held)
         self._report.jobs = choice
         errors = left_out_errors(choice, self._folder.root)
         self._report.warnings += [] if choice.warning is None else [choice.warning]
         if choice.taken is None:
-            for _, outcome in new:
+            for outcome in new:
                 self._publisher.withdraw(outcome)
-            self._report.rejected += [_rejected(outcome, outcome.error) for outcome in others if outcome.error]
-            self._report.rejected += [
-                _rejected(outcome, errors[outcome.source.path]) for _, outcome in new if outcome.source.path in errors
-            ]
+            refused = ((outcome, outcome.error or errors.get(outcome.source.path)) for outcome in (*others, *new))
+            self._report.rejected += [_rejected(outcome, error) for outcome, error in refused if error is not None]
             return False
         for outcome in others:
             if outcome.error is not None:
@@ -389,88 +386,83 @@ class _Run:
                 self._report.unchanged += 1
         marked = [
             outcome
-            for _, outcome in new
+            for outcome in new
             if outcome.source.path not in errors and not step_numbering.has_provisional_steps(outcome)
         ]
         self._report.warnings += step_numbering.align_unnumbered(marked, before)
         errors |= self._publisher.find_conflicts(marked)
-        for _, outcome in new:
-            if outcome.source.path in errors:
-                self._leave_out(outcome, errors[outcome.source.path])
-        job_outcomes = [pair for pair in new if pair[1].source.path not in errors]
+        of_job = self._leave_out(new, errors)
         self._report.warnings += _describe_many_files(
-            before, [staged.record for _, outcome in job_outcomes for staged in outcome.staged]
+            before, [staged.record for outcome in of_job for staged in outcome.staged]
         )
-        self._publish_all(job_outcomes)
+        self._publish_all(of_job)
         return True
 
-    def _read_windows(
-        self, converted: Sequence[tuple[Task, Outcome]], held: Sequence[Source]
-    ) -> list[tuple[Task, Outcome]]:
+    def _read_windows(self, converted: Sequence[Outcome], held: Sequence[Source]) -> list[Outcome]:
         """Convert windows of one process again, as windows of one rank, where their names gave them several or none.
 
         Windows that the lake holds are read again, too. Where nothing states the rank, it is 0 if the lake will hold
         these windows alone.
         """
-        pairs = {outcome.source.path.resolve(): (task, outcome) for task, outcome in converted}
-        new = {file: window for file, (_, outcome) in pairs.items() if (window := outcome.find_window()) is not None}
+        outcomes = {outcome.source.path.resolve(): outcome for outcome in converted}
+        new = {file: window for file, outcome in outcomes.items() if (window := outcome.find_window()) is not None}
         in_lake = self._publisher.windows() if new else {}
         sources = {source.path.resolve(): source for source in held}
         damaged = {path.resolve() for path, _ in self._report.found.unreadable}
-        damaged |= {file for file, (_, outcome) in pairs.items() if outcome.error is not None and file not in new}
-        others = {*pairs, *sources, *(Path(record.file) for record in self._publisher.records)} - damaged
+        damaged |= {file for file, outcome in outcomes.items() if outcome.error is not None and file not in new}
+        others = {*outcomes, *sources, *(Path(record.file) for record in self._publisher.records)} - damaged
         again: dict[Path, Task] = {}
-        for files, is_only in find_misread(in_lake | new, pairs.keys(), sources.keys(), others, damaged):
-            task = pairs[files[0]][0]
+        for files, is_only in find_misread(in_lake | new, outcomes.keys(), sources.keys(), others, damaged):
+            task = outcomes[files[0]].task
             task = replace(task, known=frozenset(), is_only=is_only and not task.options.gives_ranks, is_window=True)
-            of_files = ((file, pairs[file][1].source if file in pairs else sources[file]) for file in files)
+            of_files = ((file, outcomes[file].source if file in outcomes else sources[file]) for file in files)
             again |= {file: replace(task, source=source) for file, source in of_files}
-        for file in again.keys() & pairs.keys():
-            self._publisher.withdraw(pairs[file][1])
-            shutil.rmtree(pairs[file][1].staging, ignore_errors=True)
-        self._report.unchanged -= len(again.keys() - pairs.keys())
-        tasks = list(again.values())
+        for file in again.keys() & outcomes.keys():
+            self._publisher.withdraw(outcomes[file])
+            shutil.rmtree(outcomes[file].staging, ignore_errors=True)
+        self._report.unchanged -= len(again.keys() - outcomes.keys())
         told: set[str] = set()
-        for file, task, outcome in zip(again, tasks, self._convert(tasks, None), strict=True):
+        for file, outcome in zip(again, self._convert(list(again.values()), None), strict=True):
             outcome.warnings = [warning for warning in outcome.warnings if warning not in told]  # once for all windows
             told.update(outcome.warnings)
-            pairs[file] = (task, outcome)
-        return list(pairs.values())
+            outcomes[file] = outcome
+        return list(outcomes.values())
 
-    def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
-        self._publisher.withdraw(outcome)
-        self._refuse(outcome, error)
-        shutil.rmtree(outcome.staging, ignore_errors=True)
+    def _leave_out(self, outcomes: Iterable[Outcome], errors: Mapping[Path, JitterError]) -> list[Outcome]:
+        """Refuse the outcomes with an error, by path, and return the others."""
+        kept = []
+        for outcome in outcomes:
+            if (error := errors.get(outcome.source.path)) is None:
+                kept.append(outcome)
+                continue
+            self._publisher.withdraw(outcome)
+            self._refuse(outcome, error)
+            shutil.rmtree(outcome.staging, ignore_errors=True)
+        return kept
 
-    def _publish_all(self, converted: Sequence[tuple[Task, Outcome]]) -> None:
+    def _publish_all(self, outcomes: list[Outcome]) -> None:
         """Publish in path order what has not been published; report all in this order."""
-        provisional: list[tuple[Task, Outcome]] = []
-        tasks, outcomes = [task for task, _ in converted], [outcome for _, outcome in converted]
+        provisional: list[Outcome] = []
         few_marked = step_numbering.find_few_marked(outcomes, self._publisher.records)
-        self._convert_again(tasks, outcomes, few_marked, ignores_markers=True)
+        self._convert_again(outcomes, few_marked, ignores_markers=True)
         for n in few_marked:
             outcomes[n].warnings.append("its step markers are not used: most recordings have none")
-        pairs = zip(tasks, outcomes, strict=True)
-        for task, outcome in sorted(pairs, key=lambda pair: str(pair[1].source.path)):
+        for outcome in sorted(outcomes, key=lambda outcome: str(outcome.source.path)):
             if early := self._publisher.published(outcome):
                 self._report_added(outcome, early)
             elif outcome.error is not None:
                 self._refuse(outcome, outcome.error)
             elif step_numbering.has_provisional_steps(outcome):
-                provisional.append((task, outcome))
+                provisional.append(outcome)
             else:
                 self._publish(outcome)
         if provisional:
             # held until the last file is published: an ingest on another node would number its steps on its own
             with self._folder.exclusive_lock():
                 self._publisher.see_others()
-                numbered = list(self._in_phase(provisional))
-                errors = self._publisher.find_conflicts(numbered)
-                for outcome in numbered:
-                    if outcome.source.path in errors:
-                        self._leave_out(outcome, errors[outcome.source.path])
-                    else:
-                        self._publish(outcome)
+                numbered = self._in_phase(provisional)
+                for outcome in self._leave_out(numbered, self._publisher.find_conflicts(numbered)):
+                    self._publish(outcome)
 
     def _is_first(self, outcome: Outcome) -> bool:
         """Return whether no source before had the same content."""
@@ -479,16 +471,14 @@ class _Run:
             self._report.warnings.append(f"{outcome.source.path}: the same content as {twin}, taken once")
         return twin == outcome.source.path
 
-    def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
-        """Yield sources without markers, cut as on most ranks, with equal step numbers in an epoch."""
-        records = self._publisher.records
-        mine = {outcome.file_digest for _, outcome in provisional}
-        others = [record for record in records if record.file_digest not in mine]
+    def _in_phase(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Return sources without markers, cut as on most ranks, with equal step numbers in an epoch."""
+        mine = {outcome.file_digest for outcome in outcomes}
+        others = [record for record in self._publisher.records if record.file_digest not in mine]
         reference = step_numbering.reference_in_lake(self._folder.root, others)
-        tasks, outcomes = [task for task, _ in provisional], [outcome for _, outcome in provisional]
         programs = tuple(step_numbering.step_programs(outcomes, reference))
         again = [n for n, outcome in enumerate(outcomes) if step_numbering.is_cut_otherwise(outcome, programs)]
-        self._convert_again(tasks, outcomes, again, patterns=programs)
+        self._convert_again(outcomes, again, patterns=programs)
         refused: list[tuple[Outcome, JitterError]] = []
         by_epoch = by_key((step_numbering.epoch_of(outcome.staged), outcome) for outcome in outcomes)
         for epoch, of_epoch in by_epoch.items():
@@ -499,16 +489,13 @@ class _Run:
         for outcome, error in refused:
             self._refuse(outcome, error)
         refused_paths = {outcome.source.path for outcome, _ in refused}
-        yield from (outcome for outcome in outcomes if outcome.source.path not in refused_paths)
+        return [outcome for outcome in outcomes if outcome.source.path not in refused_paths]
 
-    def _convert_again(
-        self, tasks: list[Task], outcomes: list[Outcome], places: Sequence[int], **changes: Any
-    ) -> None:  # fmt: skip
-        """Convert the tasks at `places` anew, changed; steps that were found without markers keep their epochs."""
+    def _convert_again(self, outcomes: list[Outcome], places: Sequence[int], **changes: Any) -> None:
+        """Convert the sources at `places` anew, changed; steps that were found without markers keep their epochs."""
         for n in places:
             shutil.rmtree(outcomes[n].staging, ignore_errors=True)
-            tasks[n] = replace(tasks[n], **changes)
-        converted = self._convert([tasks[n] for n in places], None)
+        converted = self._convert([replace(outcomes[n].task, **changes) for n in places], None)
         for n, outcome in zip(places, converted, strict=True):
             if step_numbering.has_provisional_steps(outcomes[n]):
                 for staged in outcome.staged:

@@ -150,7 +150,7 @@ def _alone(task: Task, shared: _Shared) -> Outcome:
 def worker_died(task: Task, why: str) -> Outcome:
     """Return the outcome of a task whose worker died."""
     error = JitterError(f"{task.source.path}: {why}", "use fewer processes (--jobs), or see the system's log")
-    return Outcome(task.source, "", task.staging, error=error)
+    return Outcome(task, "", task.staging, error=error)
 
 
 def convert_on_dask(executor: DaskExecutor, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
@@ -182,7 +182,7 @@ def _as_they_come(cluster: Cluster, tasks: Sequence[Task], progress: Progress) -
                 task, f"workers that read it died, one after the other ({error.allowed_failures + 1})"
             )
         future.release()
-        outcome.source = task.source
+        outcome.task = task
         done += task.source.size
         progress(done, total)
         yield number, outcome
@@ -203,7 +203,7 @@ def _convert(task: Task) -> Outcome:
             f"{task.source.path}: the worker on {socket.gethostname()} does not see {unseen[0]}",
             "traces and lake must lie on a file system that all workers share, under the same path",
         )
-        return Outcome(task.source, "", task.staging, error=error)
+        return Outcome(task, "", task.staging, error=error)
     outcome = convert(task, lambda _: None)
     # the process that publishes makes safe what its own machine has written
     sync_files(task.staging, [staged.folder / path for staged in outcome.staged for path, _ in staged.places()])

@@ -121,6 +121,15 @@ class RecordedRank:
         return (self.kernels & other_rank.kernels).total() / max(self.kernels.total(), other_rank.kernels.total())
 
 
+Claim = tuple[int, StepKey]
+"""A rank and one of its steps."""
+
+
+def claims_of(ranks: Iterable[RecordedRank]) -> set[Claim]:
+    """Return the steps of these ranks."""
+    return {(rank.rank, step.key) for rank in ranks for step in rank.record.steps}
+
+
 def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
     """Return the recorded ranks of a lake's records."""
 
@@ -199,7 +208,7 @@ class RecordedJob:
     @property
     def rank_steps(self) -> int:
         """Ranks × steps: the number of different steps of each rank, summed up."""
-        return len({(rank.rank, step.key) for rank in self.ranks for step in rank.record.steps})
+        return len(claims_of(self.ranks))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -610,7 +619,7 @@ class LeadingJob:
     def __init__(self, in_lake: Sequence[RecordedRank], given: int, given_bytes: int) -> None:
         """`given` is the number of recordings that are to be read, `given_bytes` the bytes of their files."""
         self._job = RecordedJob(in_lake, is_one_run=not in_lake)
-        self._claims = {(rank.rank, step.key) for rank in in_lake for step in rank.record.steps}
+        self._claims = claims_of(in_lake)
         self._waiting: list[GivenRecording] = []
         sizes = {rank.record.file: rank.record.size for rank in in_lake}
         self._most = _MAJORITY * (given + len(sizes)) - len(sizes)
@@ -619,7 +628,7 @@ class LeadingJob:
 
     def add(self, recording: GivenRecording) -> list[GivenRecording]:
         """Add a recording, and return the recordings that may be published since."""
-        claims = {(rank.rank, step.key) for rank in recording.ranks for step in rank.record.steps}
+        claims = claims_of(recording.ranks)
         if claims & self._claims or self._job.find_mismatch(recording.ranks) is not None:
             return []
         self._claims |= claims
@@ -687,7 +696,7 @@ def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
     way = "move the files of one job into a folder of its own, and ingest that"
     if len(set(folders)) == len(folders):
         way = f"ingest one of them: `jitter ingest {folders[0]}` or `jitter ingest {folders[1]}`"
-    claims = [{(rank.rank, step.key) for rank in job.ranks for step in rank.record.steps} for job in jobs]
+    claims = [claims_of(job.ranks) for job in jobs]
     if any(one & other for place, one in enumerate(claims) for other in claims[:place]):
         way += "; they hold the same steps of the same ranks: `--replace` takes the newer ones"
         apart_in_time = RecordedJob(jobs[0].ranks)  # and in nothing else
@@ -746,10 +755,6 @@ _CORRECT_RANKS: Final = (
 )
 
 
-_Claim = tuple[int, StepKey]
-"""A rank and one of its steps."""
-
-
 def find_conflicts(
     recordings: Iterable[GivenRecording], ranks: Sequence[RecordedRank]
 ) -> dict[GivenRecording, UnknownRankError]:
@@ -765,7 +770,7 @@ def find_conflicts(
         for rank in recording.ranks
         for step in rank.record.steps
     )
-    rivals: dict[GivenRecording, dict[GivenRecording, list[_Claim]]] = {}
+    rivals: dict[GivenRecording, dict[GivenRecording, list[Claim]]] = {}
     for claim, holding in holders.items():
         for recording, rival in permutations(dict.fromkeys(holding), 2):
             rivals.setdefault(recording, {}).setdefault(rival, []).append(claim)
@@ -807,7 +812,7 @@ def find_conflicts(
 
 
 def _two_of_one_number(
-    rivals: Mapping[GivenRecording, Mapping[GivenRecording, list[_Claim]]],
+    rivals: Mapping[GivenRecording, Mapping[GivenRecording, list[Claim]]],
 ) -> dict[GivenRecording, UnknownRankError]:
     """Return the recordings that have a step of a rank that another GPU ran at the same time, with the errors.
 
@@ -866,7 +871,7 @@ def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[floa
 def _conflict(
     recording: GivenRecording,
     rival: GivenRecording,
-    claims: list[_Claim],
+    claims: list[Claim],
     reason: str,
     way: str | None = None,
 ) -> UnknownRankError:

@@ -3,9 +3,9 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, pairwise, zip_longest
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -148,23 +148,18 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     range belong to that step. Adjacent ranges of the same number ("step 3 forward", "step 3 backward") are one step.
     Of a number that recurs, one range is used: of the longest run of rising numbers, of equal ones the first.
     """
-    threads = _by_thread(markers)
-    if not threads:
-        return StepRanges([], [])
-    on_thread = _steps_thread(threads)
-    outermost = _outermost_regular(on_thread)
+    on_thread, outermost = _find_steps_thread(markers, _outermost_regular)
     step_ranges = _ranges(outermost)
     return StepRanges(step_ranges.ranges, [*_other_kinds(on_thread, outermost), *step_ranges.problems])
 
 
-def _steps_thread(threads: Mapping[int | None, list[Marker]]) -> list[Marker]:
-    """Return the markers of the thread with the most outermost ones; of equal ones the earliest."""
-
-    def order(markers: list[Marker]) -> tuple[int, int]:
-        outermost = _outermost_regular(markers)
-        return -len(outermost), outermost[0].start_ns
-
-    return min(threads.values(), key=order)
+def _find_steps_thread(
+    markers: Iterable[Marker], outermost: Callable[[list[Marker]], list[Marker]]
+) -> tuple[list[Marker], list[Marker]]:
+    """Return the markers of the thread with the most outermost ones, of equal ones the earliest; and the outermost."""
+    threads = by_key((marker.thread, marker) for marker in markers).values()
+    candidates = [(on_thread, outermost(on_thread)) for on_thread in threads]
+    return min(candidates, key=lambda pair: (-len(pair[1]), pair[1][0].start_ns), default=([], []))
 
 
 def parse_epoch_range(text: str) -> Marker | None:
@@ -260,10 +255,9 @@ def number_turns(numbered: Sequence[Marker], plain: Iterable[Marker]) -> StepRan
     that began to record in different turns. Else the ranges with a number are the steps, unless kinds count apart
     (`prefill 1`, `decode 1`): then all are numbered in order from 0.
     """
-    threads = _by_thread(numbered)
-    if not threads or any(marker.epoch is not None for marker in numbered):
+    if any(marker.epoch is not None for marker in numbered):
         return None
-    chosen = _outermost_regular(_steps_thread(threads))
+    _, chosen = _find_steps_thread(numbered, _outermost_regular)
     starts_ns = [marker.start_ns for marker in chosen]
     of_thread = [marker for marker in plain if marker.thread == chosen[0].thread]
     outermost = _outermost([*chosen, *(marker for marker in of_thread if not _contains_start(marker, starts_ns))])
@@ -320,12 +314,9 @@ def _contains_start(marker: Marker, starts_ns: Sequence[int]) -> bool:
 
 def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
     """Select the ranges of one process that are its steps, of ranges without a number, and number them in order."""
-    outermost = [
-        _outermost(markers) for markers in _by_thread(sorted(ranges, key=lambda marker: marker.start_ns)).values()
-    ]
-    if not outermost:
+    _, chosen = _find_steps_thread(sorted(ranges, key=lambda marker: marker.start_ns), _outermost)
+    if not chosen:
         return StepRanges([], [])
-    chosen = min(outermost, key=lambda markers: (-len(markers), markers[0].start_ns))
     numbered = _ranges([marker._replace(step=number) for number, marker in enumerate(chosen)])
     names = sorted({marker.kind for marker in chosen})
     shown = ", ".join(f"'{name}'" for name in names[:_KINDS_SHOWN]) + (", …" if len(names) > _KINDS_SHOWN else "")
@@ -334,10 +325,6 @@ def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
 
 
 _KINDS_SHOWN = 3
-
-
-def _by_thread(markers: Iterable[Marker]) -> dict[int | None, list[Marker]]:
-    return by_key((marker.thread, marker) for marker in markers)
 
 
 def _outermost_regular(markers: list[Marker]) -> list[Marker]:
@@ -385,7 +372,7 @@ def _ranges(markers: list[Marker]) -> StepRanges:
     starts = [step[0].start_ns for step in pieces[1:]]
     counted = _steps_of_runs(pieces)
     ranges: dict[StepKey, StepRange] = {}
-    for number, (step, following_ns) in enumerate(zip(pieces, [*starts, None], strict=True)):
+    for number, (step, following_ns) in enumerate(zip_longest(pieces, starts)):
         key, first = _key(step[0]), step[0]
         if counted[key] != number:
             continue

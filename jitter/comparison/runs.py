@@ -451,18 +451,13 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
     run = analysis.run
     sequence = run.programs[team].reference[0]
     for key in analysis.keys:
-        ranks = sorted(
-            member.rank
-            for index in lake.kernel_indices(key)
-            for member in index.members
-            if member.sequence == sequence and run.team_of.get(member.rank) == team
-        )
+        ranks = [rank for rank in run.ranks(key, team) if lake.record_of(key, rank).step.sequence == sequence][:1]
         if ranks:
             break
     else:
         return {}
-    rows = run.file_rows(key, team, ranks[:1])[:, 0]
-    read = lake.step_columns(key, SHAPE_COLUMNS, ranks[:1])
+    rows = run.file_rows(key, team, ranks)[:, 0]
+    read = lake.step_columns(key, SHAPE_COLUMNS, ranks)
     is_known = np.logical_and.reduce([read.known(column) for column in SHAPE_COLUMNS])
     shapes = np.stack([read.values(column) for column in SHAPE_COLUMNS], axis=1)
     return {

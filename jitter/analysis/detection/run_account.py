@@ -12,7 +12,7 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Bools, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +96,16 @@ class RunAccount:
     @cached_property
     def charges(self) -> Charges:
         """What is charged to ranks and transfers, for steps of known time."""
-        timed = np.flatnonzero(~np.isnan(self._measured.step_ns)).tolist()
-        counted = [self.of_steps[number].losses for number in timed]
-        return sum_charges(counted, sorted(self._measured.steps.run.team_of), len(self.of_steps))
+        return self._charges_of(~np.isnan(self._measured.step_ns))
+
+    @cached_property
+    def uncounted(self) -> Charges:
+        """The same for steps of unknown time, which the loss of the run lacks."""
+        return self._charges_of(np.isnan(self._measured.step_ns))
+
+    def _charges_of(self, steps: Bools) -> Charges:
+        tables = [self.of_steps[number].losses for number in np.flatnonzero(steps).tolist()]
+        return sum_charges(tables, sorted(self._measured.steps.run.team_of), len(self.of_steps))
 
     def loss_of(self, scenario: Scenario) -> float:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""

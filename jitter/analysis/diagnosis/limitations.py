@@ -10,9 +10,11 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.run_transfers import meeting_at_one, number_places
+from jitter.analysis.diagnosis.causes import CAUSES, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer, UnrecordedRanks
 from jitter.analysis.execution.run_model import RunModel
@@ -116,6 +118,26 @@ def _describe_first_starts(analysis: RunAnalysis) -> tuple[str | None, str | Non
         "recording, so no rank is charged for it."
     )
     return None, note if spread_ns >= max(THRESHOLDS.minor_share * usual_ns, _LIMITS.min_first_start_ns) else None
+
+
+def _describe_uncounted(evidence: Evidence) -> Iterator[str]:
+    """Say what ranks lose in steps that have no known time, and stand out with in no other one."""
+    analysis, uncounted = evidence.analysis, evidence.analysis.account.uncounted
+    measured, lost_ns = analysis.measured, dict[tuple[tuple[int, ...], str], dict[int, float]]()
+    for late in analysis.outliers.above_noise.of_ranks:
+        steps = list(late.steps)
+        loss_ns = float(uncounted.own_ns[late.part, steps, uncounted.column(late.rank)].sum())
+        is_much = loss_ns >= THRESHOLDS.min_clear_share * measured.assumed_step_ns[steps].sum()
+        if is_much and np.isnan(measured.step_ns[steps]).all():
+            words = CAUSES[find_cause(evidence, of_one_rank(late)).cause].words
+            lost_ns.setdefault((late.steps, words), {})[late.rank] = loss_ns
+    for (numbers, words), of_ranks in lost_ns.items():
+        began = format_numbered("step", [analysis.keys[number].step for number in numbers])
+        ranks = Ranks(sorted(of_ranks))
+        yield (
+            f"Nothing tells when {began} began, so its time does not count: there {ranks} {ranks:loses|lose} "
+            f"{format_time(sum(of_ranks.values()))} ({words})."
+        )
 
 
 def doubt_step_numbers(analysis: RunAnalysis) -> str | None:
@@ -253,6 +275,7 @@ def list_limits(
         None if unrecorded is None else explain_unrecorded(unrecorded),
         doubt_step_numbers(analysis),
         start_doubt,
+        *_describe_uncounted(evidence),
         CONTRADICTION if analysis.account.contradicts_recording else None,
         *_describe_model_error(evidence, loss),
         *(() if has_waits else _describe_possible_waits(evidence, loss)),

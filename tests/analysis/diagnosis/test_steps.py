@@ -25,6 +25,17 @@ def test_a_late_first_start_is_said(tmp_path: Path):
     assert [note for note in found.notes if note.startswith("In the first recorded step, ranks start up to 7.")]
 
 
+@pytest.mark.parametrize(("ranks", "said"), [((5,), "rank 5 loses "), ((2, 5), "ranks 2,5 lose ")])
+def test_who_is_late_in_a_step_of_unknown_time_is_not_cleared(tmp_path: Path, ranks: tuple[int, ...], said: str):
+    faults = [Fault.parse(f"cpu_stall:rank={rank},step=0,kernel={9 * rank},ms=4") for rank in ranks]
+    found = ingest_run(simulate(small(ranks=8, steps=3), faults), tmp_path, "nsys").diagnose()
+    assert (found.culprits, found.conclusion.cleared) == ((), ())
+    (doubt,) = (doubt for doubt in found.conclusion.doubts if doubt.startswith("Nothing tells when step 0 began"))
+    assert said in doubt
+    assert "(late kernel launches)" in doubt
+    assert doubt in found.verdict
+
+
 def test_ranks_that_start_together_need_no_note(tmp_path: Path):
     found = ingest_run(simulate(small(ranks=4, steps=5)), tmp_path, "nsys").diagnose()
     assert not [note for note in found.notes if "first recorded step" in note]

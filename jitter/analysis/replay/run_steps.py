@@ -22,14 +22,15 @@ from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.like_steps import LikeSteps
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
+from jitter.analysis.replay.shared_work import work_of_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
-from jitter.core.names.kernels import ALIGNING_OPERATIONS, MEMORY
+from jitter.core.names.kernels import ALIGNING_OPERATIONS, COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined, unknown_value
 from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.selection import select_median
-from jitter.core.numeric.stats import known_medians, lower_median
+from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -275,8 +276,8 @@ class LoneBaseline(NamedTuple):
 
     usual: Floats
     """(self times, operations), medians over like steps."""
-    work: float
-    """The work of the step on the GPU, 1 for the usual one, as most ranks without peers show it."""
+    work: Floats
+    """(operations,) the work of each on the GPU in the step, 1 for the usual one, as most teams show it."""
 
 
 @dataclass(frozen=True)
@@ -464,58 +465,50 @@ class RunSteps:
     def alone(self) -> Mapping[int, Mapping[int, LoneBaseline]]:
         """By team of one rank, and number of a step, its baseline of like steps."""
         job = self.run.job
-        seen: dict[int, dict[int, Floats]] = {team: {} for team, size in self.run.sizes.items() if size == 1}
-        for step in self.steps() if seen else ():
-            for team, of_steps in seen.items():
-                row = int(step.times.row[job.first_rank[team]])
-                if row >= 0:
-                    size = int(job.first[team + 1] - job.first[team])
-                    of_steps[step.number] = np.stack([values[row : row + size] for values in step.self_times])
-            del step  # else it stays in memory while the next one is read
-        gpu_ns = np.full((len(self.run.keys), len(seen)), np.nan)
-        for column, of_steps in enumerate(seen.values()):
-            for number, times in of_steps.items():
-                gpu_ns[number, column] = np.nansum(SelfTimes(*times).gpu)
-        work = self._work_of_steps(gpu_ns)
-        return {
-            team: self._baselines_of_like(of_steps, dict(enumerate(team_ns.tolist())), work)
-            for (team, of_steps), team_ns in zip(seen.items(), gpu_ns.T, strict=True)
+        lone = {team: slice(*job.first[team : team + 2].tolist()) for team, size in self.run.sizes.items() if size == 1}
+        medians = {
+            step.number: baselines(job, step.times, step.self_times, self.lost_shares(step))
+            for step in (self.steps() if lone else ())
         }
+        return {team: self._baselines_of_lone(team, here, medians) for team, here in lone.items()}
 
-    def _work_of_steps(self, gpu_ns: Floats) -> Floats:
-        """Return (steps,) the work of each; `gpu_ns` (steps, ranks) are GPU times of ranks without peers.
+    @cached_property
+    def _places(self) -> tuple[Ints, Ints]:
+        """(operations of all teams,) numbers of the parts of a step between two collectives, and of the names."""
+        operations = [
+            operation for team in sorted(self.run.programs) for operation in self.run.programs[team].operations
+        ]
+        _, names = np.unique([operation.name for operation in operations], return_inverse=True)
+        return np.cumsum(self.run.job.kind == COLLECTIVE), names
 
-        All stages of a pipeline work on one batch: what most of them take longer in a step is its size. Of an even
-        number the usual size has a vote: two of them do not tell which one is slow.
-        """
-        work = np.ones(len(gpu_ns))
-        for numbers in self.alike.by_stated_size:
-            relative = gpu_ns[numbers] / np.maximum(known_medians(gpu_ns[numbers]), 1.0)
-            known_count = (~np.isnan(relative)).sum(axis=1, keepdims=True)
-            votes = np.where(known_count % 2 == 0, 1.0, np.nan)
-            several = known_count[:, 0] > 1
-            work[numbers[several]] = lower_median(np.hstack([relative, votes])[several])[:, 0]
-        return work
-
-    def _baselines_of_like(
-        self, of_steps: Mapping[int, Floats], gpu_ns: Mapping[int, float], work: Floats
-    ) -> dict[int, LoneBaseline]:
-        """Return by step its baseline; `of_steps` (self times, operations) and `gpu_ns` are a lone rank's by step."""
+    def _baselines_of_lone(self, team: int, here: slice, medians: Mapping[int, SelfTimes]) -> dict[int, LoneBaseline]:
+        """Return a lone rank's baseline by step; `here` are its operations in the steps' `medians` over ranks."""
+        there = [number for number, times in medians.items() if not np.isnan(times.gpu[here]).all()]
+        work = dict[int, Floats]()
+        for alike in self.alike.by_stated_size:
+            numbers = [number for number in alike.tolist() if number in there]
+            gpu_ns = np.array([medians[number].gpu for number in numbers])
+            if numbers:
+                of_steps = work_of_operations(self.run.job.first, *self._places, team, gpu_ns)
+                work |= dict(zip(numbers, of_steps, strict=True))
+        own = {number: np.stack([values[here] for values in medians[number]]) for number in there}
+        total_ns = {number: float(np.nansum(medians[number].gpu[here])) for number in there}
         lone = dict[int, LoneBaseline]()
-        for alike in self.alike.of_lone_rank({number: gpu_ns[number] for number in of_steps}):
-            there = [number for number in alike.tolist() if number in of_steps]
-            usual = _usual_times([of_steps[number] for number in there], work[there], is_only=len(self.run.sizes) == 1)
-            lone |= {number: LoneBaseline(usual, float(work[number])) for number in there}
+        for alike in self.alike.of_lone_rank(total_ns):
+            numbers = [number for number in alike.tolist() if number in own]
+            of_steps = np.stack([work[number] for number in numbers])
+            usual = _usual_times([own[number] for number in numbers], of_steps, is_only=len(self.run.sizes) == 1)
+            lone |= {number: LoneBaseline(usual, work[number]) for number in numbers}
         return lone
 
 
 def _usual_times(times_of_steps: list[Floats], work: Floats, *, is_only: bool) -> Floats:
     """(self times, operations): the medians over the steps that tell what is usual of a host, and of a GPU.
 
-    `work` (steps,) is what each does, as a ratio.
+    `work` (steps, operations) is what each does, as a ratio.
     """
     times = SelfTimes(*np.stack(times_of_steps, axis=1).swapaxes(1, 2))
-    np.divide(times.gpu, work, out=times.gpu)
+    np.divide(times.gpu, work.T, out=times.gpu)
     host, call, _, delay, gpu = (np.nansum(of, axis=0) for of in times)
     by_host, by_gpu = (find_reference_steps(total, is_only=is_only) for total in (host + call, gpu + delay))
     references = (by_host, by_host, by_host, by_gpu, by_gpu)

@@ -16,6 +16,7 @@ from jitter.analysis.detection.findings import Finding, join_outliers
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_ranks, format_time
@@ -127,4 +128,11 @@ def _lacked_pauses(
             part = TimePart.START if place <= job.first_kernel[team] else TimePart.CPU
             lacks = pauses_ns[:, place] < least_ns
             lacked_ns = np.maximum(baseline_ns[first + place] - of_ranks_ns[lacks, place], 0.0)
-            yield from zip(columns[lacks].tolist(), [part] * len(lacked_ns), lacked_ns.tolist(), strict=True)
+            if lacks.any() and _lie_apart(np.sort(pauses_ns[lacks, place]), np.sort(pauses_ns[~lacks, place])):
+                yield from zip(columns[lacks].tolist(), [part] * len(lacked_ns), lacked_ns.tolist(), strict=True)
+
+
+def _lie_apart(short_ns: Floats, long_ns: Floats) -> bool:
+    """Return whether pauses of one step, ascending, are of two kinds: those of hosts that wait hardly differ."""
+    usual_sigma = THRESHOLDS.host_spread_share * float(np.median(long_ns))
+    return bool(separate_clusters(short_ns, long_ns, usual_sigma) >= THRESHOLDS.outlier_sigmas)

@@ -82,7 +82,7 @@ def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Fl
     """
     own_degrees = low.shape[-1] + high.shape[-1] - 2
     known_degrees = THRESHOLDS.spread_degrees if usual_sigma else 0
-    squares = own_degrees * sigma_within(low, high) ** 2 + known_degrees * usual_sigma**2
+    squares = _squares_within(low, high) + known_degrees * usual_sigma**2
     sigma = np.sqrt(squares / (own_degrees + known_degrees))
     has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     apart = high.mean(axis=-1) - low.mean(axis=-1)
@@ -92,6 +92,11 @@ def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Fl
 
 def sigma_within(low: Floats, high: Floats) -> Floats:
     """Return the standard deviation of two clusters' values, along the last axis, about the mean of their cluster."""
-    squares = sum(((cluster - cluster.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for cluster in (low, high))
-    sigma: Floats = np.sqrt(squares / (low.shape[-1] + high.shape[-1] - 2))
+    sigma: Floats = np.sqrt(_squares_within(low, high) / (low.shape[-1] + high.shape[-1] - 2))
     return sigma
+
+
+def _squares_within(low: Floats, high: Floats) -> Floats:
+    low_squares, high_squares = (cluster.var(axis=-1) * cluster.shape[-1] for cluster in (low, high))
+    squares: Floats = low_squares + high_squares
+    return squares

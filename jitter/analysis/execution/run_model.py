@@ -236,6 +236,11 @@ class RunModel:
                 fill_group(step, group, places, self.operation_counts[team], np.where(mine, numbers, -1))
         return step
 
+    def loaded(self, key: StepKey, number: int) -> Floats:
+        """Return when a rank, by its number, had waited for data in a step, ns from its origin, ascending."""
+        rank = int(self.rank_numbers[number])
+        return (self.reader.host(key, rank).loading(key).end_ns - self.reader.origins(key)[rank]).astype(np.float64)
+
     def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
         """Return the places of a group's operations in a team's program; a signature new to it is fitted into it."""
         program = self.programs[team]

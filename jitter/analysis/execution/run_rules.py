@@ -1,7 +1,7 @@
 """What waits for what in a run, inferred from a team's ranks in some of its steps."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -98,10 +98,13 @@ class SampledSteps:
         self._parts.clear()
         return Sample(*(np.concatenate(fields.pop()) for _ in Sample._fields)), launches
 
-    def sample_hosts(self, steps: Iterable[tuple[StepKey, StepTimes]], steps_back: int) -> HostSample:
+    def sample_hosts(
+        self, steps: Iterable[tuple[StepKey, StepTimes]], loaded: Callable[[StepKey, int], Floats], steps_back: int
+    ) -> HostSample:
         """Return when the hosts of this team's ranks came to each call, in consecutive steps.
 
-        `steps_back` is of how many earlier steps the ends are wanted.
+        `loaded` gives when a rank, by its number, had waited for data in a step, ascending; `steps_back` is of how many
+        earlier steps the ends are wanted.
         """
         since, until, rank, number = [], [], [], []
         ends: list[list[Floats]] = [[] for _ in range(1 + steps_back)]
@@ -111,7 +114,11 @@ class SampledSteps:
         for at, (key, step) in enumerate(steps):
             followed = self.follow(key, step)
             here, call = followed.ranks, followed.call
-            since.append(np.where(is_sync, call, followed.back_before))
+            loaded_ns = np.full_like(call, np.nan)  # a host that waits for data does not wait for the GPU
+            for row, number_in_run in enumerate(here.tolist()):
+                until_ns = loaded(key, number_in_run)
+                loaded_ns[row] = np.append(np.nan, until_ns)[np.searchsorted(until_ns, call[row])]
+            since.append(np.where(is_sync, call, np.fmax(followed.back_before, loaded_ns)))
             until.append(np.where(is_sync, followed.back, call))
             of_run = np.full((len(step.row), call.shape[1]), np.nan)
             of_run[here] = self._with_stand_ins(followed.end, stand_ins)
@@ -235,7 +242,7 @@ def _with_host_waits(run: "RunModel", team: int, rules: Dependencies, having: Se
     steps = map_ahead(lambda key: (key, run.step_times(key, chosen)), keys, run.ahead)
     sampled = SampledSteps(program, rules.thread, len(chosen))
     known_calls = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
-    sample = sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back)
+    sample = sampled.sample_hosts(steps, run.loaded, _WAIT_LIMITS.steps_back)
     host_waits = find_host_waits(program, known_calls, sample)
     following = frozenset[int]()
     if len(run.programs) > 1:

@@ -89,3 +89,11 @@ def test_what_costs_time_of_its_own_is_not_waited_for(tmp_path: Path):
     )
     culprits = ingest_run(run, tmp_path).diagnose().culprits
     assert not any("seem to wait" in one for culprit in culprits for one in culprit.evidence)
+
+
+def test_hosts_whose_pauses_differ_wait_for_none(tmp_path: Path):
+    """Each takes its time to load data, and rank 3, which is the quickest, as long elsewhere."""
+    pauses_ms = (3.2, 3.4, 3.8, 1.3, 3.0, 4.0, 2.6, 2.1)
+    faults = [f"late_start:rank={rank},ms={ms},loading=no" for rank, ms in enumerate(pauses_ms)]
+    run = simulate(JOB, list(map(Fault.parse, [*faults, "cpu_stall:rank=3,kernel=60,ms=2.2"])))
+    assert not any(3 in culprit.ranks for culprit in ingest_run(run, tmp_path).diagnose().culprits)

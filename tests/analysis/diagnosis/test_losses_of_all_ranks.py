@@ -25,7 +25,7 @@ from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.real_recordings import TRACES, needs_traces
-from tests.support.simulated import ingest_run, ingest_traces, step_ns, true_gain_ns
+from tests.support.simulated import ingest_run, ingest_traces, small, step_ns, true_gain_ns
 
 SHORT: dict[str, Any] = {"ranks": 4, "steps": 6, "kernels": 60, "seed": 3}
 
@@ -93,6 +93,17 @@ def test_where_gaps_may_be_waits_the_least_cost_is_told(tmp_path: Path, monkeypa
 def test_a_pause_of_one_recorded_step_may_not_recur(tmp_path: Path):
     pause = losses(Job(ranks=1, steps=1, kernels=60, seed=3), tmp_path, "kineto", "cpu_stall:rank=0,kernel=30,ms=4")
     assert (pause["cpu_launch"].confidence, pause["cpu_launch"].recurs) == ("medium", "unknown")
+
+
+def test_hosts_that_wait_for_data_wait_for_no_gpu(tmp_path: Path):
+    """Their gaps vary, and ends on their GPUs lie in them: what the loading costs was a range, and no finding."""
+    job, chance = small("sharded", ranks=16, steps=6, kernels=120), np.random.default_rng(3)
+    loads = [f"late_start:rank={rank},step={step},ms={chance.uniform(0, 6)}" for step in range(6) for rank in range(16)]
+    run = simulate(job, list(map(Fault.parse, loads)))
+    diagnosis = ingest_run(run, tmp_path, "kineto").diagnose()
+    assert diagnosis.unexplained_fraction == 0
+    late = next(finding for finding in diagnosis.findings if finding.cause == "late_start")
+    assert late.gain_ns == pytest.approx(true_gain_ns(run, *map(Fault.parse, loads)), rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Work that is uneven over ranks and steps, as of packed sequences: all ranks hold up the job in turn."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,15 @@ def test_noise_and_gpus_that_differ_for_ever_are_no_uneven_work(tmp_path, effect
     assert not [one for one in diagnose(job, tmp_path).culprits if one.scope == "job"]
 
 
-def write_generation(folder: Path, tokens: "np.ndarray[Any, Any]") -> None:
-    """Write steps in which ranks launch unlike numbers of short kernels, (steps, ranks), and then reduce together."""
+def write_generation(folder: Path, tokens: "np.ndarray[Any, Any]", *, reduces_first: bool = False) -> None:
+    """Write steps in which ranks launch unlike numbers of short kernels, (steps, ranks), and then reduce together.
+
+    A step that `reduces_first` begins there: what it launches then the next step waits for.
+    """
     folder.mkdir()
     ranks, begin = tokens.shape[1], 1_000.0
     events: list[list[Row]] = [[] for _ in range(ranks)]
+    marks: list[list[float]] = [[] for _ in range(ranks)]
     for number, of_ranks in enumerate(tokens.tolist()):
         end = begin + 40 * max(of_ranks) + 100
         for rank, count in enumerate(of_ranks):
@@ -71,20 +76,30 @@ def write_generation(folder: Path, tokens: "np.ndarray[Any, Any]") -> None:
             reduction = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
             events[rank] += [kernel(reduction, at + 10, end - at - 10, pid=rank, stream=20, correlation=launch)]
             waits = call("cudaDeviceSynchronize", at + 8, end - at - 6, correlation=launch + 500_000)
-            events[rank] += [waits, step(number, ts=begin, dur=end + 10 - begin)]
+            events[rank] += [waits]
+            marks[rank].append(at - 5 if reduces_first else begin)
         begin = end + 20
+    for of_rank, starts in zip(events, marks, strict=True):
+        of_rank += [step(number, ts=ts, dur=to - ts) for number, (ts, to) in enumerate(pairwise([*starts, begin]))]
     for rank, of_rank in enumerate(events):
         write(folder / f"rank{rank}.json", of_rank, before={"distributedInfo": {"rank": rank, "world_size": ranks}})
 
 
 @pytest.mark.parametrize(
-    ("is_one", "words"), [(True, "Rank 2 launches kernels that most"), (False, "in turn, so none is to blame")]
+    ("is_one", "reduces_first", "words"),
+    [
+        (True, False, "Rank 2 launches kernels that most"),
+        (True, True, "Rank 2 launches kernels that most"),
+        (False, False, "in turn, so none is to blame"),
+    ],
 )
-def test_ranks_that_launch_more_kernels_have_more_work_and_no_slow_host(tmp_path: Path, is_one: bool, words: str):
+def test_ranks_that_launch_more_kernels_have_more_work_and_no_slow_host(
+    tmp_path: Path, is_one: bool, reduces_first: bool, words: str
+):
     rng = np.random.default_rng(1)
     tokens = 40 + rng.integers(0, 3, (12, 8))
     tokens[range(12), 2 if is_one else [0, 3, 5, 1, 7, 2, 4, 6, 3, 0, 5, 1]] += 25
-    write_generation(tmp_path / "traces", tokens)
+    write_generation(tmp_path / "traces", tokens, reduces_first=reduces_first)
     jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     diagnosis = jitter.open(tmp_path / "lake").diagnose()
     assert diagnosis.culprits[0].cause == "cpu_launch"

@@ -321,7 +321,8 @@ class Evidence:
             for rank in chosen:
                 places = run.operations_of(key, rank)[1]
                 counts[places[places >= 0]] += 1
-            losses = self.analysis.account.of_steps[number].losses.of(CLASSES_OF_PART[outlier.part], outlier.rank)
+            later = self.analysis.account.of_steps[number : number + THRESHOLDS.most_in_flight + 1]
+            losses = join_losses([step.losses for step in later]).of(CLASSES_OF_PART[outlier.part], outlier.rank)
             longer = losses.where((losses.loss_ns > 0) & (losses.origin == number))
             is_launch = (longer.place >= 0) & (run.programs[outlier.team].kinds[longer.place] != SYNC)
             is_own = is_launch & (2 * counts[longer.place] <= len(chosen))

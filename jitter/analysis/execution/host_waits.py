@@ -52,6 +52,8 @@ class HostSample(NamedTuple):
     """(cells,)."""
     step: Ints
     """(cells,) number of the step; consecutive steps have consecutive numbers."""
+    loading: Floats
+    """(cells, operations) how long before the call the host began to wait for data; 0 where it did not."""
 
 
 class HostWaits(NamedTuple):
@@ -88,6 +90,7 @@ class _Place(NamedTuple):
     half: Bools
     """Whether the call is of the steps, or of the ranks, on which the end is chosen."""
     rank: Ints
+    loading: Floats
 
 
 def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSample) -> HostWaits:
@@ -112,7 +115,6 @@ def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSa
     for place, ends, calls, share, best, fitted in fitted_places:
         repeated = None if fitted else _repeated(program, place, ends, calls, patterns)
         end, fits = (best, fitted) if repeated is None else (repeated, True)
-        gap_ns = share * float(calls.gap.mean())
         distance = calls.distance[:, end]
         is_call = program.kinds[place] == SYNC
         provenance: Provenance = "recorded" if is_call else "inferred"
@@ -126,9 +128,10 @@ def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSa
                 if most > shown:
                     most_lead[place] = max(most, most_lead.get(place, most))
         elif not is_call and not _contradicts(calls, end):
-            varies = _varies(calls)
-            # once that has ended the host waits no more
-            before_end_ns = share * float(np.nanmean(np.clip(calls.gap - distance, 0.0, None)))
+            # a host that waits for data waits for nothing else, nor does it once that has ended
+            idle = calls._replace(gap=calls.gap - calls.loading)
+            varies, gap_ns = _varies(idle), share * float(idle.gap.mean())
+            before_end_ns = share * float(np.nanmean(np.clip(calls.gap - distance, 0.0, idle.gap)))
             unexplained += before_end_ns / step_ns if varies else 0.0
             if varies or gap_ns >= THRESHOLDS.min_excess_share * step_ns:
                 possible += call_waits
@@ -156,7 +159,9 @@ def follow_other_teams(
     last_end = np.fmax.reduce(sample.ends[0], axis=1)
     for place in _long_gaps(sample, _usual_step_ns(sample, period)) if earlier.shape[1] else ():
         gap, until = sample.until[:, place] - sample.since[:, place], sample.until[:, place, None]
-        every = _Place(gap, period[:, place], until - earlier, sample.step % 2 == 0, sample.rank)
+        every = _Place(
+            gap, period[:, place], until - earlier, sample.step % 2 == 0, sample.rank, sample.loading[:, place]
+        )
         calls = _of_calls(every, ~np.isnan(gap))
         end = _choose_end(calls)
         is_known = ~np.isnan(calls.distance[:, end])
@@ -220,7 +225,7 @@ def _fit_place(program: Program, sample: HostSample, period: Floats, place: int)
 
 def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int, cells: Bools) -> _FitOfPlace | None:
     """Fit the calls at a place in some cells; None: no end is before all of them and in the gap of some."""
-    of_cells = {name: getattr(sample, name)[cells] for name in ("since", "until", "rank", "step")}
+    of_cells = {name: getattr(sample, name)[cells] for name in ("since", "until", "rank", "step", "loading")}
     some = sample._replace(**of_cells, ends=tuple(ends_of_step[cells] for ends_of_step in sample.ends))
     ends, gap = _candidates(program, some, place), some.until[:, place] - some.since[:, place]
     # of every second step, or rank where every second one has no pace
@@ -228,7 +233,7 @@ def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int,
     if numbers.max(initial=0) < 2:
         numbers = np.unique(some.rank, return_inverse=True)[1]
     distance = some.until[:, place, None] - ends.at
-    calls = _Place(gap, period[cells, place], distance, numbers % 2 == 0, some.rank)
+    calls = _Place(gap, period[cells, place], distance, numbers % 2 == 0, some.rank, some.loading[:, place])
     ends, calls = _feasible(ends, _of_calls(calls, ~np.isnan(gap)))
     if not len(ends.which):
         return None

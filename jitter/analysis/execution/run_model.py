@@ -236,10 +236,11 @@ class RunModel:
                 fill_group(step, group, places, self.operation_counts[team], np.where(mine, numbers, -1))
         return step
 
-    def loaded(self, key: StepKey, number: int) -> Floats:
-        """Return when a rank, by its number, had waited for data in a step, ns from its origin, ascending."""
+    def loading(self, key: StepKey, number: int) -> Floats:
+        """Return, (2, waits), from and until when a rank, by its number, waits for data, ns from its origin."""
         rank = int(self.rank_numbers[number])
-        return (self.reader.host(key, rank).loading(key).end_ns - self.reader.origins(key)[rank]).astype(np.float64)
+        waits = self.reader.host(key, rank).loading(key)
+        return (np.stack([waits.start_ns, waits.end_ns]) - self.reader.origins(key)[rank]).astype(np.float64)
 
     def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
         """Return the places of a group's operations in a team's program; a signature new to it is fitted into it."""

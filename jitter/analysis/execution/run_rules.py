@@ -99,14 +99,14 @@ class SampledSteps:
         return Sample(*(np.concatenate(fields.pop()) for _ in Sample._fields)), launches
 
     def sample_hosts(
-        self, steps: Iterable[tuple[StepKey, StepTimes]], loaded: Callable[[StepKey, int], Floats], steps_back: int
+        self, steps: Iterable[tuple[StepKey, StepTimes]], loading: Callable[[StepKey, int], Floats], steps_back: int
     ) -> HostSample:
         """Return when the hosts of this team's ranks came to each call, in consecutive steps.
 
-        `loaded` gives when a rank, by its number, had waited for data in a step, ascending; `steps_back` is of how many
+        `loading` gives from and until when a rank, by its number, waits for data in a step; `steps_back` is of how many
         earlier steps the ends are wanted.
         """
-        since, until, rank, number = [], [], [], []
+        since, until, rank, number, data = [], [], [], [], []
         ends: list[list[Floats]] = [[] for _ in range(1 + steps_back)]
         stand_ins: dict[int, frozenset[int]] = {}
         before: list[Floats] = []
@@ -114,12 +114,13 @@ class SampledSteps:
         for at, (key, step) in enumerate(steps):
             followed = self.follow(key, step)
             here, call = followed.ranks, followed.call
-            loaded_ns = np.full_like(call, np.nan)  # a host that waits for data does not wait for the GPU
-            for row, number_in_run in enumerate(here.tolist()):
-                until_ns = loaded(key, number_in_run)
-                loaded_ns[row] = np.append(np.nan, until_ns)[np.searchsorted(until_ns, call[row])]
-            since.append(np.where(is_sync, call, np.fmax(followed.back_before, loaded_ns)))
+            since.append(np.where(is_sync, call, followed.back_before))
             until.append(np.where(is_sync, followed.back, call))
+            data.append(np.zeros_like(call))
+            for cell, number_in_run in enumerate(here.tolist()):
+                begin, end = loading(key, number_in_run)
+                last = np.append(np.nan, begin)[np.searchsorted(end, call[cell])]
+                data[-1][cell] = np.where(last >= followed.back_before[cell], call[cell] - last, 0.0)
             of_run = np.full((len(step.row), call.shape[1]), np.nan)
             of_run[here] = self._with_stand_ins(followed.end, stand_ins)
             before = [of_run, *before][: 1 + steps_back]
@@ -136,6 +137,7 @@ class SampledSteps:
             stand_ins,
             np.concatenate(rank),
             np.concatenate(number),
+            np.concatenate(data),
         )
 
     def _with_stand_ins(self, end: Floats, stand_ins: dict[int, frozenset[int]]) -> Floats:
@@ -242,7 +244,7 @@ def _with_host_waits(run: "RunModel", team: int, rules: Dependencies, having: Se
     steps = map_ahead(lambda key: (key, run.step_times(key, chosen)), keys, run.ahead)
     sampled = SampledSteps(program, rules.thread, len(chosen))
     known_calls = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
-    sample = sampled.sample_hosts(steps, run.loaded, _WAIT_LIMITS.steps_back)
+    sample = sampled.sample_hosts(steps, run.loading, _WAIT_LIMITS.steps_back)
     host_waits = find_host_waits(program, known_calls, sample)
     following = frozenset[int]()
     if len(run.programs) > 1:

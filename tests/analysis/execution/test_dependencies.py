@@ -204,6 +204,9 @@ def test_a_wait_that_binds_in_one_step_only_of_many_ranks(monkeypatch: pytest.Mo
         def team_times(self, key: StepKey, team: int):
             return of_team(step_of(*steps[key]), of_run, team, 2)
 
+        def loading(self, key: StepKey, number: int) -> np.ndarray:
+            return np.empty((2, 0))
+
     assert Wait(1, 0, "event") in run_rules.infer_rules(Run(), 0, list(steps)).waits
 
 

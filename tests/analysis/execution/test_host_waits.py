@@ -22,7 +22,8 @@ def waits_in(since: np.ndarray, until: np.ndarray, ends: np.ndarray) -> HostWait
     program = Program(operations, {("", ()): np.arange(KERNELS)}, ("", ()))  # type: ignore[dict-item,arg-type]
     steps = len(since) // RANKS
     rank_of, step_of = np.repeat(np.arange(RANKS), steps), np.tile(np.arange(steps), RANKS)
-    return find_host_waits(program, frozenset(), HostSample(since, until, (ends, before), {}, rank_of, step_of))
+    sample = HostSample(since, until, (ends, before), {}, rank_of, step_of, np.zeros_like(since))
+    return find_host_waits(program, frozenset(), sample)
 
 
 def sampled(

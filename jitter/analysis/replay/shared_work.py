@@ -27,12 +27,16 @@ def work_of_operations(first: Ints, part: Ints, names: Ints, team: int, gpu_ns: 
         gpu_ns: (steps, operations of all teams) medians over ranks; NaN where no rank of the team has the step.
 
     """
-    if len(gpu_ns) < THRESHOLDS.min_steps:  # they do not tell which times vary alike
-        part, names = np.zeros_like(part), np.zeros_like(names)
     of_teams = [slice(*ends) for ends in pairwise(first.tolist())]
+    if len(gpu_ns) < THRESHOLDS.min_steps:  # they do not tell which times vary alike: each team's step as a whole
+        totals = [gpu_ns[:, here].sum(axis=1, keepdims=True) for here in of_teams]
+        gpu_ns = np.hstack(
+            [np.repeat(of_step, size, axis=1) for of_step, size in zip(totals, np.diff(first), strict=True)]
+        )
     own, own_names = _relative(gpu_ns[:, of_teams[team]]), names[of_teams[team]]
-    votes = [own, *np.full((len(of_teams) - 1, *own.shape), np.nan)]
-    for vote, other in zip(votes[1:], [here for at, here in enumerate(of_teams) if at != team], strict=True):
+    others = [here for at, here in enumerate(of_teams) if at != team and here.start < here.stop]
+    votes = [own, *np.full((len(others), *own.shape), np.nan)]
+    for vote, other in zip(votes[1:], others, strict=True):
         times, their_names = _parts(gpu_ns[:, other], part[other], names[other])
         for name in np.unique(own_names):
             here = np.flatnonzero(own_names == name)

@@ -22,7 +22,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.like_steps import LikeSteps
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
-from jitter.analysis.replay.shared_work import work_of_operations
+from jitter.analysis.replay.shared_work import of_whole_steps, parts_of_teams, work_of_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
@@ -470,29 +470,36 @@ class RunSteps:
             step.number: baselines(job, step.times, step.self_times, self.lost_shares(step))
             for step in (self.steps() if lone else ())
         }
-        return {team: self._baselines_of_lone(team, here, medians) for team, here in lone.items()}
+        work = self._work_of_lone(lone, medians)
+        return {team: self._baselines_of_lone(here, medians, work[team]) for team, here in lone.items()}
 
-    @cached_property
-    def _places(self) -> tuple[Ints, Ints]:
-        """(operations of all teams,) numbers of the parts of a step between two collectives, and of the names."""
-        operations = [
-            operation for team in sorted(self.run.programs) for operation in self.run.programs[team].operations
-        ]
-        _, names = np.unique([operation.name for operation in operations], return_inverse=True)
-        return np.cumsum(self.run.job.kind == COLLECTIVE), names
-
-    def _baselines_of_lone(self, team: int, here: slice, medians: Mapping[int, SelfTimes]) -> dict[int, LoneBaseline]:
-        """Return a lone rank's baseline by step; `here` are its operations in the steps' `medians` over ranks."""
-        there = [number for number, times in medians.items() if not np.isnan(times.gpu[here]).all()]
-        work = dict[int, Floats]()
+    def _work_of_lone(
+        self, lone: Mapping[int, slice], medians: Mapping[int, SelfTimes]
+    ) -> dict[int, dict[int, Floats]]:
+        """Return by team of one rank, and step, the work of its operations, which `lone` says where they lie."""
+        job, programs, work = self.run.job, self.run.programs, {team: dict[int, Floats]() for team in lone}
+        labels = [operation.name for team in sorted(programs) for operation in programs[team].operations]
+        names = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+        between_collectives = np.cumsum(job.kind == COLLECTIVE)
         for alike in self.alike.by_stated_size:
-            numbers = [number for number in alike.tolist() if number in there]
-            gpu_ns = np.array([medians[number].gpu for number in numbers])
-            if numbers:
-                of_steps = work_of_operations(self.run.job.first, *self._places, team, gpu_ns)
-                work |= dict(zip(numbers, of_steps, strict=True))
-        own = {number: np.stack([values[here] for values in medians[number]]) for number in there}
-        total_ns = {number: float(np.nansum(medians[number].gpu[here])) for number in there}
+            if numbers := [number for number in alike.tolist() if number in medians]:
+                gpu_ns = np.array([medians[number].gpu for number in numbers])
+                is_absent = np.isnan(gpu_ns)
+                if len(numbers) < THRESHOLDS.min_steps:  # they do not tell which times vary alike
+                    gpu_ns = of_whole_steps(job.first, gpu_ns)
+                parts = parts_of_teams(job.first, between_collectives, names, gpu_ns)
+                for team, here in lone.items():
+                    of_steps = work_of_operations(team, gpu_ns[:, here], names[here], parts)
+                    there = np.flatnonzero(~is_absent[:, here].all(axis=1)).tolist()
+                    work[team] |= {numbers[at]: of_steps[at] for at in there}
+        return work
+
+    def _baselines_of_lone(
+        self, here: slice, medians: Mapping[int, SelfTimes], work: Mapping[int, Floats]
+    ) -> dict[int, LoneBaseline]:
+        """Return a lone rank's baseline by step; `here` are its operations in the steps' `medians` over ranks."""
+        own = {number: np.stack([values[here] for values in medians[number]]) for number in work}
+        total_ns = {number: float(np.nansum(SelfTimes(*times).gpu)) for number, times in own.items()}
         lone = dict[int, LoneBaseline]()
         for alike in self.alike.of_lone_rank(total_ns):
             numbers = [number for number in alike.tolist() if number in own]

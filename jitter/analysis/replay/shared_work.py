@@ -5,46 +5,86 @@ micro-batch has a size of its own. So an operation is compared, in each other te
 between two collectives whose time varies most as its own: they work on the same micro-batch.
 """
 
+import math
+from collections.abc import Sequence
 from itertools import pairwise
+from math import isnan
+from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.stats import known_medians, lower_median
 
 
-def work_of_operations(first: Ints, part: Ints, names: Ints, team: int, gpu_ns: Floats) -> Floats:
-    """Return, (steps, operations of the team), the work of each in each of some like steps, 1 for the usual one.
+def of_whole_steps(first: Ints, gpu_ns: Floats) -> Floats:
+    """Return for each operation the time of its team's whole step; arguments and shape as of `parts_of_teams`."""
+    whole_ns = np.empty_like(gpu_ns)
+    for here in (slice(*ends) for ends in pairwise(first.tolist())):
+        whole_ns[:, here] = np.nansum(gpu_ns[:, here], axis=1, keepdims=True)
+    return whole_ns
 
-    Of an even number of teams the usual size has a vote: two of them do not tell which one is slow.
+
+class Parts(NamedTuple):
+    """The operations of one name between two collectives, of one team, together."""
+
+    ratios: Floats
+    """(parts, steps) how long they take in a step, 1 for the usual time; NaN where they are absent."""
+    first: Ints
+    """(names + 1,) where the parts of each name begin."""
+
+
+def parts_of_teams(first: Ints, part: Ints, names: Ints, gpu_ns: Floats) -> list[Parts]:
+    """Return the parts of each team in some like steps.
 
     Args:
         first: (teams + 1,) where each team's operations begin.
         part: (operations of all teams,) a number for each part of a step, between two collectives.
-        names: (operations of all teams,) a number for each name.
-        team: of one rank.
+        names: (operations of all teams,) a number for each name, from 0 up.
         gpu_ns: (steps, operations of all teams) medians over ranks; NaN where no rank of the team has the step.
 
     """
-    of_teams = [slice(*ends) for ends in pairwise(first.tolist())]
-    if len(gpu_ns) < THRESHOLDS.min_steps:  # they do not tell which times vary alike: each team's step as a whole
-        totals = [gpu_ns[:, here].sum(axis=1, keepdims=True) for here in of_teams]
-        gpu_ns = np.hstack(
-            [np.repeat(of_step, size, axis=1) for of_step, size in zip(totals, np.diff(first), strict=True)]
-        )
-    own, own_names = _relative(gpu_ns[:, of_teams[team]]), names[of_teams[team]]
-    others = [here for at, here in enumerate(of_teams) if at != team and here.start < here.stop]
-    votes = [own, *np.full((len(others), *own.shape), np.nan)]
-    for vote, other in zip(votes[1:], others, strict=True):
-        times, their_names = _parts(gpu_ns[:, other], part[other], names[other])
-        for name in np.unique(own_names):
-            here = np.flatnonzero(own_names == name)
-            vote[:, here] = _most_alike(own[:, here], times[:, their_names == name] if name in their_names else times)
-    known_count = (~np.isnan(votes)).sum(axis=0)
+    count = int(names.max(initial=-1)) + 1
+    parts = []
+    for here in (slice(*ends) for ends in pairwise(first.tolist())):
+        order = np.lexsort((part[here], names[here]))
+        of_order = np.stack([names[here][order], part[here][order]])
+        begins = np.flatnonzero(np.append(True, np.diff(of_order).any(axis=0))[: len(order)])
+        ratios = _relative(np.add.reduceat(gpu_ns[:, here][:, order], begins, axis=1)).T
+        there = ~np.isnan(ratios).all(axis=1)
+        first_of_name = np.searchsorted(of_order[0, begins][there], np.arange(count + 1))
+        parts.append(Parts(np.ascontiguousarray(ratios[there]), first_of_name))
+    return parts
+
+
+def work_of_operations(team: int, own_ns: Floats, names: Ints, parts: Sequence[Parts]) -> Floats:
+    """Return, (steps, operations), the work of each in each of some like steps, 1 for the usual one.
+
+    Of an even number of teams the usual size has a vote: two of them do not tell which one is slow. Of many teams some
+    are asked.
+
+    Args:
+        team: of one rank.
+        own_ns: (steps, operations) its medians, as in `parts_of_teams`.
+        names: (operations,) a number for each name, from 0 up.
+        parts: those of each team in these steps.
+
+    """
+    own = np.ascontiguousarray(_relative(own_ns).T)
+    others = [of_team for at, of_team in enumerate(parts) if at != team and len(of_team.ratios)]
+    votes = np.full((*own.shape, 1 + min(len(others), THRESHOLDS.sampled_ranks)), np.nan)
+    votes[..., 0] = own
+    for vote, at in enumerate(spread_positions(len(others), THRESHOLDS.sampled_ranks).tolist(), 1):
+        nearest = np.empty(len(own), np.int64)
+        find_most_alike(own, names, others[at], nearest)
+        known = nearest >= 0
+        votes[known, :, vote] = others[at].ratios[nearest[known]]
+    known_count = (~np.isnan(votes)).sum(axis=-1)
     usual = np.where(known_count % 2 == 0, 1.0, np.nan)
-    work = lower_median(np.stack([*votes, usual], axis=-1).reshape(-1, len(votes) + 1)).reshape(own.shape)
-    return np.where(known_count > 1, work, 1.0)
+    work = lower_median(np.concatenate([votes, usual[..., None]], axis=-1).reshape(usual.size, -1)).reshape(usual.shape)
+    return np.where(known_count > 1, work, 1.0).T
 
 
 def _relative(times_ns: Floats) -> Floats:
@@ -54,20 +94,24 @@ def _relative(times_ns: Floats) -> Floats:
     return ratios
 
 
-def _parts(gpu_ns: Floats, part: Ints, names: Ints) -> tuple[Floats, Ints]:
-    """Return the ratios of what operations of one part and name take together, (steps, parts), and their names."""
-    order = np.lexsort((names, part))
-    begins = np.flatnonzero(np.append(True, np.diff(part[order]).astype(bool) | np.diff(names[order]).astype(bool)))
-    ratios = _relative(np.add.reduceat(gpu_ns[:, order], begins, axis=1))
-    there = ~np.isnan(ratios).all(axis=0)
-    return ratios[:, there], names[order][begins][there]
+@compiled
+def find_most_alike(own: Floats, names: Ints, others: Parts, nearest: Ints) -> None:
+    """Find which part of its name, or of any where none has it, varies most as each operation does; -1 for none.
 
-
-def _most_alike(own: Floats, others: Floats) -> Floats:
-    """Return, (steps, operations), which of the others' ratios, (steps, parts), vary most as each operation's do."""
-    least, nearest = np.full(own.shape[1], np.inf), np.full(own.shape, np.nan)
-    for ratios in others.T[:, :, None]:
-        apart = np.nan_to_num(np.abs(own - ratios)).sum(axis=0)
-        nearest = np.where(apart < least, ratios, nearest)
-        least = np.fmin(least, apart)
-    return nearest
+    `own` (operations, steps) are ratios as those of `others`, `names` and `nearest` (operations,).
+    """
+    for op in range(len(own)):
+        low, high = others.first[names[op]], others.first[names[op] + 1]
+        if low == high:
+            low, high = 0, len(others.ratios)
+        least, nearest[op] = math.inf, -1
+        for at in range(low, high):
+            apart = 0.0
+            for step in range(own.shape[1]):
+                difference = abs(own[op, step] - others.ratios[at, step])
+                if not isnan(difference):
+                    apart += difference
+                if apart >= least:
+                    break
+            if apart < least:
+                least, nearest[op] = apart, at

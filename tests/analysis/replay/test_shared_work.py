@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.shared_work import work_of_operations
+from jitter.analysis.replay.shared_work import find_most_alike, of_whole_steps, parts_of_teams, work_of_operations
 from jitter.core.numeric.arrays import Floats
 
 MICRO_BATCHES = 3
@@ -31,11 +31,39 @@ def test_each_micro_batch_has_a_size(count: int, slow: int | None, mixed: bool):
         names[:6] = [FORWARD, FORWARD, BACKWARD, FORWARD, BACKWARD, BACKWARD]
     part = np.concatenate([PARTS + 3 * stage for stage in range(count)])
     usual = stages(1, mixed=mixed)
-    work = work_of_operations(first, part, names, 0, stages(count, slow, mixed))
+    gpu_ns = stages(count, slow, mixed)
+    work = work_of_operations(0, gpu_ns[:, :6], names[:6], parts_of_teams(first, part, names, gpu_ns))
     np.testing.assert_allclose(work, usual / np.median(usual, axis=0))
 
 
 def test_few_steps_tell_no_micro_batches_apart():
-    work = work_of_operations(np.array([0, 6, 12, 12]), np.tile(PARTS, 2), np.zeros(12, np.int64), 0, stages(2)[:2])
-    assert len(np.unique(work[0])) == 1
-    assert work_of_operations(np.array([0, 6]), PARTS, PARTS, 0, stages(1)).tolist() == np.ones((5, 6)).tolist()
+    first, names = np.array([0, 6, 12, 12]), np.zeros(12, np.int64)
+    gpu_ns = of_whole_steps(first, stages(2)[:2])
+    parts = parts_of_teams(first, np.tile(PARTS, 2), names, gpu_ns)
+    assert len(parts[2].ratios) == 0
+    work = work_of_operations(0, gpu_ns[:, :6], names[:6], parts)
+    np.testing.assert_allclose(work, gpu_ns[:, :6] / gpu_ns[:, :6].mean(axis=0))
+
+
+def test_a_rank_without_other_stages_has_the_usual_work():
+    parts = parts_of_teams(np.array([0, 6]), PARTS, PARTS, stages(1))
+    assert work_of_operations(0, stages(1), PARTS, parts).tolist() == np.ones((5, 6)).tolist()
+
+
+def test_a_part_that_varies_as_an_operation_is_found_as_by_trying_each():
+    generator = np.random.default_rng(3)
+    gpu_ns = generator.lognormal(5, 0.3, (7, 40))
+    gpu_ns[:, 30], gpu_ns[2, 25] = 0, np.nan
+    part, names = np.repeat(np.arange(8), 5), generator.integers(0, 4, 40)
+    names[20:][names[20:] == 2] = 3  # the other team lacks one name
+    own, other = parts_of_teams(np.array([0, 20, 40]), part, names, gpu_ns)
+    assert len(own.ratios) == own.first[-1] == len(set(zip(part[:20].tolist(), names[:20].tolist(), strict=True)))
+    assert own.first[2] < own.first[3]
+    assert other.first[2] == other.first[3]
+    nearest = np.empty(20, np.int64)
+    ratios = gpu_ns[:, :20].T / np.median(gpu_ns[:, :20], axis=0)[:, None]
+    find_most_alike(ratios, names[:20], other, nearest)
+    for op, name in enumerate(names[:20].tolist()):
+        of_name = range(*other.first[name : name + 2].tolist()) or range(len(other.ratios))
+        apart = {at: np.nansum(np.abs(ratios[op] - other.ratios[at])) for at in of_name}
+        assert nearest[op] == min(apart, key=lambda at: (apart[at], at))

@@ -16,7 +16,7 @@ from jitter.core.numeric.compilation import WORTH_COMPILING, compile_loops
 JOBS: Final = (
     "--fault slow_gpu:rank=2,factor=1.2",
     "--shape tensor_data --tensor 2 --side-stream 20 --fault cpu_stall:rank=1,step=2,kernel=7,ms=5",
-    "--shape pipeline --stages 2 --microbatches 2 --autotuned 0.3 --fault slow_link:rank=3,factor=4",
+    "--shape pipeline --stages 4 --microbatches 2 --autotuned 0.3 --fault slow_link:rank=3,factor=4",
     "--shape expert --experts 2 --launch-queue 16 --fault missing_kernel:rank=1,kernel=9",
     "--format kineto --syncs loss --variable-work 0.3 --fault late_start:rank=3,ms=4",
 )

@@ -13,7 +13,7 @@ OTHER_JOBS = (
     "--shape sharded --format kineto --layout rocm --fault slow_cpu:rank=1,factor=3",
     "--shape tensor_parallel --variable-work 0.2 --fault unequal_work:rank=0,factor=1.3",
     "--shape data_parallel --cpu-bound --autotuned 0.5 --fault pause:every=2,ms=3",
-    "--shape pipeline --stages 4 --microbatches 1 --marker none --fault late_end:rank=2,ms=3",
+    "--shape pipeline --stages 2 --microbatches 1 --marker none --fault late_end:rank=2,ms=3",
     "--format rocprof-csv --fault extra_kernel:rank=2,kernel=5",
 )
 """Options of `jitter sample` that the build does not use."""

@@ -40,15 +40,17 @@ def convert_in_pool(tasks: Sequence[Task], jobs: int | None, progress: Progress 
         yield from _here(tasks, total, report)
         return
     shared = _Shared()
-    yield from in_task_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
+    outcomes = _in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total))
+    yield from in_task_order(tasks, outcomes)
     report(total, total)
 
 
-def in_task_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
-    """Yield numbered outcomes in the order of their numbers, from an iterable in order of completion."""
+def in_task_order(tasks: Sequence[Task], outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
+    """Yield the outcomes of numbered tasks in the order of these, from an iterable in order of completion."""
     early: dict[int, Outcome] = {}
     following = 0
     for number, outcome in outcomes:
+        outcome.task = tasks[number]  # a worker's has options, and so a whole rank map, of its own
         early[number] = outcome
         while following in early:
             yield early.pop(following)
@@ -163,7 +165,8 @@ def convert_on_dask(executor: DaskExecutor, tasks: Sequence[Task], progress: Pro
     if not tasks:
         return
     with connect(executor) as cluster:
-        yield from in_task_order(_as_they_come(cluster, tasks, progress or (lambda done, total: None)))
+        outcomes = _as_they_come(cluster, tasks, progress or (lambda done, total: None))
+        yield from in_task_order(tasks, outcomes)
 
 
 def _as_they_come(cluster: Cluster, tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[int, Outcome]]:
@@ -182,7 +185,6 @@ def _as_they_come(cluster: Cluster, tasks: Sequence[Task], progress: Progress) -
                 task, f"workers that read it died, one after the other ({error.allowed_failures + 1})"
             )
         future.release()
-        outcome.task = task
         done += task.source.size
         progress(done, total)
         yield number, outcome

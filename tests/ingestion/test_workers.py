@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import jitter
 from jitter.ingestion import workers
+from jitter.ingestion.convert import Task
+from jitter.ingestion.discovery.discover import Source
 from jitter.readers import Advance, Batch, Files, Recording, readers
 from tests.support.added_reader import added_reader
 
@@ -100,6 +103,15 @@ def test_one_that_kills_its_workers_holds_nobody_up(traces: Path, tmp_path: Path
     assert "rank0.deadly" in str(report.refused[0])
     assert sum("the same content" in warning for warning in report.warnings) == 11
     assert 1 <= len(alone) <= 2
+
+
+def test_outcomes_come_in_the_order_of_the_tasks_and_keep_no_copy_of_them():
+    """A copy of each from a worker would hold a whole rank map."""
+    sources = [Source(Path(name), "kineto", 1, (Path(name),), 0) for name in "abc"]
+    tasks = [Task(source, Path("staging")) for source in sources]
+    copies = [(number, workers.worker_died(replace(tasks[number]), "for a test")) for number in (2, 0, 1)]
+    found = [outcome.task for outcome in workers.in_task_order(tasks, copies)]
+    assert [id(task) for task in found] == [id(task) for task in tasks]
 
 
 class _Buggy:

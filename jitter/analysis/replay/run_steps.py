@@ -476,7 +476,7 @@ class RunSteps:
     def _work_of_lone(
         self, lone: Mapping[int, slice], medians: Mapping[int, SelfTimes]
     ) -> dict[int, dict[int, Floats]]:
-        """Return by team of one rank, and step, the work of its operations, which `lone` says where they lie."""
+        """Return the work of operations by team of one rank, and step; `lone` says where a team's operations lie."""
         job, programs, work = self.run.job, self.run.programs, {team: dict[int, Floats]() for team in lone}
         labels = [operation.name for team in sorted(programs) for operation in programs[team].operations]
         names = np.unique(labels, return_inverse=True)[1].astype(np.int64)

@@ -513,7 +513,12 @@ class Lake:
         rows = {key: {rank: rank_record.step.rows for rank, rank_record in self._by_step[key].items()} for key in keys}
         reasons, groups = Counter[str](), self.inferred_groups(keys)
 
+        is_small = 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS
+
         def read(key: StepKey) -> MeasuredStep:
+            if is_small:  # one reading is faster than picking calls
+                columns = self.step_columns(key, COLUMNS)
+                return MeasuredStep(key, columns, columns)
             calls = read_calls(partial(self.step_columns, key, COLUMNS), rows[key])
             return MeasuredStep(key, calls, activities.columns_of_step(key, self._by_step[key]))
 
@@ -521,7 +526,6 @@ class Lake:
             filled = groups.filled(step.key, step.calls, reasons)
             return step._replace(calls=self.recorded_sizes.filled(step.key, filled, reasons))
 
-        is_small = 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS
         communication = measure_communication(map(complete, map_ahead(read, keys, int(is_small))), self.hosts, group)
         communication.reasons.update(reasons)
         groups.explain(communication.reasons)

@@ -276,7 +276,7 @@ def _rules_of(team: TeamProgram) -> Dependencies:
 
 
 class _UsualRun:
-    """The usual step of one run as recorded, and what of it is told by slots of the teams of the new run."""
+    """The usual step of one run: by its own operations as recorded, and by slots, which both runs share."""
 
     def __init__(self, document: Document, side: int, aligned: Sequence[AlignedTeam]) -> None:
         assert document.usual is not None
@@ -292,7 +292,7 @@ class _UsualRun:
             np.array([meeting.transfer_ns for meeting in meetings], np.float64),
         )
         self.team_of = {number: own for number, team in enumerate(aligned) if (own := team.runs[side]) is not None}
-        """By aligned team the team of the run, without those that it lacks."""
+        """By number of an aligned team the number of its team in this run, if it has one."""
         self.rules = {
             number: renumber(self.program.rules[own], aligned[number].slot_of[side])
             for number, own in self.team_of.items()

@@ -135,7 +135,7 @@ def _describe_uncounted(evidence: Evidence) -> Iterator[str]:
         began = format_numbered("step", [analysis.keys[number].step for number in numbers])
         ranks = Ranks(sorted(of_ranks))
         yield (
-            f"Nothing tells when {began} began, so its time does not count: there {ranks} {ranks:loses|lose} "
+            f"Nothing tells when {began} began, so no loss there counts: {ranks} {ranks:loses|lose} "
             f"{format_time(sum(of_ranks.values()))} ({words})."
         )
 

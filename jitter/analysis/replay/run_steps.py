@@ -466,10 +466,10 @@ class RunSteps:
         """By team of one rank, and number of a step, its baseline of like steps."""
         job = self.run.job
         lone = {team: slice(*job.first[team : team + 2].tolist()) for team, size in self.run.sizes.items() if size == 1}
-        medians = {
-            step.number: baselines(job, step.times, step.self_times, self.lost_shares(step))
-            for step in (self.steps() if lone else ())
-        }
+        medians = dict[int, SelfTimes]()
+        for step in self.steps() if lone else ():
+            medians[step.number] = baselines(job, step.times, step.self_times, self.lost_shares(step))
+            del step  # else it stays in memory while the next one is read
         work = self._work_of_lone(lone, medians)
         return {team: self._baselines_of_lone(here, medians, work[team]) for team, here in lone.items()}
 

@@ -1,5 +1,6 @@
 """The events on a rank's host: synchronising calls and data loading, from one recording."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.core import arrow
 from jitter.core.numeric.arrays import Ints
-from jitter.core.schema import HOST, PROFILER
+from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import read_host, unreadable_file_error
@@ -74,6 +75,7 @@ class HostEvents:
         self._number = {key: number for number, key in enumerate(keys)}
         ends = [step.end_ns for step in sorted(record.steps, key=lambda step: step.start_ns)]
         self._ends = [int(self._bounds[at + 1]) if end is None else end for at, end in enumerate(ends)]
+        self._matching: dict[re.Pattern[str], pa.Table] = {}
 
     @cached_property
     def calls(self) -> SyncCalls:
@@ -94,9 +96,21 @@ class HostEvents:
         """
         return self._of_step(self._data_loading, key)
 
-    def profiling(self, key: StepKey) -> HostTimes:
-        """Return when the profiler held up the host in a step, or since the end of the step before."""
-        return self._of_step(self._profiling, key)
+    def of_names(self, pattern: re.Pattern[str], key: StepKey) -> HostTimes:
+        """Return when any event whose name the pattern matches went on in a step, or since the end of the step before.
+
+        Times do not overlap: an event may be within another one, or stand for several threads.
+        """
+        if pattern not in self._matching:
+            names = self._rows["name"].unique()
+            matching = names.filter(pa.array([pattern.match(name) is not None for name in names.to_pylist()]))
+            rows = self._rows.filter(pc.is_in(self._rows["name"], matching)).sort_by("start_ns").combine_chunks()
+            start = rows["start_ns"].to_numpy()
+            end = np.maximum.accumulate(rows["end_ns"].fill_null(_ENDLESS).to_numpy())
+            begin = np.maximum(start, np.append(start[:1], end[:-1])[: len(start)])
+            apart = pa.table({"start_ns": begin, "end_ns": end})
+            self._matching[pattern] = apart.filter(pa.array(begin < end))
+        return self._of_step(self._matching[pattern], key)
 
     def _of_step(self, rows: pa.Table, key: StepKey) -> HostTimes:
         at = self._number.get(key)
@@ -111,12 +125,6 @@ class HostEvents:
     @cached_property
     def _data_loading(self) -> pa.Table:
         return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
-
-    @cached_property
-    def _profiling(self) -> pa.Table:
-        """Each once: where the profiler does not state the thread, it may stand for several."""
-        rows = self._rows.filter(pc.equal(self._rows["name"], PROFILER))
-        return rows.group_by("start_ns").aggregate([("end_ns", "max")]).rename_columns(["start_ns", "end_ns"])
 
 
 def step_bounds(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:

@@ -5,8 +5,10 @@ a fault in `jitter.simulate.faults` whose cause it is. A test compares them; the
 each. The rules over the logs of a job are in `evidence.logs.rules`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -20,6 +22,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
+from jitter.core.schema import PROFILER
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
@@ -236,9 +239,9 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     return _loading(evidence, late) if _is_most_of_excess(evidence.data_loading(late), late) else None
 
 
-def _held_up_by_profiler(evidence: "Evidence", late: "Outlier") -> Match | None:
-    profiling = evidence.profiling(late)
-    return Match({"own": format_time(profiling.own_ns)}) if _is_most_of_excess(profiling, late) else None
+def _held_up_by(pattern: re.Pattern[str], evidence: "Evidence", late: "Outlier") -> Match | None:
+    held_up = evidence.held_up(late, pattern)
+    return Match({"own": format_time(held_up.own_ns)}) if _is_most_of_excess(held_up, late) else None
 
 
 def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
@@ -416,12 +419,24 @@ _CPU: Final = (TimePart.CPU,)
 _HOST: Final = (TimePart.START, TimePart.CPU)
 _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
-_PROFILED: Final = (
-    "the profiler held it up for {own} per step, to write out what it recorded or to make room for more",
-    "{it:is|are} held up by {it:its profiler|their profilers}, not by the job: record fewer activities, or other steps",
-    "a recording of less",
-)
-"""Words, advice and remedy of a rule."""
+_HOLD_UPS: Final = (
+    (re.compile(f"{PROFILER}$"),
+     "the profiler held it up for {own} per step, to write out what it recorded or to make room for more",
+     "{it:is|are} held up by {it:its profiler|their profilers}, not by the job: record fewer activities, or other "
+     "steps",
+     "a recording of less"),
+    (re.compile(r"(?:cuda|cu|hip)(?:Malloc|Free|Mem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess))(?!Host)"),
+     "calls that allocate or free GPU memory take {own} per step of its host's time",
+     "{it:is|are} held up by allocating and freeing GPU memory: use less of it, or let the allocator keep what it has "
+     "(in PyTorch expandable segments, and no empty_cache)",
+     "no allocation of GPU memory within steps"),
+    (re.compile(r"(?:cuda|cu|hip)(?:Module|Library)(?:Load|Get)|(?:nv|hip)rtcCompile"),
+     "calls that load or compile GPU code take {own} per step of its host's time",
+     "{it:loads|load} or {it:compiles|compile} kernels within steps: warm up with all shapes before, or keep shapes "
+     "equal (TORCH_LOGS=recompiles tells what PyTorch compiles anew)",
+     "no kernel that is compiled or loaded within steps"),
+)  # fmt: skip
+"""What holds up a host, by the names of its events; words, advice and remedy of a rule."""
 _BESIDE: Final = (
     "",
     "{it:is|are} held up by a {work}: let it run beside the steps, or less often",
@@ -467,7 +482,7 @@ RULES: Final = (
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
     Rule("late_start", _START, "certain", _side_work, *_BESIDE),
-    Rule("late_start", _START, "likely", _held_up_by_profiler, *_PROFILED),
+    *(Rule("late_start", _START, "likely", partial(_held_up_by, names), *words) for names, *words in _HOLD_UPS),
     Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
          "{it:starts its|start their} steps late: check the data loading", "more loader workers or prefetching"),
     Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
@@ -476,7 +491,7 @@ RULES: Final = (
          "{it:starts its|start their} steps late: check the {it:host|hosts}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     Rule("cpu_launch", _CPU, "certain", _side_work, *_BESIDE),
-    Rule("cpu_launch", _CPU, "likely", _held_up_by_profiler, *_PROFILED),
+    *(Rule("cpu_launch", _CPU, "likely", partial(_held_up_by, names), *words) for names, *words in _HOLD_UPS),
     Rule("cpu_launch", _CPU, "unknown",
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),

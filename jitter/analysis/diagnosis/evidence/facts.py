@@ -1,5 +1,6 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on, and what the recordings lack."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -384,9 +385,9 @@ class Evidence:
         """Return the time in data-loading ranges in an outlier's worst steps."""
         return self._compare_hosts(outlier, HostEvents.loading)
 
-    def profiling(self, outlier: Outlier) -> OwnTimes:
-        """Return how long the profiler held up hosts in an outlier's worst steps."""
-        return self._compare_hosts(outlier, HostEvents.profiling)
+    def held_up(self, outlier: Outlier, pattern: re.Pattern[str]) -> OwnTimes:
+        """Return how long events of a name that the pattern matches held up hosts in an outlier's worst steps."""
+        return self._compare_hosts(outlier, lambda host, key: host.of_names(pattern, key))
 
     def _compare_hosts(self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes]) -> OwnTimes:
         """Return a rank's time beside that of the other ranks; of all ranks alike, beside that in its other steps."""

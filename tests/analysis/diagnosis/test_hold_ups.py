@@ -1,0 +1,88 @@
+"""What a recording says of how a host was held up, by its profiler or in calls, decides the advice."""
+
+import json
+import re
+import sqlite3
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from jitter.core.schema import PROFILER
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_traces, small, write_traces
+
+RUN = simulate(small(ranks=4, steps=10), [Fault.parse("cpu_stall:rank=1,step=5,kernel=20,ms=30")])
+
+
+def longest_gap(calls: list[tuple[int, int]]) -> tuple[int, int]:
+    """End and start of the calls (start, end) between which most time passes."""
+    return max(((end, start) for (_, end), (start, _) in pairwise(sorted(calls))), key=lambda gap: gap[1] - gap[0])
+
+
+def hold_up_by_nsys(trace: Path, kind: int | str) -> None:
+    """Put an overhead of this kind, or calls of this name, where the host pauses."""
+    with sqlite3.connect(trace) as export:
+        calls = export.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchall()
+        (thread,) = export.execute("SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1").fetchone()
+        if isinstance(kind, str):
+            export.execute("INSERT INTO StringIds (id, value) VALUES (77777, ?)", (kind,))
+            begin, end = longest_gap(calls)
+            middle = (begin + end) // 2
+            export.execute("CREATE TEMP TABLE call AS SELECT * FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1")
+            for number, times in enumerate([(begin, middle), (middle, end)], 88_888):
+                export.execute(
+                    "UPDATE call SET start = ?, end = ?, correlationId = ?, nameId = 77777", (*times, number)
+                )
+                export.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT * FROM call")
+            return
+        export.execute("DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_OVERHEAD")
+        columns = "start, end, globalTid, nameId, overheadType"
+        export.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_OVERHEAD ({columns})")
+        row = *longest_gap(calls), thread, 0, kind
+        export.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_OVERHEAD ({columns}) VALUES (?, ?, ?, ?, ?)", row)
+
+
+def hold_up_by_kineto(trace: Path, name: str) -> None:
+    """Put an overhead or a call of this name where the host pauses."""
+    content = json.loads(trace.read_text())
+    calls = [event for event in content["traceEvents"] if event.get("cat") == "cuda_runtime"]
+    begin, end = longest_gap([(call["ts"], call["ts"] + call["dur"]) for call in calls])
+    thread = {"pid": calls[0]["pid"], "tid": calls[0]["tid"], "cat": "cuda_runtime", "args": {"correlation": 88_888}}
+    where = thread if name[:2] in ("cu", "hi") else {"pid": -1, "tid": 0, "cat": "overhead"}
+    content["traceEvents"].append({"ph": "X", "name": name, **where, "ts": begin, "dur": end - begin})
+    trace.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "advice"),
+    [
+        ("nsys", 3, "held up by its profiler"),
+        ("nsys", 7, ""),
+        ("nsys", "cudaMalloc_v3020", "held up by allocating"),
+        ("nsys", "cuModuleLoadDataEx", "loads or compiles kernels"),
+        ("kineto", "Buffer Flush", "held up by its profiler"),
+        ("kineto", "Lazy Function Loading", ""),
+        ("kineto", "cudaFree", "held up by allocating"),
+        ("kineto", "hipModuleLoadData", "loads or compiles kernels"),
+        ("kineto", "cudaMallocHost", ""),
+    ],
+)
+def test_what_held_up_a_host_is_told(tmp_path: Path, form: str, kind: int | str, advice: str):
+    traces = write_traces(RUN, tmp_path / "traces", form)
+    (hold_up_by_nsys if form == "nsys" else hold_up_by_kineto)(traces[1], kind)
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((1,), "cpu_launch")
+    assert advice in culprit.advice
+    assert bool(advice) is bool(culprit.advice)
+
+
+def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):
+    """Kineto does not state the thread, so every thread that launches has the event."""
+    paused = write_traces(RUN, tmp_path / "traces")[1]
+    hold_up_by_kineto(paused, "Activity Buffer Request")
+    lake = ingest_traces(tmp_path, paused)
+    hosts = lake.run_reader(lake.step_keys).host(lake.step_keys[5], 1)
+    profiler = re.compile(PROFILER)
+    assert hosts.of_names(profiler, lake.step_keys[5]).total_ns == pytest.approx(30e6, rel=0.1)
+    assert hosts.of_names(profiler, lake.step_keys[4]).total_ns == 0

@@ -16,14 +16,20 @@ LOAD_US, LAUNCH_US, KERNEL_US, TRANSFER_US = 600.0, 5.0, 100.0, 60.0
 
 
 def write_job(
-    folder: Path, waiting: frozenset[int], *, often: frozenset[int] = frozenset(), is_launch_bound: bool = False
+    folder: Path,
+    waiting: frozenset[int],
+    *,
+    often: frozenset[int] = frozenset(),
+    more_waits: int = 3,
+    load_us: float = LOAD_US,
+    is_launch_bound: bool = False,
 ) -> float:
     """Write each rank's trace; the ranks in `waiting` wait for their GPU after each step. Return the run's end, µs.
 
-    Those in `often` wait after each of the first kernels, too. Hosts pause before each step, or take longer to launch
-    the first half of the kernels than these last.
+    Those in `often` wait after each of the first `more_waits` kernels, too. Hosts pause before each step, or take
+    longer to launch the first half of the kernels than these last.
     """
-    load_us, launch_us = (0.0, 90.0) if is_launch_bound else (LOAD_US, LAUNCH_US)
+    launch_us = 90.0 if is_launch_bound else LAUNCH_US
     folder.mkdir()
     events: dict[int, list[dict[str, object]]] = {rank: [] for rank in RANKS}
     host, stream = dict.fromkeys(RANKS, 0.0), dict.fromkeys(RANKS, 0.0)
@@ -47,7 +53,7 @@ def write_job(
                 stream[rank] = start + (KERNEL_US if not is_launch_bound else 20 if kernel < KERNELS / 2 else 200)
                 where = {"stream": 7, "device": rank, "correlation": number + kernel}
                 add(rank, f"gemm_{kernel % 5}", "kernel", start, stream[rank], **where)
-                if rank in often and kernel < 3:
+                if rank in often and kernel < more_waits:
                     call, host[rank] = host[rank], max(host[rank], stream[rank]) + 2
                     wait = 10_000 + number + kernel
                     add(rank, "cudaStreamSynchronize", "cuda_runtime", call, host[rank], correlation=wait)
@@ -77,10 +83,15 @@ def test_a_wait_of_few_ranks_costs_what_the_job_without_it_saves(tmp_path: Path,
     assert ("late_start" in costs) is (cause == "late_start")
 
 
-def test_where_all_ranks_wait_the_one_that_waits_more_often_is_not_named_alone(tmp_path: Path):
-    write_job(tmp_path / "traces", frozenset(RANKS), often=frozenset({2}), is_launch_bound=True)
+@pytest.mark.parametrize(("more_waits", "is_launch_bound", "named"), [(3, True, tuple(RANKS)), (19, False, (2,))])
+def test_where_all_ranks_wait_the_one_that_waits_more_often_is_named_alone_if_that_costs_most(
+    tmp_path: Path, more_waits: int, is_launch_bound: bool, named: tuple[int, ...]
+):
+    job = tmp_path / "traces"
+    often = frozenset({2})
+    write_job(job, frozenset(RANKS), often=often, more_waits=more_waits, load_us=0.0, is_launch_bound=is_launch_bound)
     costs = {one.cause: one for one in ingest_traces(tmp_path).diagnose().of_all_ranks}
-    assert costs["sync_calls"].ranks == tuple(RANKS)
+    assert costs["sync_calls"].ranks == named
 
 
 def test_calls_of_a_rank_with_a_program_of_its_own_are_counted_as_it_makes_them(tmp_path: Path):

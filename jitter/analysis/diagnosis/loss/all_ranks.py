@@ -144,7 +144,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     lacks_ranks = diagnosis.conclusion.unrecorded is not None or (is_single and analysis.run.matching.lacks_groups)
     in_transfers = FOR_UNRECORDED if lacks_ranks else FOR_PARTNERS if analysis.run.misses_partners else None
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
-    losses = _list_losses(measured, masks)
+    losses = [_name_few(loss, analysis, measured, evidence.window) for loss in _list_losses(measured, masks)]
     if _may_begin_after_waits(analysis):
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
@@ -342,6 +342,18 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
             ranks = measured.ranks[share_of >= THRESHOLDS.main_share * share_of.max()]
             losses.append(_Loss(cause, changes[cause], share, tuple(sorted(ranks.tolist()))))
     return losses
+
+
+def _name_few(loss: _Loss, analysis: RunAnalysis, measured: _Measured, window: tuple[int, int]) -> _Loss:
+    """Return a loss by waiting calls as that of the few ranks whose calls alone cost most of it."""
+    few = loss.change.chosen & (2 * (measured.made > 0).sum(axis=1) < measured.team_size)
+    if loss.change.what != "waits" or not few.any():
+        return loss
+    of_few_ns, of_all_ns = price_changes(analysis.steps, [ProgramChange("waits", few), loss.change], *window)
+    if of_few_ns <= THRESHOLDS.main_share * of_all_ns:
+        return loss
+    calls = measured.made[few].sum(axis=0)
+    return loss._replace(ranks=tuple(sorted(measured.ranks[calls >= THRESHOLDS.main_share * calls.max()].tolist())))
 
 
 def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[_Loss]:

@@ -17,9 +17,9 @@ LINK = -1
 
 def mean_gains(analysis: RunAnalysis, scenarios: Sequence[Scenario]) -> Floats:
     """Return, (steps, scenarios), how much shorter each step would be."""
-    replayed = ScenarioReplay(analysis.run, analysis.steps.ends, scenarios, analysis.transfers.baseline)
-    for step in analysis.steps.steps():
-        replayed.step(step, analysis.steps.baseline(step))
+    replayed = ScenarioReplay(analysis.run, scenarios, analysis.transfers.baseline)
+    for recorded in analysis.steps.stretches():
+        replayed.replay(recorded, analysis.steps.find_baselines(recorded))
     return np.array(replayed.gained)
 
 

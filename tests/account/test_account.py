@@ -12,6 +12,7 @@ from jitter.analysis.account.losses import LossClass
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.job_arrays import state_before
+from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.account.changed_jobs import CHANGED, analyzed_changed
@@ -59,9 +60,7 @@ class TapedJob(NamedTuple):
 
 def account(analysis: RunAnalysis) -> list[StepAccount]:
     """Return the loss of each step and its shares by the compiled pass."""
-    made = Account(
-        analysis.run, analysis.steps.ends, analysis.transfers.baseline, analysis.measured.noise, own_row_ns=0.0
-    )
+    made = Account(analysis.run, analysis.transfers.baseline, analysis.measured.noise, own_row_ns=0.0)
     found = []
     for step in analysis.steps.steps():
         one = made.step(step, analysis.steps.baseline(step))
@@ -94,13 +93,13 @@ def job(request: pytest.FixtureRequest) -> Iterator[TapedJob]:
 @pytest.mark.parametrize("job", TAPED[:2], indirect=True)
 def test_steps_in_files_have_the_same_account(job: TapedJob):
     steps, run = job.analysis.steps, job.analysis.run
-    given = run, steps.ends, job.analysis.transfers.baseline, job.analysis.measured.noise
+    given = run, job.analysis.transfers.baseline, job.analysis.measured.noise
     accounts = [Account(*given, is_spilled=is_spilled) for is_spilled in (False, True)]
     for step in steps.steps():
         made = []
         for one in accounts:
             own = replace(step, times=StepTimes(*(values.copy() for values in step.times)))
-            compared = one.compare(own, steps.baseline(step))
+            (compared,) = one.compare(own.alone, SelfTimes(*(values[None] for values in steps.baseline(step))))
             assert (compared.pages is None) == (one is accounts[0])
             made.append(one.divide(compared))
         np.testing.assert_equal(vars(made[1].losses), vars(made[0].losses))
@@ -120,8 +119,9 @@ def test_the_tape_is_the_replay_in_both_settings(job: TapedJob):
             ("r", recorded_state, False, took),
             ("b", baseline_state, True, baseline_transfers(analysis, step)),
         ):
-            change = Change(np.full((3, ranks), is_baseline), transfer, nothing, saved if is_baseline else 0.0)
-            ends = replay_step(run.job, instructions, step, analysis.steps.baseline(step), change, state).end
+            change = Change(np.full((3, ranks), is_baseline), transfer, nothing)
+            replayed = run.job, instructions, step, analysis.steps.baseline(step), change, state
+            ends = replay_step(*replayed, time_saved=saved if is_baseline else 0.0).end
             own = [getattr(taped.ends[cell], name) if cell in taped.ends else np.nan for cell in range(len(ends))]
             np.testing.assert_allclose(own, ends, rtol=0, atol=1e-3)
         assert taped.end is not None

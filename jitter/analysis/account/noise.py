@@ -1,5 +1,6 @@
 """The loss that noise alone causes: where ranks meet, the step waits for the latest of them."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ def loss_of_stretches(stretches: Stretches, ranks: int) -> float:
     return float((np.maximum(stretches.reached[passed], 0.0) * per_stretch).sum())
 
 
+@cache
 def expected_maximum(count: int) -> float:
     """Return the expected maximum of `count` standard normal variables, less their median.
 

@@ -38,8 +38,8 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.schedule import CALLS
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
-from jitter.analysis.replay.run_steps import EndShift, RecordedStep, StepEnds
+from jitter.analysis.replay.replay import Change, NodeTimes, no_shift, replay_steps
+from jitter.analysis.replay.run_steps import RecordedStep, RecordedSteps
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
@@ -147,7 +147,6 @@ class Account:
     def __init__(
         self,
         run: RunModel,
-        ends: StepEnds,
         usual: Sequence[Floats],
         noise: Sequence[Noise],
         own_row_ns: float = _OWN_ROW_NS,
@@ -158,7 +157,6 @@ class Account:
 
         Args:
             run: the run.
-            ends: finds where its steps end.
             usual: the transfers' baselines of each step, (groups of all collectives,).
             noise: that of each step.
             own_row_ns: a smaller share of a rank and class has no row of its own.
@@ -166,14 +164,14 @@ class Account:
 
         """
         job, collectives = run.job, run.collective_arrays
-        self._run, self._ends, self._usual, self._noise = run, ends, usual, noise
+        self._run, self._usual, self._noise = run, usual, noise
         self._structure = _structure(run)
         self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
         self._most_inputs = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
-        self._shift = EndShift(len(run.rank_numbers))
+        self._shift = no_shift(len(run.rank_numbers))
         """How much later than with the baseline the step before ends."""
         cells = int(np.diff(job.first) @ np.diff(job.first_rank))
         self._past = deque[ComparedStep](
@@ -189,7 +187,8 @@ class Account:
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
         """Return the account of one step; `baseline` (operations of all teams,) are its medians."""
-        return self.divide(self.compare(step, baseline))
+        (compared,) = self.compare(step.alone, SelfTimes(*(values[None] for values in baseline)))
+        return self.divide(compared)
 
     def divide(self, now: ComparedStep) -> StepAccount:
         """Divide a step's loss; give it every step in order."""
@@ -226,28 +225,57 @@ class Account:
             now.release_pages()
             self._multiplier, self._shares = None, {}
 
-    def compare(self, step: RecordedStep, baseline: SelfTimes) -> ComparedStep:
-        """Find the times of a step in both settings; `baseline` (operations of all teams,) are its medians."""
+    def compare(self, steps: RecordedSteps, baseline: SelfTimes) -> list[ComparedStep]:
+        """Find the times of steps in both settings; `baseline` (steps, operations of all teams) are their medians."""
+        count, size, job = len(steps), len(steps.times.start) // len(steps), self._run.job
+        usual = np.stack(self._usual[steps.first : steps.first + count])
+        transfer = repaired_transfers(steps, usual)
+        repaired = np.ones((count, len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_)
+        change = Change(repaired, transfer, possible_waits(steps, transfer, usual))
+        rooms = [self._free_room(size) for _ in range(count)]
+        nodes = rooms[0].lower if count == 1 else NodeTimes(*np.empty((4, count * size)))
+        of_run = self._state, self._shift, nodes
+        replayed = replay_steps(job, self._structure.instructions, steps, baseline, change, *of_run)
+        stream_end, back, pending = steps.before
+        is_fresh = steps.fresh[:, :, None]
+        before = CarriedState(np.where(is_fresh, np.nan, stream_end), back, np.where(is_fresh, -np.inf, pending))
+        compared = []
+        for at, room in enumerate(rooms):
+            step, low, high = steps.step(at), at * size, (at + 1) * size
+            own = NodeTimes(*(values[low:high] for values in nodes))
+            came, usual_came = (CarriedState(*(values[at] for values in state)) for state in (before, replayed.before))
+            lower = self._setting(step.times, own, usual_came, transfer[at])
+            medians, ends = SelfTimes(*(values[at] for values in baseline)), np.flatnonzero(replayed.is_known[at])
+            shifts = float(replayed.entered_ns[at]), float(replayed.left_ns[at])
+            compared.append(self._compared(step, medians, came, lower, ends, shifts, room))
+        return compared
+
+    def _free_room(self, size: int) -> "_Room":
+        """Return room for a step of so many cells: that of one that is no longer kept, if there is any."""
         room = self._free_rooms.popleft() if self._free_rooms else None
-        if room is None or len(room.lower.end) != len(step.times.start):
-            size = len(step.times.start)
-            room = _room(size, 0 if self._is_spilled else size, len(self._structure.group), self._most_inputs)
-        usual, shift = repaired_transfers(step, self._usual[step.number]), self._shift.enter(step)
-        change = Change(
-            np.ones((len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_),
-            usual,
-            possible_waits(step, usual, self._usual[step.number]),
-            shift,
-        )
-        before = self._state_before(step, self._state, shift)
-        replay_step(self._run.job, self._structure.instructions, step, baseline, change, self._state, room.lower)
-        lower = Setting(room.lower, before, usual, *self._slots(step.times, room.lower, before))
-        before = self._state_before(step, step.before, 0.0)
+        if room is not None and len(room.upper.free) == size:
+            return room
+        return _room(size, 0 if self._is_spilled else size, len(self._structure.group), self._most_inputs)
+
+    def _compared(
+        self,
+        step: RecordedStep,
+        baseline: SelfTimes,
+        before: CarriedState,
+        lower: Setting,
+        ends: Ints,
+        shifts: tuple[float, float],
+        room: "_Room",
+    ) -> ComparedStep:
+        """Return a step in both settings, given the lower one, and how the ranks came to it as recorded.
+
+        `ends` is as in `ComparedStep`; `shifts` are how much later the ranks come to it, and how much later it ends.
+        """
         nodes = room.upper._replace(start=step.times.start)
         if self._is_spilled:
             nodes = nodes._replace(end=step.times.end, back=step.times.back)
         find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
-        upper = Setting(nodes, before, step.transfers.took, *self._slots(step.times, nodes, before))
+        upper = self._setting(step.times, nodes, before, step.transfers.took)
         # the nodes say the same of ends and returns, for longer than the recorded ones are kept
         times = step.times._replace(end=nodes.end, back=nodes.back)
         graph = StepGraph(
@@ -259,7 +287,7 @@ class Account:
             baseline,
             upper,
             lower,
-            shift,
+            shifts[0],
             room.heads,
             room.inputs,
         )
@@ -268,31 +296,23 @@ class Account:
         find_heads(graph, *(np.full(ends.shape, -1, np.int64) for ends in (before.back, before.stream_end)))
         cells = step.end_cells
         last = np.where(cells >= 0, cells - step.times.row, -1)
-        known = self._shift.leave(step, lower.nodes.end)
-        compared = ComparedStep(step.number, step.fresh, graph, last, known, self._shift.mean_ns, room)
+        compared = ComparedStep(step.number, step.fresh, graph, last, ends, shifts[1], room)
         if self._is_spilled:
             with suppress(OSError):  # a full disk: the step stays in memory
                 graph, pages = graph.in_file()
                 compared = replace(compared, graph=graph, room=None, pages=pages)
         return compared
 
-    def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
-        """Return how the ranks come to a step; those that join in it begin as recorded, earlier by what is saved."""
-        before = state.copy()
-        before.forget(step.fresh)
-        before.back[step.fresh] = step.before.back[step.fresh] - time_saved
-        return before
-
-    def _slots(self, times: StepTimes, nodes: NodeTimes, before: CarriedState) -> tuple[Floats, Ints]:
-        """Return when launches had a place in the queue, and which operation had held it; empty without a queue."""
+    def _setting(self, times: StepTimes, nodes: NodeTimes, before: CarriedState, transfer: Floats) -> Setting:
+        """Return a step in a setting, with when launches had a place in the queue."""
         job = self._run.job
         if not job.queue.any():
-            return np.empty(0), np.empty(0, np.int64)
+            return Setting(nodes, before, transfer, np.empty(0), np.empty(0, np.int64))
         slot, holder = np.full(len(times.start), np.nan), np.full(len(times.start), -1, np.int64)
         pending, holders = before.pending.copy(), np.empty(before.pending.shape[1], np.int64)
         for rank in np.flatnonzero((times.row >= 0) & (job.queue[times.team] > 0)).tolist():
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
-        return slot, holder
+        return Setting(nodes, before, transfer, slot, holder)
 
     def _share(self, now: ComparedStep, stretches: Stretches) -> list[GraphShares]:
         """Return the shares that lie in the step, and those that lie in each step before it, the latest first.

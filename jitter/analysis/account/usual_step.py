@@ -111,7 +111,7 @@ class UsualProgram:
         silent = Noise(*np.zeros((2, len(self._run.job.launch_ns), len((START, CPU, GPU)))))
         noise = [silent] * len(replayed)
         transfers = [lower.transfers] * len(replayed)
-        account = Account(self._run, StepEnds(self._run), transfers, noise, own_row_ns=0.0)
+        account = Account(self._run, transfers, noise, own_row_ns=0.0)
         accounts = [account.step(replayed_step.step, lower.self_times) for replayed_step in replayed]
         return [
             UsualAccount(replayed_step.time_ns, replayed_step.time_ns - charged.loss_ns, charged.losses)
@@ -170,7 +170,7 @@ class UsualProgram:
         # without recorded launches, host time is a delay on the stream: no call has it
         call = np.where(np.repeat(job.has_launches[team], sizes), 0.0, np.nan)
         template = StepTimes(team, row, start, end, call, call)
-        change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
+        change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)))
         state = state_before(job)
         before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
         replayed, unknown = [], np.full(len(team), -1)

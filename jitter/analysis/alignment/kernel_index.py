@@ -22,10 +22,13 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from jitter.analysis.alignment.sequences import align, are_similar
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import to_list
 from jitter.core.grouping import by_key
+from jitter.core.numeric.arrays import Bools
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
@@ -112,6 +115,15 @@ class KernelIndex:
     members: tuple[RankSequence, ...]
     left_out: tuple[int, ...]
 
+    @cached_property
+    def unmatched(self) -> dict[str, Bools]:
+        """By sequence with kernels that have no kernel index, (kernels,), which these are."""
+        return {
+            digest: np.array([partner is None for partner in partners], np.bool_)
+            for digest, partners in self.partners.items()
+            if None in partners
+        }
+
 
 def align_step(
     members: Sequence[RankSequence],
@@ -181,6 +193,8 @@ class KernelIndices:
         self._collectives: set[str] = set()
         """Names of the collectives in the sequences read so far."""
         self._indices: dict[StepKey, list[KernelIndex]] = {}
+        self._of_members: dict[tuple[RankSequence, ...], list[KernelIndex]] = {}
+        """Most steps have the same ranks and sequences, and so the same indices."""
         self._aligned: dict[tuple[str, str], list[int | None]] = {}
 
     @cached_property
@@ -200,20 +214,25 @@ class KernelIndices:
     def of(self, key: StepKey) -> list[KernelIndex]:
         """Return the kernel index of each cohort that has the step, by cohort."""
         if key not in self._indices:
-            by_cohort = by_key((self.cohorts[member.rank], member) for member in self._members_of(key))
-            self._indices[key] = [
-                # the run's commonest sequence needs the records of all steps: only where every recording is cut
-                align_step(
-                    members,
-                    cohort,
-                    self._kernels_of,
-                    self._collectives.__contains__,
-                    self._commonest.get(cohort) if all(member.cut for member in members) else None,
-                    self._aligned,
-                )
-                for cohort, members in sorted(by_cohort.items())
-            ]
+            members = tuple(self._members_of(key))
+            self._indices[key] = self._of_members.get(members) or self._align(members)
+            self._of_members[members] = self._indices[key]
         return self._indices[key]
+
+    def _align(self, members_of_step: Sequence[RankSequence]) -> list[KernelIndex]:
+        by_cohort = by_key((self.cohorts[member.rank], member) for member in members_of_step)
+        return [
+            # the run's commonest sequence needs the records of all steps: only where every recording is cut
+            align_step(
+                members,
+                cohort,
+                self._kernels_of,
+                self._collectives.__contains__,
+                self._commonest.get(cohort) if all(member.cut for member in members) else None,
+                self._aligned,
+            )
+            for cohort, members in sorted(by_cohort.items())
+        ]
 
     @cached_property
     def _commonest(self) -> dict[int, str]:

@@ -13,13 +13,12 @@ from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters, sigma_within
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
-from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median, qn_sigma, sum_columns
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
 """For compiled loops, which know no classes."""
@@ -67,107 +66,114 @@ class KernelDeviations(NamedTuple):
     """(names,) the median rank's."""
 
 
-def deviations_of_step(job: JobArrays, step: RecordedStep, baseline: SelfTimes) -> StepDeviations:
-    """Measure one step; `baseline` (operations of all teams,) are its medians."""
-    times, here = step.times, step.times.row >= 0
-    ranks, teams = len(here), len(job.launch_ns)
-    total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
+def deviations_of_steps(job: JobArrays, steps: RecordedSteps, baseline: SelfTimes) -> list[StepDeviations]:
+    """Measure several steps; `baseline` (steps, operations of all teams) are their medians."""
+    row, team = steps.times.row, steps.times.team
+    count, ranks, teams = len(steps), len(row), len(job.launch_ns)
+    total, variance = np.zeros((count, len(OWN_PARTS), ranks)), np.zeros((count, len(OWN_PARTS), teams))
     few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
-    find_deviations(job, times, step.self_times, baseline, total, variance, np.empty(max(ranks, few)))
+    flat, room = SelfTimes(*(values.ravel() for values in baseline)), np.empty(max(ranks, few))
+    find_deviations(job, row, steps.self_times, flat, total, variance, room)
     noise, usual = np.full((2, *variance.shape), np.nan)
-    is_first = np.zeros(teams, np.bool_)
-    for team in np.unique(times.team[here]).tolist():
-        is_first[team] = step.fresh[here & (times.team == team)].all()
-        noise[:, team] = np.sqrt(variance[:, team])
-        usual[:, team] = _usual_totals(job, team, baseline, is_first=bool(is_first[team]))
+    is_first = np.zeros((count, teams), np.bool_)
+    for number in np.unique(team[row >= 0]).tolist():
+        is_first[:, number] = steps.fresh[:, (row >= 0) & (team == number)].all(axis=1)
+        noise[:, :, number] = np.sqrt(variance[:, :, number])
+        usual[:, :, number] = _usual_totals(job, number, baseline, is_first[:, number])
     # what they waited for at first lies in a step that is not known
-    total[:, ~here | (step.fresh & ~is_first[times.team])] = np.nan
-    return StepDeviations(total, noise, usual, is_first)
+    is_unknown = (row < 0) | (steps.fresh & ~is_first[:, team])
+    total[np.broadcast_to(is_unknown[:, None], total.shape)] = np.nan
+    return [StepDeviations(*of_step) for of_step in zip(total, noise, usual, is_first, strict=True)]
 
 
-def kernel_deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> list[KernelDeviations]:
-    """Measure one step by the names of kernels, of each team; `baseline` (operations of all teams,) are its medians."""
-    job, times, deviations = run.job, step.times, []
+def kernel_deviations_of_steps(
+    run: RunModel, steps: RecordedSteps, baseline: SelfTimes
+) -> list[tuple[KernelDeviations, ...]]:
+    """Measure several steps by the names of kernels, of each team; `baseline` (steps, operations) are their medians."""
+    job, times, count, deviations = run.job, steps.times, len(steps), []
     for team, program in sorted(run.programs.items()):
         names, number = program.kernels
         row = times.row[job.first_rank[team] : job.first_rank[team + 1]]
-        total, usual = np.full((len(names), len(row)), np.nan), np.full(len(names), np.nan)
-        usual_gpu = np.nan_to_num(baseline.gpu[job.first[team] : job.first[team + 1]])
+        total, usual = np.full((count, len(names), len(row)), np.nan), np.full((count, len(names)), np.nan)
+        usual_gpu = np.nan_to_num(baseline.gpu[:, job.first[team] : job.first[team + 1]])
         for rank in np.flatnonzero(row >= 0).tolist():
             at = slice(int(row[rank]), int(row[rank]) + len(number))
-            excess = np.where(np.isnan(times.start[at]), 0.0, step.self_times.gpu[at] - usual_gpu)
-            total[:, rank] = np.bincount(number, excess, len(names) + 1)[: len(names)]
+            start, gpu = (steps.by_step(values)[:, at] for values in (times.start, steps.self_times.gpu))
+            excess = np.where(np.isnan(start), 0.0, gpu - usual_gpu)
+            total[:, :, rank] = sum_columns(number, excess, len(names) + 1)[:, : len(names)]
         if (row >= 0).any():
-            usual = np.bincount(number, usual_gpu, len(names) + 1)[: len(names)].astype(np.float64)
-        deviations.append(KernelDeviations(total, usual))
-    return deviations
+            usual = sum_columns(number, usual_gpu, len(names) + 1)[:, : len(names)]
+        deviations.append([KernelDeviations(*of_step) for of_step in zip(total, usual, strict=True)])
+    return [tuple(of_team[at] for of_team in deviations) for at in range(count)]
 
 
-def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, *, is_first: bool) -> Floats:
-    """Return (parts,) the baseline's time of a team's step by part.
+def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, is_first: Bools) -> Floats:
+    """Return (steps, parts) the baseline's time of a team's steps by part.
 
     In the first of consecutive steps a stream's first delay holds what it waited for in the step before.
     """
     operations = slice(int(job.first[team]), int(job.first[team + 1]))
-    host, gpu = baseline.host[operations] + baseline.call[operations], baseline.gpu[operations]
-    if not is_first:
-        gpu = gpu + baseline.delay[operations]
+    host, gpu, delay = (of[:, operations] for of in (baseline.host + baseline.call, baseline.gpu, baseline.delay))
+    gpu = gpu + np.where(is_first[:, None], 0.0, delay)
     border = int(job.first_kernel[team]) + 1
-    return np.array([np.nansum(host[:border]), np.nansum(host[border:]), np.nansum(gpu)])
+    return np.stack([np.nansum(of, axis=1) for of in (host[:, :border], host[:, border:], gpu)], axis=1)
 
 
 @compiled
 def find_deviations(
     job: JobArrays,
-    step: StepTimes,
+    row: Ints,
     self_times: SelfTimes,
     baseline: SelfTimes,
     total: Floats,
     variance: Floats,
     room: Floats,
 ) -> None:
-    """Add up self times less the baseline's, (parts, ranks), and their variances by chance alone, (parts, teams).
+    """Add up self times less the baseline's, (steps, parts, ranks), and their variances, (steps, parts, teams).
 
-    `total` and `variance` come as 0. An operation's standard deviation is its spread over the faster half
-    of the ranks: the slower half may be slow. Of few ranks it is the spread of all operations, in proportion to what
-    each takes. `room` is overwritten.
+    By chance alone. The other arguments hold the steps one after the other; `total` and `variance` come as 0. An
+    operation's standard deviation is its spread over the faster half of the ranks: the slower half may be slow. Of few
+    ranks it is the spread of all operations, in proportion to what each takes. `room` is overwritten.
     """
-    for team in range(len(job.launch_ns)):
-        ranks = 0
-        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-            ranks += step.row[rank] >= 0
-        if ranks == 0:
-            continue
-        operations = job.first[team + 1] - job.first[team]
-        border = min(job.first_kernel[team] + 1, operations)
-        for part in (START, CPU, GPU):
-            first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
-            count, squares = 0, 0.0
-            is_known = True
-            for op in range(first, last):
-                usual = usual_of(job.first[team] + op, part, baseline)
-                size = max(abs(usual), 1.0)
-                is_known = is_known and not isnan(usual)
-                if ranks >= _MIN_RANKS:
-                    count = 0
-                for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-                    if step.row[rank] >= 0:
-                        excess = usual_of(step.row[rank] + op, part, self_times) - usual
-                        if isnan(excess):
-                            excess = 0.0
-                        total[part, rank] += excess
-                        room[count] = excess if ranks >= _MIN_RANKS else abs(excess) / size
-                        count += 1
-                sigma = size
-                if ranks >= _MIN_RANKS:
-                    middle = (ranks - 1) // 2
-                    median = select(room, count, middle)  # and the smaller ones stand before it
-                    sigma = MAD_TO_SIGMA * (median - select_quantile(room, middle + 1, middle - ranks / 4))
-                squares += sigma * sigma
-            if ranks < _MIN_RANKS and last > first:
-                relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan
-                squares *= relative * relative
-            variance[part, team] = squares
+    steps = total.shape[0]
+    for step in range(steps):
+        cell, usual_cell = step * (len(self_times.gpu) // steps), step * job.first[-1]
+        for team in range(len(job.launch_ns)):
+            ranks = 0
+            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                ranks += row[rank] >= 0
+            if ranks == 0:
+                continue
+            operations = job.first[team + 1] - job.first[team]
+            border = min(job.first_kernel[team] + 1, operations)
+            for part in (START, CPU, GPU):
+                first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
+                count, squares = 0, 0.0
+                is_known = True
+                for op in range(first, last):
+                    usual = usual_of(usual_cell + job.first[team] + op, part, baseline)
+                    size = max(abs(usual), 1.0)
+                    is_known = is_known and not isnan(usual)
+                    if ranks >= _MIN_RANKS:
+                        count = 0
+                    for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                        if row[rank] >= 0:
+                            excess = usual_of(cell + row[rank] + op, part, self_times) - usual
+                            if isnan(excess):
+                                excess = 0.0
+                            total[step, part, rank] += excess
+                            room[count] = excess if ranks >= _MIN_RANKS else abs(excess) / size
+                            count += 1
+                    sigma = size
+                    if ranks >= _MIN_RANKS:
+                        middle = (ranks - 1) // 2
+                        median = select(room, count, middle)  # and the smaller ones stand before it
+                        sigma = MAD_TO_SIGMA * (median - select_quantile(room, middle + 1, middle - ranks / 4))
+                    squares += sigma * sigma
+                if ranks < _MIN_RANKS and last > first:
+                    relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan
+                    squares *= relative * relative
+                variance[step, part, team] = squares
 
 
 @compiled
@@ -236,7 +242,7 @@ def collect_kernel_deviations(
     deviations = {}
     for name, usual in enumerate(np.stack([step.usual_ns for step in seen], axis=1)[:, :, None]):
         # one name at a time: a model has hundreds of them
-        total = subtract_median_of_others(np.stack([step.total_ns[name] for step in seen])[None])[0]
+        total = subtract_median_of_others(np.array([step.total_ns[name] for step in seen])[None])[0]
         if (known_medians(total) >= least_ns).any():
             deviations[name] = TeamDeviations(
                 of_all.team, of_all.ranks, every_part(total), every_part(0 * usual), every_part(usual)

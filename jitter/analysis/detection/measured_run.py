@@ -127,7 +127,7 @@ class MeasuredRun:
         ends_ns = self._ends_ns
         shifted: dict[int, int] = {}
         for team in run.programs:
-            if not self.steps.ends.are_shared(team):
+            if not len(self.steps.ends.aligning(team)):
                 continue  # ranks that leave nothing together, as replicas of an engine, have steps of their own
             columns = [run.number_of[rank] for rank, of in run.team_of.items() if of == team]
             found = find_shifted_numbers(ends_ns[:, columns], run.keys)

@@ -18,8 +18,8 @@ from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.deviations import (
     KernelDeviations,
     StepDeviations,
-    deviations_of_step,
-    kernel_deviations_of_step,
+    deviations_of_steps,
+    kernel_deviations_of_steps,
 )
 from jitter.analysis.detection.expert_imbalance import (
     ExpertImbalance,
@@ -29,13 +29,14 @@ from jitter.analysis.detection.expert_imbalance import (
 )
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.execution.step_times import IdenticalRanks, of_team
-from jitter.analysis.metrics.clock_alignment import disagreement_ns
-from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
+from jitter.analysis.execution.step_times import IdenticalRanks
+from jitter.analysis.metrics.clock_alignment import disagreements_ns
+from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps, Transfers
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.stats import sum_columns
 from jitter.core.parallel.prefetch import map_ahead
 
 
@@ -79,11 +80,7 @@ class StepQuality:
 
 def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
     """Return how many kernels of a cohort have no kernel index, and their total duration, ns."""
-    alone = {
-        digest: np.array([partner is None for partner in partners], np.bool_)
-        for digest, partners in index.partners.items()
-        if None in partners
-    }
+    alone = index.unmatched
     members = {member.rank for member in index.members if member.sequence in alone} if alone else ()
     count, ns = 0, 0.0
     for group in rank_groups() if members else ():
@@ -141,72 +138,91 @@ class StepExecutor(Protocol):
 def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics]:
     """Measure each step of a range by itself, several at a time."""
     steps.prepare()
-    layers = find_expert_layers(steps.run.programs)
-    return list(map_ahead(partial(_measure, steps, layers), steps.steps(first, last), steps.run.ahead))
+    measure = partial(_measure, steps, find_expert_layers(steps.run.programs))
+    measured = map_ahead(measure, steps.stretches(first, last), steps.run.ahead)
+    return [of_step for together in measured for of_step in together]
 
 
-def _measure(steps: RunSteps, layers: Mapping[int, Layers], step: RecordedStep) -> StepStatistics:
-    run, cells, baseline = steps.run, step.end_cells, steps.baseline(step)
-    ends = np.full(len(cells), np.nan)
-    ends[cells >= 0] = step.times.end[cells[cells >= 0]]
-    deviations, quality = deviations_of_step(run.job, step, baseline), _assess_quality(steps, step)
-    kernels = kernel_deviations_of_step(run, step, baseline)
-    experts = measure_expert_imbalance(step, layers, run.rank_numbers)
-    return StepStatistics(ends, step.transfers, deviations, kernels, quality, baseline, _arrivals(run, step), experts)
+def _measure(steps: RunSteps, layers: Mapping[int, Layers], recorded: RecordedSteps) -> list[StepStatistics]:
+    run, baseline = steps.run, steps.find_baselines(recorded)
+    experts = [
+        measure_expert_imbalance(recorded.step(at), layers, run.rank_numbers) if layers else None
+        for at in range(len(recorded))
+    ]
+    return [
+        StepStatistics(*of_step)
+        for of_step in zip(
+            recorded.ends_ns,
+            (Transfers(*of_step) for of_step in zip(*recorded.transfers, strict=True)),
+            deviations_of_steps(run.job, recorded, baseline),
+            kernel_deviations_of_steps(run, recorded, baseline),
+            _assess_quality(steps, recorded),
+            (SelfTimes(*of_step) for of_step in zip(*baseline, strict=True)),
+            _arrivals(run, recorded),
+            experts,
+            strict=True,
+        )
+    ]
 
 
-def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
-    aligned, spreads, negative_latencies = {}, [], 0
-    for team, program in steps.run.programs.items():
-        times = of_team(step.times, steps.run.rank_numbers, team, len(program.operations))
-        negative_latencies += int((times.start < times.call).sum())
-        if len(times.ranks) > 1:
-            ends = steps.ends.shared(team, times.end)
-            aligned[team] = len(ends) > 0
-            spreads.append(disagreement_ns(ends))
-    indices = steps.lake.indices(step.key)
-    unmatched = [_unmatched(index, partial(steps.lake.rank_groups, step.key)) for index in indices]
-    return StepQuality(
-        aligned,
-        max((ns for ns in spreads if ns is not None), default=None),
-        sum(count for count, _ in unmatched),
-        sum(ns for _, ns in unmatched),
-        sum(len(index.left_out) for index in indices),
-        negative_latencies,
-        tuple(len(index.names) for index in indices),
-        *(tuple(steps.run.rank_numbers[ranks].tolist()) for ranks in _find_lossy(steps, step)),
-    )
+def _assess_quality(steps: RunSteps, recorded: RecordedSteps) -> Iterator[StepQuality]:
+    run, times, count = steps.run, recorded.times, len(recorded)
+    start, end, call = (recorded.by_step(values) for values in (times.start, times.end, times.call))
+    negative_latencies = np.count_nonzero(start < call, axis=1).tolist()
+    aligned: list[dict[int, bool]] = [{} for _ in range(count)]
+    spreads: list[list[int]] = [[] for _ in range(count)]
+    for team in run.programs:
+        here = times.row[(times.team == team) & (times.row >= 0)]
+        if len(here) > 1:
+            ends = end[:, here + steps.ends.aligning(team)[:, None]]
+            is_shared = np.isnan(ends).sum(axis=2) == 0
+            apart_ns = disagreements_ns(np.where(is_shared[:, :, None], ends, np.nan))
+            for at, shared in enumerate(is_shared.sum(axis=1).tolist()):
+                aligned[at][team] = shared > 0
+                spreads[at] += [int(apart_ns[at])] if shared > 1 else []
+    lossy, unplaced = _find_lossy(steps, recorded)
+    for at, key in enumerate(recorded.keys):
+        indices = steps.lake.indices(key)
+        unmatched = [_unmatched(index, partial(steps.lake.rank_groups, key)) for index in indices]
+        yield StepQuality(
+            aligned[at],
+            max(spreads[at], default=None),
+            sum(count for count, _ in unmatched),
+            sum(ns for _, ns in unmatched),
+            sum(len(index.left_out) for index in indices),
+            negative_latencies[at],
+            tuple(len(index.names) for index in indices),
+            *(tuple(run.rank_numbers[ranks[at]].tolist()) for ranks in (lossy, unplaced)),
+        )
 
 
-def _find_lossy(steps: RunSteps, step: RecordedStep) -> tuple[Bools, Bools]:
-    """Return, (ranks of the run,), the `lossy_ranks` and `unplaced_ranks` of `StepQuality`."""
-    most, collectives = 1 - THRESHOLDS.whole_share, step.collectives
-    is_lossy = steps.lost_shares(step) > most
-    lacks = np.isnan(step.in_collectives) & step.transfers.partial[collectives.group]
-    attended, lacked = (np.bincount(collectives.rank, weights, len(is_lossy)) for weights in (None, lacks))
-    lost_launches = steps.lost_launches(step) > most
-    return is_lossy, is_lossy & (lost_launches | (lacked > most * attended))
+def _find_lossy(steps: RunSteps, recorded: RecordedSteps) -> tuple[Bools, Bools]:
+    """Return, (steps, ranks of the run), the `lossy_ranks` and `unplaced_ranks` of `StepQuality`."""
+    most, collectives, lost = 1 - THRESHOLDS.whole_share, recorded.collectives, steps.lost_shares(recorded)
+    is_lossy = lost.max(axis=0) > most
+    if not is_lossy.any():
+        return is_lossy, is_lossy
+    lacks = np.isnan(recorded.in_collectives) & recorded.transfers.partial[:, collectives.group]
+    ranks = is_lossy.shape[1]
+    attended, lacked = (sum_columns(collectives.rank, mask, ranks) for mask in (np.ones_like(lacks), lacks))
+    return is_lossy, is_lossy & ((lost[1] > most) | (lacked > most * attended))
 
 
-def _arrivals(run: RunModel, step: RecordedStep) -> Arrivals:
-    collectives, numbers = step.collectives, run.rank_numbers
-    waited = step.in_collectives - step.transfers.took[collectives.group]
+def _arrivals(run: RunModel, recorded: RecordedSteps) -> Iterator[Arrivals]:
+    collectives = recorded.collectives
+    waited = recorded.in_collectives - recorded.transfers.took[:, collectives.group]
     is_known = ~np.isnan(waited)
-    arrived = np.bincount(collectives.awaiting[is_known[collectives.by_group]], minlength=len(step.transfers.took))
-    met = is_known & (arrived[collectives.group] > 1)
-    here = np.flatnonzero(step.times.row >= 0)
-    ranks = numbers[here].tolist()
-
-    def by_rank(weights: Floats) -> list[float]:
-        sums: list[float] = np.bincount(collectives.rank, weights, len(numbers))[here].tolist()
-        return sums
-
-    last, all_met = (map(int, by_rank(mask.astype(np.float64))) for mask in (met & (waited <= 0), met))
-    return Arrivals(
-        dict(zip(ranks, by_rank(np.nan_to_num(waited)), strict=True)),
-        dict(zip(ranks, last, strict=True)),
-        dict(zip(ranks, all_met, strict=True)),
+    groups = recorded.transfers.took.shape[1]
+    arrived = sum_columns(collectives.awaiting, is_known[:, collectives.by_group], groups)
+    met = is_known & (arrived[:, collectives.group] > 1)
+    here = np.flatnonzero(recorded.times.row >= 0)
+    ranks = run.rank_numbers[here].tolist()
+    waited_ns, last_at, met_at = (
+        sum_columns(collectives.rank, weights, len(run.rank_numbers))[:, here].astype(kind).tolist()
+        for weights, kind in ((np.nan_to_num(waited), float), (met & (waited <= 0), int), (met, int))
     )
+    for of_step in zip(waited_ns, last_at, met_at, strict=True):
+        yield Arrivals(*(dict(zip(ranks, of_ranks, strict=True)) for of_ranks in of_step))
 
 
 def replay_steps(
@@ -222,38 +238,39 @@ def replay_steps(
     threads of `pool`, if there is one.
     """
     run = steps.run
-    replayed = ScenarioReplay(run, steps.ends, scenarios, usual, pool)
-    account = None if noise is None else Account(run, steps.ends, usual, noise, is_spilled=run.has_large_steps)
+    replayed = ScenarioReplay(run, scenarios, usual, pool)
+    account = None if noise is None else Account(run, usual, noise, is_spilled=run.has_large_steps)
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
 
-    def replay() -> Iterator[RecordedStep]:
-        for step in steps.steps(first, ahead=account is None):
-            replayed.step(step, steps.baseline(step))
-            yielded = [step]
-            del step  # else it stays in memory while its loss is divided
+    def replay() -> Iterator[RecordedSteps]:
+        for recorded in steps.stretches(first, ahead=account is None):
+            replayed.replay(recorded, steps.find_baselines(recorded))
+            yielded = [recorded]
+            del recorded  # else it stays in memory while its loss is divided
             yield yielded.pop()
 
     replayed_steps = replay()
     accounts = [] if account is None else _keep_account(account, steps, replayed_steps)
-    for step in replayed_steps:  # without an account
-        if replayed.is_over(step.number):
+    for recorded in replayed_steps:  # without an account
+        if replayed.is_over(recorded.first + len(recorded) - 1):
             break
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
     return RunReplay(gained, accounts)
 
 
-def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[RecordedStep]) -> list[StepAccount]:
+def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[RecordedSteps]) -> list[StepAccount]:
     """Return the account of all steps.
 
     While the loss of a step is divided, the next one is compared and the one after that read and replayed.
     """
     ahead, accounts = min(steps.ahead, 1), []
-    recorded = map_ahead(lambda _: next(replayed), steps.run.keys, ahead)
-    for compared in map_ahead(lambda step: account.compare(step, steps.baseline(step)), recorded, ahead):
-        accounts.append(account.divide(compared))
-        del compared
+    recorded = filter(None, map_ahead(lambda _: next(replayed, None), steps.run.keys, ahead))
+    for compared in map_ahead(lambda some: account.compare(some, steps.find_baselines(some)), recorded, ahead):
+        compared.reverse()
+        while compared:
+            accounts.append(account.divide(compared.pop()))
     return accounts
 
 

@@ -34,6 +34,9 @@ from jitter.core.names.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
+_PARTS: Final = np.array([part for own in OWN_CLASSES for part in OWN_PARTS if own in CLASSES_OF_PART[part]])
+"""The part of each class of a rank's own time."""
+
 
 def diagnose_traces(
     analysis: RunAnalysis,
@@ -302,13 +305,11 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
     if not lost_ns > 0:
         return None
     shares = shares.where(np.argsort(shares.place, kind="stable"))
-    variances = np.zeros(len(LossClass))
-    for part in OWN_PARTS:
-        variances[list(CLASSES_OF_PART[part])] = evidence.analysis.measured.noise[number].variance[shares.team[0], part]
+    variances = evidence.analysis.measured.noise[number].variance[shares.team[0], _PARTS[shares.loss_class]]
     # of ranks that are equally late each is charged a part of what it is late, so also of its noise
     with np.errstate(divide="ignore", invalid="ignore"):
-        charged = np.clip(np.nan_to_num(shares.loss_ns / shares.excess_ns, nan=1.0), 0, 1)
-    noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(charged**2 * variances[shares.loss_class]))
+        charged = np.fmax(np.fmin(shares.loss_ns / shares.excess_ns, 1.0), 0.0)  # 1 where that is unknown
+    noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(charged**2 * variances))
     least = max(THRESHOLDS.later_ns, THRESHOLDS.min_clear_share * lost_ns)
     outside = shares.loss_ns.cumsum() > np.maximum(np.minimum(noise, lost_ns / 2), least)
     if not outside[-1]:

@@ -203,17 +203,18 @@ class StateTracker:
         self.state = state
         self._last: list[StepKey | None] = [None] * len(state.back)
 
-    def enter(self, key: StepKey, here: Bools) -> Bools:
-        """Enter a step; return the mask of ranks that do not come from the step before, whose state is unknown.
+    def enter(self, keys: Sequence[StepKey], here: Bools) -> Bools:
+        """Enter steps that follow each other; return, (steps, ranks), which do not come from the step before.
 
-        `here` (ranks,) are the ranks that have the step; the state of the others stays.
+        `here` (ranks,) are the ranks that have the steps. The state of those that come from elsewhere becomes unknown,
+        that of the others stays.
         """
-        before = StepKey(key.epoch, key.step - 1)
-        fresh = np.array([last != before for last in self._last], np.bool_)
-        self.state.forget(fresh & here)
-        for rank in np.flatnonzero(here).tolist():
-            self._last[rank] = key
-        return fresh | ~here
+        before = StepKey(keys[0].epoch, keys[0].step - 1)
+        fresh = np.tile(~here, (len(keys), 1))
+        fresh[0] |= np.array([last != before for last in self._last], np.bool_)
+        self.state.forget(fresh[0] & here)
+        self._last = [keys[-1] if is_here else last for is_here, last in zip(here.tolist(), self._last, strict=True)]
+        return fresh
 
 
 @compiled
@@ -229,6 +230,18 @@ def carry_ends(job: JobArrays, team: int, rank: int, row: int, start: Floats, en
         else:
             cell = row + job.carried_place[at]
             stream_end[rank, column] = end[cell] if not isnan(start[cell]) else math.nan
+
+
+@compiled
+def note_state(noted: CarriedState, at: int, state: CarriedState, stream_end: Floats) -> None:
+    """Note a state as one of several, (states, …), and its ends in an array of their own."""
+    for rank in range(len(stream_end)):
+        for column in range(stream_end.shape[1]):
+            stream_end[rank, column] = noted.stream_end[at, rank, column] = state.stream_end[rank, column]
+        for thread in range(state.back.shape[1]):
+            noted.back[at, rank, thread] = state.back[rank, thread]
+        for place in range(state.pending.shape[1]):
+            noted.pending[at, rank, place] = state.pending[rank, place]
 
 
 @compiled
@@ -260,9 +273,3 @@ def turn_pending(pending: Floats, rank: int, head: int, size: int, room: Floats)
             room[at] = pending[rank, (head + at) % size]
         for at in range(size):
             pending[rank, at] = room[at]
-
-
-def same_state(first: Floats, second: Floats) -> Bools:
-    """Return, (…,), where two states are equal; unknown equals unknown."""
-    is_same: Bools = (first == second) | (np.isnan(first) & np.isnan(second))
-    return is_same

@@ -11,29 +11,33 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 
 
-def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, Floats]) -> Bools:
-    """Return, (ranks of the run,), whether the rank is a reference for its team by the sum of these times.
+def find_reference_ranks(job: JobArrays, steps: StepTimes, times: tuple[Floats, Floats], count: int) -> Bools:
+    """Return, (steps, ranks of the run), whether the rank is a reference for its team by the sum of these times.
 
     All ranks are, unless at least half of the team are a cluster that is faster than all others: the median of all
     would be the slowest ones of these. With fewer ranks than clusters need, they lie apart by chance.
 
     Args:
         job: with the teams' ranks.
-        step: with the rows of the ranks.
-        times: of two parts that are added up, (cells,) each.
+        steps: with the rows of the ranks.
+        times: of two parts that are added up, (steps × cells,) each.
+        count: of the steps.
 
     """
-    totals = np.full(len(step.row), np.nan)
-    sum_times(job, step, *times, totals)
-    is_reference = np.ones(len(totals), np.bool_)
-    for team in range(len(job.launch_ns)):
-        ranks = np.arange(job.first_rank[team], job.first_rank[team + 1])
-        ranks = ranks[~np.isnan(totals[ranks])]
-        if len(ranks) < THRESHOLDS.min_robust_ranks:
-            continue
-        # of the slower ones at least two: one alone hardly moves the median
-        slower = _slower_cluster(totals[ranks], (len(ranks) + 1) // 2, THRESHOLDS.outlier_sigmas)
-        is_reference[ranks[slower]] = False
+    is_reference = np.ones((count, len(steps.row)), np.bool_)
+    large = np.flatnonzero(np.diff(job.first_rank) >= THRESHOLDS.min_robust_ranks).tolist()
+    if not large:
+        return is_reference
+    totals = np.full(is_reference.shape, np.nan)
+    sum_times(job, steps.row, *times, totals)
+    for of_step, is_one in zip(totals, is_reference, strict=True):
+        for team in large:
+            ranks = np.arange(job.first_rank[team], job.first_rank[team + 1])
+            ranks = ranks[~np.isnan(of_step[ranks])]
+            if len(ranks) >= THRESHOLDS.min_robust_ranks:
+                # of the slower ones at least two: one alone hardly moves the median
+                slower = _slower_cluster(of_step[ranks], (len(ranks) + 1) // 2, THRESHOLDS.outlier_sigmas)
+                is_one[ranks[slower]] = False
     return is_reference
 
 
@@ -61,17 +65,23 @@ def find_reference_steps(total_ns: Floats, *, is_only: bool = False) -> Bools:
 
 
 @compiled
-def sum_times(job: JobArrays, step: StepTimes, times: Floats, more: Floats, totals: Floats) -> None:
-    """Fill in the sum of each rank's known times of both parts, added up side by side; NaN stays of absent ranks."""
-    for team in range(len(job.launch_ns)):
-        operations = job.first[team + 1] - job.first[team]
-        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-            if step.row[rank] >= 0:
-                total = second = 0.0
-                for at in range(step.row[rank], step.row[rank] + operations):
-                    total += 0.0 if isnan(times[at]) else times[at]
-                    second += 0.0 if isnan(more[at]) else more[at]
-                totals[rank] = total + second
+def sum_times(job: JobArrays, row: Ints, times: Floats, more: Floats, totals: Floats) -> None:
+    """Fill in, (steps, ranks), the sum of each rank's known times of both parts, added up side by side.
+
+    NaN stays of absent ranks.
+    """
+    steps = totals.shape[0]
+    for step in range(steps):
+        for team in range(len(job.launch_ns)):
+            operations = job.first[team + 1] - job.first[team]
+            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                if row[rank] >= 0:
+                    total = second = 0.0
+                    begin = step * (len(times) // steps) + row[rank]
+                    for at in range(begin, begin + operations):
+                        total += 0.0 if isnan(times[at]) else times[at]
+                        second += 0.0 if isnan(more[at]) else more[at]
+                    totals[step, rank] = total + second
 
 
 def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Floats:

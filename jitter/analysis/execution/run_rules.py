@@ -56,7 +56,7 @@ class SampledSteps:
     def follow(self, key: StepKey, step: StepTimes) -> _Followed:
         """Follow a step of this team's ranks without taking it into the sample."""
         here = np.flatnonzero(step.row >= 0)
-        self._tracker.enter(key, step.row >= 0)
+        self._tracker.enter([key], step.row >= 0)
         state = self._tracker.state
         start, end, call, back = (values.reshape(len(here), len(self._thread)) for values in step[2:])
         back_before, end_before = np.full((2, *start.shape), np.nan)

@@ -29,9 +29,16 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.interference import time_beside
-from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, carry_ends, push_pending, turn_pending
+from jitter.analysis.execution.job_arrays import (
+    CarriedState,
+    JobArrays,
+    carry_ends,
+    note_state,
+    push_pending,
+    turn_pending,
+)
 from jitter.analysis.execution.rank_clusters import find_reference_ranks
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -146,35 +153,45 @@ def empty_self_times(cells: int) -> SelfTimes:
     return SelfTimes(*(np.empty(cells) for _ in SelfTimes._fields))
 
 
-def follow_step(job: JobArrays, step: StepTimes, state: CarriedState) -> SelfTimes:
-    """Return the self times of all ranks in a step; `state` is how they come to it, and becomes how they leave it."""
-    self_times = empty_self_times(len(step.start))
+def follow_steps(job: JobArrays, steps: StepTimes, state: CarriedState, count: int) -> tuple[SelfTimes, CarriedState]:
+    """Return the self times of all ranks in so many steps, of the same ranks, and the state before each of them.
+
+    `state` is how the ranks come to the first one, and becomes how they leave the last one.
+    """
+    self_times = empty_self_times(len(steps.start))
+    before = CarriedState(*(np.empty((count, *values.shape)) for values in state))
     end_before = np.empty(int(np.diff(job.first).max(initial=0)))
     room = np.empty(state.pending.shape[1])
-    find_self_times_of_step(job, step, state, state.stream_end.copy(), end_before, room, self_times)
-    return self_times
+    find_self_times_of_steps(job, steps, state, before, np.empty_like(state.stream_end), end_before, room, self_times)
+    return self_times, before
 
 
 @compiled
-def find_self_times_of_step(
+def find_self_times_of_steps(
     job: JobArrays,
-    step: StepTimes,
+    steps: StepTimes,
     state: CarriedState,
+    before: CarriedState,
     stream_end_before: Floats,
     end_before: Floats,
     room: Floats,
     self_times: SelfTimes,
 ) -> None:
-    """Take all waiting out of a step, rank by rank; `end_before` (operations,) and `room` (places,) are overwritten."""
-    for team in range(len(job.launch_ns)):
-        is_new = True
-        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-            is_new = is_new and (step.row[rank] < 0 or not is_known(stream_end_before, rank))
-        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-            if step.row[rank] >= 0:
-                joins = not is_new and not is_known(stream_end_before, rank)
-                find_self_times(job, step, rank, joins, stream_end_before, state, end_before, room, self_times)
-                carry_ends(job, team, rank, step.row[rank], step.start, step.end, state.stream_end)
+    """Take all waiting out of steps that follow each other; all arguments but the first three are overwritten."""
+    count = before.back.shape[0]
+    cells = len(steps.start) // count
+    for at in range(count):
+        step, own = cut_step(steps, at, cells), cut_self_times(self_times, at * cells, (at + 1) * cells)
+        note_state(before, at, state, stream_end_before)
+        for team in range(len(job.launch_ns)):
+            is_new = True
+            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                is_new = is_new and (step.row[rank] < 0 or not is_known(stream_end_before, rank))
+            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                if step.row[rank] >= 0:
+                    joins = not is_new and not is_known(stream_end_before, rank)
+                    find_self_times(job, step, rank, joins, stream_end_before, state, end_before, room, own)
+                    carry_ends(job, team, rank, step.row[rank], step.start, step.end, state.stream_end)
 
 
 @compiled
@@ -285,23 +302,26 @@ def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, time
         times_ns[op] = undisturbed_ns(job, team, 0, op, start, end)
 
 
-def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes, lost: Floats) -> SelfTimes:
-    """Return, (operations,) of all teams, the lower median of each self time over the team's ranks.
+def baselines(job: JobArrays, steps: StepTimes, self_times: SelfTimes, lost: Floats) -> SelfTimes:
+    """Return, (steps, operations of all teams), the lower median of each self time over the team's ranks.
 
     Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one. Ranks
-    that lost many events are left out, if half of the team or more did not; `lost` (ranks,) is which share each lost.
-    NaN for a team that has not the step.
+    that lost many events are left out, if half of the team or more did not; `lost` (steps, ranks) is which share each
+    lost. NaN for a team that has not the step.
     """
-    baseline = empty_self_times(int(job.first[-1]))
-    room, known = np.empty(_OPERATIONS_AT_ONCE * len(step.row)), np.empty(_OPERATIONS_AT_ONCE, np.int64)
-    is_whole = lost <= THRESHOLDS.min_cost_share
-    whole, all_ranks = (np.bincount(step.team, here) for here in (is_whole & (step.row >= 0), step.row >= 0))
-    is_whole |= (2 * whole < all_ranks)[step.team]
-    by_host = find_reference_ranks(job, step, (self_times.host, self_times.call)) & is_whole
-    by_gpu = find_reference_ranks(job, step, (self_times.gpu, self_times.delay)) & is_whole
+    count, ranks = lost.shape
+    baseline = SelfTimes(*(np.empty((count, int(job.first[-1]))) for _ in SelfTimes._fields))
+    room, known = np.empty(_OPERATIONS_AT_ONCE * ranks), np.empty(_OPERATIONS_AT_ONCE, np.int64)
+    here, is_whole = steps.row >= 0, lost <= THRESHOLDS.min_cost_share
+    if not is_whole.all():
+        of_team = np.arange(len(job.launch_ns))[:, None] == steps.team
+        whole, all_ranks = ((mask[..., None, :] & of_team).sum(axis=-1) for mask in (is_whole & here, here))
+        is_whole |= (2 * whole < all_ranks)[:, steps.team]
+    by_host = find_reference_ranks(job, steps, (self_times.host, self_times.call), count) & is_whole
+    by_gpu = find_reference_ranks(job, steps, (self_times.gpu, self_times.delay), count) & is_whole
     references = (by_host, by_host, by_host, by_gpu, by_gpu)
     for values, is_reference, medians in zip(self_times, references, baseline, strict=True):
-        find_medians(job, step, values, is_reference, room, known, medians)
+        find_medians(job, steps.row, count, values, is_reference.ravel(), room, known, medians.ravel())
     return baseline
 
 
@@ -312,26 +332,38 @@ def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
 
 @compiled
 def find_medians(
-    job: JobArrays, step: StepTimes, values: Floats, is_reference: Bools, room: Floats, known: Ints, medians: Floats
+    job: JobArrays,
+    row: Ints,
+    count: int,
+    values: Floats,
+    chosen: Bools,
+    room: Floats,
+    known: Ints,
+    medians: Floats,
 ) -> None:
     """Find each operation's lower median over its team's reference ranks of those known, else over the others.
 
-    `is_reference` is (ranks,); `room` (operations at once × ranks) and `known` (operations at once,) are overwritten.
+    Of so many steps that follow each other. `row` is (ranks,), `chosen` (steps × ranks,); `room` (operations at
+    once × ranks) and `known` (operations at once,) are overwritten.
     """
-    for team in range(len(job.launch_ns)):
-        ranks = slice(job.first_rank[team], job.first_rank[team + 1])
-        row, is_chosen = step.row[ranks], is_reference[ranks]
-        for first in range(job.first[team], job.first[team + 1], len(known)):
-            found = medians[first : min(first + len(known), job.first[team + 1])]
-            for is_wanted in (True, False):
-                gather_operations(values, row, first - job.first[team], len(found), is_chosen, is_wanted, room, known)
-                has_all = True
-                for at in range(len(found)):
-                    if is_wanted or isnan(found[at]):
-                        found[at] = select_lower_median(room[at * len(row) :], known[at])
-                    has_all = has_all and not isnan(found[at])
-                if has_all:
-                    break
+    cells, operations = len(values) // count, job.first[-1]
+    for step in range(count):
+        own = values[step * cells : (step + 1) * cells]
+        for team in range(len(job.launch_ns)):
+            low, high = job.first_rank[team], job.first_rank[team + 1]
+            rows, is_chosen = row[low:high], chosen[step * len(row) + low : step * len(row) + high]
+            for first in range(job.first[team], job.first[team + 1], len(known)):
+                size, begin = min(len(known), job.first[team + 1] - first), step * operations + first
+                found = medians[begin : begin + size]
+                for is_wanted in (True, False):
+                    gather_operations(own, rows, first - job.first[team], size, is_chosen, is_wanted, room, known)
+                    has_all = True
+                    for at in range(size):
+                        if is_wanted or isnan(found[at]):
+                            found[at] = select_lower_median(room[at * len(rows) :], known[at])
+                        has_all = has_all and not isnan(found[at])
+                    if has_all:
+                        break
 
 
 @compiled

@@ -192,6 +192,15 @@ class StepTimes(NamedTuple):
     """(cells,) when the call returned."""
 
 
+@compiled
+def cut_step(steps: StepTimes, at: int, cells: int) -> StepTimes:
+    """Return one of several steps of the same ranks whose cells, so many each, follow each other."""
+    low, high = at * cells, (at + 1) * cells
+    return StepTimes(
+        steps.team, steps.row, steps.start[low:high], steps.end[low:high], steps.call[low:high], steps.back[low:high]
+    )
+
+
 class TeamTimes(NamedTuple):
     """One team's step, (operations, ranks): views of `StepTimes`."""
 

@@ -14,7 +14,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of
-from jitter.core.numeric.stats import lower_median, middle_value
+from jitter.core.numeric.stats import lower_median
 
 
 class CohortCollectives(NamedTuple):
@@ -151,7 +151,7 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
 
 def _offsets(end_ns: _Times) -> _Times:
     """Return each rank's clock offset from the lowest rank's, by each collective's end."""
-    return end_ns - end_ns[:, :1]
+    return end_ns - end_ns[..., :1]
 
 
 def disagreement_ns(end_ns: _Times) -> int | None:
@@ -159,8 +159,12 @@ def disagreement_ns(end_ns: _Times) -> int | None:
 
     The lower median over collectives; None with fewer than two.
     """
-    if len(end_ns) < 2:
-        return None
+    return int(disagreements_ns(end_ns[None])[0]) if len(end_ns) > 1 else None
+
+
+def disagreements_ns(end_ns: _Times) -> Floats:
+    """Return, (steps,), the same of ends (steps, collectives, ranks); where some are unknown all are NaN."""
     offsets = _offsets(end_ns)
-    residuals = offsets - lower_median(offsets.T).T
-    return int(middle_value(np.ptp(residuals, axis=1)))
+    steps, collectives, ranks = offsets.shape
+    usual = lower_median(offsets.swapaxes(1, 2).reshape(steps * ranks, collectives)).reshape(steps, 1, ranks)
+    return lower_median(np.ptp(offsets - usual, axis=2))[:, 0]

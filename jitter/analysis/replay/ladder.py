@@ -17,8 +17,8 @@ from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, mark_s
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, median_over_steps
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import EndShift, RecordedStep, RunSteps
+from jitter.analysis.replay.replay import Change, no_shift, replay_steps
+from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, MEMORY, SYNC, copy_direction
@@ -280,13 +280,13 @@ class _ProgramReplay:
         is_at_baseline, ranks = program.self_times is not None, len(steps.run.rank_numbers)
         self._repaired = np.full((len((START, CPU, GPU)), ranks), is_at_baseline)
         self._state: CarriedState | None = None
-        self._shift = EndShift(ranks)
+        self._shift = no_shift(ranks)
 
     def step(self, step: RecordedStep) -> float:
         """Replay the next step and return what it saves, ns; NaN where no rank's end is known."""
         if self._state is None:
             self._state = step.before.copy()
-        before, program = self._shift.enter(step), self._program
+        program = self._program
         baseline, transfers = step.self_times, step.transfers.took  # the recorded ones have no baseline
         if program.self_times is not None:
             baseline = program.self_times[self._steps.alike.size_of[step.number]]
@@ -298,9 +298,10 @@ class _ProgramReplay:
         elif changed is not None and changed.what != "waits":
             parts = slices_of_ranks(program.job, step.times)
             step = replace(step, self_times=change_self_times(step.self_times, changed, parts))
-        change = Change(self._repaired, transfers, np.zeros(len(transfers)), before)
-        ends = replay_step(program.job, self._instructions, step, baseline, change, self._state).end
-        return self._shift.mean_ns - before if len(self._shift.leave(step, ends)) else np.nan
+        change = Change(self._repaired[None], transfers[None], np.zeros((1, len(transfers))))
+        usual = SelfTimes(*(values[None] for values in baseline))
+        of_program = program.job, self._instructions, step.alone, usual, change, self._state, self._shift
+        return float(replay_steps(*of_program).gained_ns[0])
 
 
 def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:

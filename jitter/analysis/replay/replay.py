@@ -32,20 +32,21 @@ from jitter.analysis.execution.job_arrays import (
     CarriedState,
     JobArrays,
     carry_ends,
+    note_state,
     push_pending,
     turn_pending,
 )
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
 if TYPE_CHECKING:
-    from jitter.analysis.replay.run_steps import RecordedStep
+    from jitter.analysis.replay.run_steps import RecordedStep, RecordedSteps
 
 
 class NodeTimes(NamedTuple):
@@ -87,7 +88,7 @@ class Scratch(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Changes of a scenario in one step."""
+    """Changes of a scenario in one step, or in several: with a further axis before these."""
 
     repaired: Bools
     """(START, CPU, GPU; ranks) whose self times are the baseline's."""
@@ -95,12 +96,27 @@ class Change(NamedTuple):
     """(groups of all collectives,) from the last arrival to the end."""
     possible_wait: Floats
     """(groups of all collectives,) how much of the transfer may be a wait for absent members."""
-    time_saved: float
-    """How much earlier than recorded the scenario is: ranks that join now join there."""
+
+
+class EndShift(NamedTuple):
+    """How much earlier than recorded steps end in another setting: the mean over the ranks that have the step, ns.
+
+    A step adds the change of the mean over its own ranks: a rank that leaves the run keeps what it gained.
+    """
+
+    of_ranks: Floats
+    """(ranks,) at the last step of each; NaN: as the others."""
+    mean_ns: Floats
+    """(1,)."""
+
+
+def no_shift(ranks: int, mean_ns: float = 0.0) -> EndShift:
+    """Return that all ranks are this much earlier."""
+    return EndShift(np.full(ranks, np.nan), np.array([mean_ns]))
 
 
 class StepReplay(NamedTuple):
-    """A step in one scenario: what the loops of the replay read and fill."""
+    """A step, or several, in one scenario: what the loops of the replay read and fill."""
 
     job: JobArrays
     instructions: Ints
@@ -113,9 +129,92 @@ class StepReplay(NamedTuple):
     change: Change
     begins: Bools
     """(ranks,) which start, where nothing is known of what they waited for, as recorded."""
+    time_saved: float
+    """How much earlier than recorded the scenario is: ranks that join now join there."""
     state: CarriedState
     scratch: Scratch
     nodes: NodeTimes
+
+
+class Replayed(NamedTuple):
+    """Steps in one scenario."""
+
+    nodes: NodeTimes
+    """(steps × cells,)."""
+    before: CarriedState
+    """How the ranks come to each step, (steps, …)."""
+    entered_ns: Floats
+    """(steps,) how much earlier than recorded the step's ranks come to it."""
+    left_ns: Floats
+    """(steps,) how much earlier it ends."""
+    is_known: Bools
+    """(steps, ranks) whose ends are known."""
+    gained_ns: Floats
+    """(steps,) how much shorter it is; NaN where no rank's end is known, 0 where the scenario stands as recorded."""
+
+
+SKIPPED, AS_RECORDED, CHANGED = range(3)
+"""A step that is left out; one that is recorded as the scenario has it, and need not be computed where the scenario has
+come back to what was recorded, but for a constant shift; any other one."""
+
+
+def replay_steps(
+    job: JobArrays,
+    instructions: Ints,
+    steps: "RecordedSteps",
+    baseline: SelfTimes,
+    change: Change,
+    state: CarriedState,
+    shift: EndShift,
+    nodes: NodeTimes | None = None,
+    turns: Ints | None = None,
+    has_diverged: Bools | None = None,
+) -> Replayed:
+    """Replay steps in one scenario; their `nodes` are filled, of new ones the ends.
+
+    `state` and `shift` are how the ranks come to the first step in the scenario, and become how they leave the last
+    one. `instructions` is the schedule's array, `baseline` (steps, operations) and `change` are each step's. `turns`
+    (steps,) is what each step is, and `has_diverged` (1,), also overwritten, whether the scenario differs from the
+    recording by more than a constant shift; by default all is computed.
+    """
+    collectives, count, ranks, cells = steps.collectives, *steps.fresh.shape, len(steps.times.start)
+    runs_ahead = bool((instructions[:, 3] == CALLS).any())
+    if nodes is None:
+        starts, backs = (np.empty(cells if is_kept else 0) for is_kept in (job.interference.any(), runs_ahead))
+        nodes = NodeTimes(np.empty(cells), starts, backs, np.empty(0))
+    if runs_ahead:
+        nodes.start.fill(np.nan)  # no held collective slows a kernel down
+    scratch = Scratch(
+        np.empty_like(state.stream_end),
+        np.empty_like(state.stream_end),
+        np.empty(ranks, np.int64),
+        np.empty(state.pending.shape[1]),
+        np.empty(ranks, np.int64),
+        np.empty(change.transfer.shape[1]),
+        np.empty(collectives.absent.max(initial=ranks - 1) + 1),
+    )
+    replay = StepReplay(
+        job,
+        instructions,
+        collectives,
+        steps.times,
+        steps.self_times,
+        SelfTimes(*(values.ravel() for values in baseline)),
+        Change(np.empty(change.repaired.shape[1:], np.bool_), change.transfer.ravel(), change.possible_wait.ravel()),
+        np.empty(ranks, np.bool_),
+        0.0,
+        state,
+        scratch,
+        nodes,
+    )
+    before = CarriedState(*(np.empty((count, *values.shape)) for values in state))
+    entered_ns, left_ns, gained_ns = np.full((3, count), np.nan)
+    replayed = Replayed(nodes, before, entered_ns, left_ns, np.zeros(steps.fresh.shape, np.bool_), gained_ns)
+    turns = np.full(count, CHANGED) if turns is None else turns
+    has_diverged = np.ones(1, np.bool_) if has_diverged is None else has_diverged
+    recorded = steps.before, steps.fresh, steps.end_cells
+    replay_in_turn(replay, *recorded, change.repaired, shift, turns, has_diverged, replayed)
+    return replayed
 
 
 def replay_step(
@@ -126,39 +225,168 @@ def replay_step(
     change: Change,
     state: CarriedState,
     nodes: NodeTimes | None = None,
+    time_saved: float = 0.0,
 ) -> NodeTimes:
-    """Replay one step in one scenario and return when each operation ends; the other times fill `nodes`, if given.
+    """Replay one step: see `replay_steps`. It comes so much earlier than recorded."""
+    usual, shift = SelfTimes(*(values[None] for values in baseline)), no_shift(len(step.fresh), time_saved)
+    changed = Change(change.repaired[None], change.transfer[None], change.possible_wait[None])
+    return replay_steps(job, instructions, step.alone, usual, changed, state, shift, nodes).nodes
 
-    `state` is how the ranks come to the step in the scenario, and becomes how they leave it. `instructions` is the
-    schedule's array, `baseline` (operations,) the step's medians.
-    """
-    collectives, ranks, cells = step.collectives, len(step.fresh), len(step.times.start)
-    state.forget(step.fresh)
-    state.back[step.fresh] = step.before.back[step.fresh] - change.time_saved  # known where a marker tells it
-    beginning = np.zeros(len(collectives.first_member) - 1, np.bool_)
-    beginning[collectives.block[step.fresh]] = True
-    runs_ahead = bool((instructions[:, 3] == CALLS).any())
-    if nodes is None:
-        starts, backs = (np.empty(cells if is_kept else 0) for is_kept in (job.interference.any(), runs_ahead))
-        nodes = NodeTimes(np.empty(cells), starts, backs, np.empty(0))
-    if runs_ahead:
-        nodes.start.fill(np.nan)  # no held collective slows a kernel down
-    scratch = Scratch(
-        state.stream_end.copy(),
-        np.full(state.stream_end.shape, np.nan),
-        np.zeros(ranks, np.int64),
-        np.empty(state.pending.shape[1]),
-        np.zeros(ranks, np.int64),
-        np.empty(len(change.transfer)),
-        np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
-    )
-    begins = beginning[collectives.block]
-    follow_instructions(
-        StepReplay(
-            job, instructions, collectives, step.times, step.self_times, baseline, change, begins, state, scratch, nodes
+
+@compiled
+def replay_in_turn(
+    replay: StepReplay,
+    before: CarriedState,
+    fresh: Bools,
+    end_cells: Ints,
+    repaired: Bools,
+    shift: EndShift,
+    turns: Ints,
+    has_diverged: Bools,
+    replayed: Replayed,
+) -> None:
+    """Replay steps one after the other; `before`, `fresh`, `end_cells` and `repaired` are those of each, (steps, …)."""
+    state, scratch, count = replay.state, replay.scratch, len(turns)
+    cells, operations = len(replay.step.start) // count, len(replay.baseline.gpu) // count
+    for at in range(count):
+        if turns[at] == SKIPPED:
+            continue
+        if turns[at] == CHANGED and not has_diverged[0]:
+            put_as_recorded(state, shift, before, at)
+        has_diverged[0] = turns[at] == CHANGED or (
+            has_diverged[0] and not is_as_recorded(state, shift.mean_ns[0], before, fresh, at)
         )
+        replayed.gained_ns[at] = 0.0
+        if not has_diverged[0]:
+            continue
+        enter_shift(shift, fresh, end_cells, at)
+        replayed.entered_ns[at] = saved = shift.mean_ns[0]
+        for part in range(repaired.shape[1]):
+            for rank in range(repaired.shape[2]):
+                replay.change.repaired[part, rank] = repaired[at, part, rank]
+        one = one_replay(replay, at, cells, operations, saved)
+        begin_replay(one, before, fresh, at)
+        note_state(replayed.before, at, state, scratch.stream_end_before)
+        follow_instructions(one)
+        is_known = leave_shift(shift, one.step, one.nodes, end_cells, at, replayed.is_known)
+        replayed.left_ns[at] = shift.mean_ns[0]
+        replayed.gained_ns[at] = shift.mean_ns[0] - saved if is_known else math.nan
+
+
+@compiled
+def one_replay(replay: StepReplay, at: int, cells: int, operations: int, time_saved: float) -> StepReplay:
+    """Return the replay of one of several steps."""
+    low, high, groups, change = at * cells, (at + 1) * cells, len(replay.scratch.late), replay.change
+    first, last = at * groups, (at + 1) * groups
+    return StepReplay(
+        replay.job,
+        replay.instructions,
+        replay.collectives,
+        cut_step(replay.step, at, cells),
+        cut_self_times(replay.self_times, low, high),
+        cut_self_times(replay.baseline, at * operations, (at + 1) * operations),
+        Change(change.repaired, change.transfer[first:last], change.possible_wait[first:last]),
+        replay.begins,
+        time_saved,
+        replay.state,
+        replay.scratch,
+        cut_nodes(replay.nodes, low, high),
     )
-    return nodes
+
+
+@compiled
+def begin_replay(replay: StepReplay, before: CarriedState, fresh: Bools, at: int) -> None:
+    """Begin the replay of a step: ranks that join in it begin as recorded, earlier by what is saved."""
+    state, scratch, saved, collectives = replay.state, replay.scratch, replay.time_saved, replay.collectives
+    for block in range(len(collectives.first_member) - 1):
+        begins = False
+        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+            begins = begins or fresh[at, collectives.member[member]]
+        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+            replay.begins[collectives.member[member]] = begins
+    for rank in range(len(replay.begins)):
+        scratch.head[rank] = scratch.held[rank] = 0
+        for column in range(state.stream_end.shape[1]):
+            scratch.free[rank, column] = math.nan
+            if fresh[at, rank]:
+                state.stream_end[rank, column] = math.nan
+        if fresh[at, rank]:
+            for place in range(state.pending.shape[1]):
+                state.pending[rank, place] = -math.inf
+            for thread in range(state.back.shape[1]):
+                state.back[rank, thread] = before.back[at, rank, thread] - saved  # known where a marker tells it
+    for rank in range(len(scratch.moved)):
+        scratch.moved[rank] = -saved
+
+
+@compiled
+def enter_shift(shift: EndShift, fresh: Bools, end_cells: Ints, at: int) -> None:
+    """Find how much earlier the ranks of one of several steps come to it."""
+    total, known = 0.0, 0
+    for rank in range(len(shift.of_ranks)):
+        if fresh[at, rank]:
+            shift.of_ranks[rank] = math.nan
+        if end_cells[at, rank] >= 0 and not isnan(shift.of_ranks[rank]):
+            total += shift.of_ranks[rank]
+            known += 1
+    if known > 0:
+        shift.mean_ns[0] = total / known
+
+
+@compiled
+def leave_shift(shift: EndShift, step: StepTimes, nodes: NodeTimes, end_cells: Ints, at: int, is_known: Bools) -> bool:
+    """Take the ends of one of several steps in the other setting; return whether any rank's end is known."""
+    total, known = 0.0, 0
+    for rank in range(len(shift.of_ranks)):
+        cell = end_cells[at, rank]
+        if cell >= 0:
+            shift.of_ranks[rank] = step.end[cell] - nodes.end[cell]
+            if not isnan(shift.of_ranks[rank]):
+                is_known[at, rank] = True
+                total += shift.of_ranks[rank]
+                known += 1
+    if known > 0:
+        shift.mean_ns[0] = total / known
+    return known > 0
+
+
+@compiled
+def is_as_recorded(state: CarriedState, shift_ns: float, before: CarriedState, fresh: Bools, at: int) -> bool:
+    """Return whether a scenario comes to a step as recorded, but for a constant shift."""
+    return (
+        are_same(state.stream_end, shift_ns, before.stream_end, fresh, at)
+        and are_same(state.back, shift_ns, before.back, fresh, at)
+        and are_same(state.pending, shift_ns, before.pending, fresh, at)
+    )
+
+
+@compiled
+def are_same(times: Floats, shift_ns: float, before: Floats, fresh: Bools, at: int) -> bool:
+    """Return whether times, (ranks, …), are those before one of several steps, of ranks that come from the last one."""
+    for rank in range(len(times)):
+        for column in range(times.shape[1]):
+            shifted, recorded = times[rank, column] + shift_ns, before[at, rank, column]
+            if not (fresh[at, rank] or shifted == recorded or (isnan(shifted) and isnan(recorded))):
+                return False
+    return True
+
+
+@compiled
+def put_as_recorded(state: CarriedState, shift: EndShift, before: CarriedState, at: int) -> None:
+    """Let a scenario come to a step as recorded, but for a constant shift; all ranks are as early as their mean."""
+    for rank in range(len(state.back)):
+        shift.of_ranks[rank] = math.nan
+    take_times(state.stream_end, before.stream_end, at, shift.mean_ns[0])
+    take_times(state.back, before.back, at, shift.mean_ns[0])
+    take_times(state.pending, before.pending, at, shift.mean_ns[0])
+
+
+@compiled
+def take_times(times: Floats, before: Floats, at: int, shift_ns: float) -> None:
+    """Fill times, (ranks, …), with those before one of several steps, less the shift."""
+    for rank in range(len(times)):
+        for column in range(times.shape[1]):
+            times[rank, column] = before[at, rank, column] - shift_ns
 
 
 @compiled
@@ -230,7 +458,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                     since = later(since, held - job.host_lead_ns[place])
                 called = since + host
                 if begins[rank] and isnan(called):
-                    called = calls[at] - change.time_saved
+                    called = calls[at] - replay.time_saved
                 for wait in range(job.first_wait[place], job.first_wait[place + 1]):
                     awaited_op = job.wait_on[wait]
                     held = ends[row + awaited_op] if awaited_op >= 0 else scratch.stream_end_before[rank, ~awaited_op]
@@ -276,13 +504,13 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
             if is_known:
                 start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
             else:
-                start = later(returned - lead + launch_ns, starts[at] - change.time_saved)
+                start = later(returned - lead + launch_ns, starts[at] - replay.time_saved)
             end = start + gpu
             if not is_straight:
                 op = first + at
                 place = job.first[team] + op
                 if begins[rank] and isnan(start):
-                    start = starts[at] - change.time_saved
+                    start = starts[at] - replay.time_saved
                     end = start + gpu
                 if places > 0:
                     scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
@@ -370,7 +598,7 @@ def accumulate_excess(run: RunModel, step: "RecordedStep", baseline: SelfTimes, 
     instructions, no_waits = run.schedule.array(), np.zeros(len(usual))
 
     def ends(*, is_repaired: bool) -> Floats:
-        change = Change(np.full((len((START, CPU, GPU)), len(step.fresh)), is_repaired), usual, no_waits, 0.0)
+        change = Change(np.full((len((START, CPU, GPU)), len(step.fresh)), is_repaired), usual, no_waits)
         return replay_step(run.job, instructions, alone, baseline, change, step.before.copy()).end
 
     return ends(is_repaired=False) - ends(is_repaired=True)

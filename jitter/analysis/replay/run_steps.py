@@ -4,12 +4,12 @@ A step ends with its last aligning collective, else with its last main-stream ke
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isnan
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, sta
 from jitter.analysis.execution.rank_clusters import find_reference_steps
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines, follow_step
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines, follow_steps
+from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.replay.like_steps import LikeSteps
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.shared_work import of_whole_steps, parts_of_teams, work_of_operations
@@ -33,6 +33,9 @@ from jitter.core.numeric.selection import select_median
 from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
+
+_CELLS_AT_ONCE: Final = 1 << 14
+"""Cells of steps that are gone through together."""
 
 
 class StepEnds:
@@ -48,9 +51,9 @@ class StepEnds:
             for places in ([self._aligning[team] for team in teams], kernels)
         ]
 
-    def are_shared(self, team: int) -> bool:
-        """Return whether the ranks of a team leave any collective together."""
-        return bool(self._aligning[team])
+    def aligning(self, team: int) -> Ints:
+        """Return the places of collectives that the ranks of a team leave together."""
+        return np.array(self._aligning[team], np.int64)
 
     def shared(self, team: int, end: Floats) -> Floats:
         """Return, (collectives, ranks), the ends of collectives that ranks of a team leave together, the last one last.
@@ -61,12 +64,27 @@ class StepEnds:
         ends = ends[~np.isnan(ends).any(axis=1)]
         return ends[np.argsort(np.median(ends, axis=1), kind="stable")] if ends.size else ends[:0]
 
-    def cells(self, step: StepTimes) -> Ints:
-        """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""
-        end_cells, room = np.full(len(step.row), -1, np.int64), np.empty(len(step.row))
+    def cells(self, steps: StepTimes, count: int = 1) -> Ints:
+        """Return, (steps × ranks of the run,), the cell of the operation with which each rank's step ends; -1: unknown.
+
+        Of so many steps of the same ranks.
+        """
+        ranks = len(steps.row)
+        end_cells, room = np.full(count * ranks, -1, np.int64), np.empty(ranks)
         for first, places in self._candidates:
-            find_end_cells(step.row, step.end, self._first_rank, first, places, room, end_cells)
+            find_end_cells_of_steps(steps, count, self._first_rank, first, places, room, end_cells)
         return end_cells
+
+
+@compiled
+def find_end_cells_of_steps(
+    steps: StepTimes, count: int, first_rank: Ints, first: Ints, places: Ints, room: Floats, end_cells: Ints
+) -> None:
+    """Fill in the cells of so many steps, (steps × ranks,): see `find_end_cells`."""
+    ranks, cells = len(steps.row), len(steps.start) // count
+    for at in range(count):
+        of_step = end_cells[at * ranks : (at + 1) * ranks]
+        find_end_cells(steps.row, cut_step(steps, at, cells).end, first_rank, first, places, room, of_step)
 
 
 @compiled
@@ -168,59 +186,112 @@ class RecordedStep:
     end_cells: Ints
     """(ranks of the run,) the cell of the operation with which each rank's step ends; -1 if unknown."""
 
+    @property
+    def alone(self) -> "RecordedSteps":
+        """The step as one of several."""
+        before = CarriedState(*(values[None] for values in self.before))
+        fresh, end_cells = self.fresh[None], self.end_cells[None]
+        own = self.times, self.self_times, before, fresh, self.collectives, end_cells
+        return RecordedSteps(self.number, [self.key], *own)
+
     @cached_property
     def in_collectives(self) -> Floats:
         """(attendances,) from each rank's arrival to its end; NaN where it has not the collective."""
-        return time_in_collectives(self.times, self.collectives)
+        of_step: Floats = self.alone.in_collectives[0]
+        return of_step
 
     @cached_property
     def transfers(self) -> Transfers:
         """Measure each collective."""
+        return Transfers(*(values[0] for values in self.alone.transfers))
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """Steps of the same ranks that follow each other, in arrays of all of them: small ones are computed together."""
+
+    first: int
+    """The number of the first one in the run."""
+    keys: Sequence[StepKey]
+    times: StepTimes
+    """(steps × cells,) with the rows of each step."""
+    self_times: SelfTimes
+    """(steps × cells,)."""
+    before: CarriedState
+    """State of the ranks before each step, (steps, …)."""
+    fresh: Bools
+    """(steps, ranks of the run): see `RecordedStep`, as of those that follow."""
+    collectives: CollectiveArrays
+    end_cells: Ints
+    """(steps, ranks of the run)."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def by_step(self, cells: Floats) -> Floats:
+        """Return, (steps, cells), what is (steps × cells,)."""
+        return cells.reshape(len(self.keys), len(cells) // len(self.keys))
+
+    def of_numbers(self, numbers: Collection[int]) -> Bools:
+        """Return, (steps,), which of them have one of these numbers in the run."""
+        return np.array([number in numbers for number in range(self.first, self.first + len(self))])
+
+    @property
+    def ends_ns(self) -> Floats:
+        """(steps, ranks of the run) when each rank leaves the operation with which the step ends; NaN where unknown."""
+        there = np.nonzero(self.end_cells >= 0)
+        ends_ns = np.full(self.end_cells.shape, np.nan)
+        ends_ns[there] = self.by_step(self.times.end)[there[0], self.end_cells[there]]
+        return ends_ns
+
+    @cached_property
+    def in_collectives(self) -> Floats:
+        """(steps, attendances)."""
+        cells = cells_of(self.times, self.collectives)
+        there, times_ns = cells >= 0, np.full((len(self), len(cells)), np.nan)
+        end, start = (self.by_step(values)[:, cells[there]] for values in (self.times.end, self.times.start))
+        times_ns[:, there] = end - start
+        return times_ns
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """(steps, groups of all collectives)."""
         return transfers_of(self.collectives, self.in_collectives)
 
+    def part(self, low: int, high: int) -> "RecordedSteps":
+        """Return some of the steps."""
+        if low == 0 and high >= len(self):
+            return self  # with what was computed
+        team, row, *times = self.times
+        return RecordedSteps(
+            self.first + low,
+            self.keys[low:high],
+            StepTimes(team, row, *(self.by_step(values)[low:high].ravel() for values in times)),
+            SelfTimes(*(self.by_step(values)[low:high].ravel() for values in self.self_times)),
+            CarriedState(*(values[low:high] for values in self.before)),
+            self.fresh[low:high],
+            self.collectives,
+            self.end_cells[low:high],
+        )
 
-class EndShift:
-    """How much earlier than recorded steps end in another setting: the mean over the ranks that have the step, ns.
-
-    A step adds the change of the mean over its own ranks: a rank that leaves the run keeps what it gained.
-    """
-
-    def __init__(self, ranks: int) -> None:
-        self._of_ranks = np.full(ranks, np.nan)
-        """(ranks,) at the last step of each; NaN: as the others."""
-        self.mean_ns = 0.0
-
-    def enter(self, step: RecordedStep) -> float:
-        """Return how much earlier the step's ranks come to it."""
-        self._of_ranks[step.fresh] = np.nan
-        of_step = self._of_ranks[step.end_cells >= 0]
-        known_ns = of_step[~np.isnan(of_step)]
-        if len(known_ns):
-            self.mean_ns = float(known_ns.mean())
-        return self.mean_ns
-
-    def leave(self, step: RecordedStep, ends: Floats) -> Ints:
-        """Take the ends of a step in the other setting, (cells,); return the numbers of ranks of known end."""
-        here = np.flatnonzero(step.end_cells >= 0)
-        cells = step.end_cells[here]
-        self._of_ranks[here] = step.times.end[cells] - ends[cells]
-        known: Ints = here[~np.isnan(self._of_ranks[here])]
-        if len(known):
-            self.mean_ns = float(self._of_ranks[known].mean())
-        return known
-
-    def forget_ranks(self) -> None:
-        """Let all ranks be as early as their mean."""
-        self._of_ranks.fill(np.nan)
-
-
-def time_in_collectives(times: StepTimes, collectives: CollectiveArrays) -> Floats:
-    """Return, (attendances,), the time from each rank's arrival to its end; NaN where it has not the collective."""
-    cells = cells_of(times, collectives)
-    there = cells >= 0
-    times_ns = np.full(len(cells), np.nan)
-    times_ns[there] = times.end[cells[there]] - times.start[cells[there]]
-    return times_ns
+    def step(self, at: int) -> "RecordedStep":
+        """Return one of the steps."""
+        team, row, *times = self.times
+        step = RecordedStep(
+            self.first + at,
+            self.keys[at],
+            StepTimes(team, row, *(self.by_step(values)[at] for values in times)),
+            SelfTimes(*(self.by_step(values)[at] for values in self.self_times)),
+            CarriedState(*(values[at] for values in self.before)),
+            self.fresh[at],
+            self.collectives,
+            self.end_cells[at],
+        )
+        # in place of what would be computed
+        vars(step).update(
+            in_collectives=self.in_collectives[at], transfers=Transfers(*(of[at] for of in self.transfers))
+        )
+        return step
 
 
 def cells_of(times: StepTimes, collectives: CollectiveArrays) -> Ints:
@@ -230,14 +301,18 @@ def cells_of(times: StepTimes, collectives: CollectiveArrays) -> Ints:
 
 
 def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
-    """Measure each group: from the last arrival to the end, which is the shortest time since any arrival."""
-    members, since = np.diff(collectives.first_in_group), took[collectives.by_group] + collectives.lag
-    least, absent = np.empty(len(members)), np.empty(len(members), np.int64)
-    find_least(collectives.first_in_group, since, least, absent)
+    """Measure each group: from the last arrival to the end, which is the shortest time since any arrival.
+
+    `took` (steps, attendances) are the times in collectives.
+    """
+    members, since = np.diff(collectives.first_in_group), took[:, collectives.by_group] + collectives.lag
+    least, absent = np.empty((len(took), len(members))), np.empty((len(took), len(members)), np.int64)
+    find_least(collectives.first_in_group, since.ravel(), least.ravel(), absent.ravel())
     alone = (absent == 1) & (members == 2)
     if alone.any():
-        attended = collectives.by_group[collectives.first_in_group[:-1][alone, None] + np.arange(2)]
-        alone[alone] = np.diff(collectives.block[collectives.rank[attended]]).any(axis=1)
+        pairs = np.flatnonzero(members == 2)
+        attended = collectives.by_group[collectives.first_in_group[pairs, None] + np.arange(2)]
+        alone[:, pairs] &= np.diff(collectives.block[collectives.rank[attended]]).any(axis=1)
     return Transfers(
         least,
         (absent == 0) & ~collectives.incomplete,
@@ -249,14 +324,19 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
 
 @compiled
 def find_least(first: Ints, values: Floats, least: Floats, unknown: Ints) -> None:
-    """Find the least known value of each part, NaN for none, and count the unknown ones; `first` (parts + 1,)."""
-    for part in range(len(least)):
-        least[part], unknown[part] = math.nan, 0
-        for at in range(first[part], first[part + 1]):
+    """Find the least known value of each part, NaN for none, and count the unknown ones.
+
+    `first` (parts + 1,) is where the parts of some values begin; of each step's values, one after the other.
+    """
+    parts, size = len(first) - 1, first[-1]
+    for number in range(len(least)):
+        part, begin = number % parts, number // parts * size
+        least[number], unknown[number] = math.nan, 0
+        for at in range(begin + first[part], begin + first[part + 1]):
             if isnan(values[at]):
-                unknown[part] += 1
-            elif not values[at] >= least[part]:
-                least[part] = values[at]
+                unknown[number] += 1
+            elif not values[at] >= least[number]:
+                least[number] = values[at]
 
 
 def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveArrays) -> Floats:
@@ -269,6 +349,36 @@ def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveA
     lag_ns = collectives.lag.copy()
     lag_ns[rings.at] = end[rings.owner] - end[collectives.by_group[rings.at]] - clocks
     return lag_ns
+
+
+def join_steps(
+    read: Iterable[tuple[int, StepTimes]], keys: Sequence[StepKey], first: int, most_cells: int
+) -> Iterator[tuple[int, Sequence[StepKey], StepTimes]]:
+    """Join steps of the same ranks that follow each other, as many as have so many cells; the `first` begins anew.
+
+    Yields the number of the first of them in the run, their keys, and their times one after the other.
+    """
+    held: list[StepTimes] = []
+
+    def joined_steps(after: int) -> tuple[int, Sequence[StepKey], StepTimes]:
+        begin, (team, row, *times) = after - len(held), held[0]
+        if len(held) > 1:
+            times = list(map(np.concatenate, list(zip(*held, strict=True))[2:]))
+        held.clear()
+        return begin, keys[begin:after], StepTimes(team, row, *times)
+
+    number = -1
+    for number, times in read:
+        follows = number != first and keys[number] == keys[number - 1]._replace(step=keys[number - 1].step + 1)
+        if held and not (follows and np.array_equal(held[0].row, times.row)):
+            yield joined_steps(number)
+        held.append(times)
+        is_full = (len(held) + 1) * len(times.start) > most_cells
+        del times  # else it stays in memory until the next step is asked for
+        if is_full:
+            yield joined_steps(number + 1)
+    if held:
+        yield joined_steps(number + 1)
 
 
 class LoneBaseline(NamedTuple):
@@ -301,8 +411,8 @@ class RunSteps:
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
         self.alike = LikeSteps(lake, self.run, self.baselines)
         self._lost: dict[int, Floats] = {}
-        self._kept: dict[int, RecordedStep] = {}
-        """Of a small run the steps that were gone through."""
+        self._kept: dict[int, RecordedSteps] = {}
+        """Of a small run, by step, the steps that were gone through together."""
         self._aside: Sequence[int] = ()
         """Ranks that the baselines leave out."""
         if shared is not None:
@@ -330,36 +440,48 @@ class RunSteps:
 
         With `ahead`, further steps are read while one is used.
         """
-        numbers = range(first, len(self.run.keys) if last is None else last)
-        if all(number in self._kept for number in numbers):
-            return map(self._kept.__getitem__, numbers)
-        release_freed_memory()  # what the pass before has left in pieces; each step reuses the memory of the one before
-        return self._steps(first, numbers.stop, self.ahead if ahead else 0)
+        for steps in self.stretches(first, last, ahead=ahead):
+            yield from map(steps.step, range(len(steps)))
+            del steps  # else they stay in memory while the next ones are read
 
-    def _steps(self, first: int, last: int, ahead: int) -> Iterator[RecordedStep]:
+    def stretches(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedSteps]:
+        """Go through the same steps, small ones of the same ranks together."""
+        after = len(self.run.keys) if last is None else last
+        if all(number in self._kept for number in range(first, after)):
+            return self._of_kept(first, after)
+        release_freed_memory()  # what the pass before has left in pieces; each step reuses the memory of the one before
+        return self._steps(first, after, self.ahead if ahead else 0)
+
+    def _of_kept(self, first: int, after: int) -> Iterator[RecordedSteps]:
+        while first < after:
+            kept = self._kept[first]
+            yield kept.part(first - kept.first, after - kept.first)
+            first = kept.first + len(kept)
+
+    def _steps(self, first: int, last: int, ahead: int) -> Iterator[RecordedSteps]:
         """Read these steps, and before them the steps that can delay them."""
         run, tracker = self.run, StateTracker(state_before(self.run.job))
         numbers = range(max(0, first - run.remembered), last)
-        for number, times in map_ahead(lambda at: (at, run.step_times(run.keys[at])), numbers, ahead):
-            key = run.keys[number]
-            fresh = tracker.enter(key, times.row >= 0)
+        are_apart = len(run.ring_arrivals.at) > 0 or not run.has_consecutive_steps
+        read = map_ahead(lambda at: (at, run.step_times(run.keys[at])), numbers, ahead)
+        for number, keys, times in join_steps(read, run.keys, first, 0 if are_apart else _CELLS_AT_ONCE):
+            fresh = tracker.enter(keys, times.row >= 0)
             if not run.has_consecutive_steps:
-                self._begin_at_markers(key, times, tracker.state)
-            before = tracker.state.copy()
-            self_times = follow_step(run.job, times, tracker.state)
+                self._begin_at_markers(keys[0], times, tracker.state)
+            self_times, before = follow_steps(run.job, times, tracker.state, len(keys))
             yielded = []
             if number >= first:
-                ends = self.ends.cells(times)
+                ends = self.ends.cells(times, len(keys)).reshape(fresh.shape)
                 collectives = run.collective_arrays
                 if len(run.ring_arrivals.at):
                     collectives = collectives._replace(lag=measure_lags(run.ring_arrivals, times, collectives))
-                step = RecordedStep(number, key, times, self_times, before, fresh, collectives, ends)
+                steps = RecordedSteps(number, keys, times, self_times, before, fresh, collectives, ends)
                 if not run.has_consecutive_steps:
-                    step = self._begin_together(step)
+                    steps = self._begin_together(steps.step(0)).alone
                 if self.lake.is_small:
-                    self._kept[number] = step
-                yielded.append(step)
-                del step
+                    self._kept |= dict.fromkeys(range(number, number + len(keys)), steps)
+                yielded.append(steps)
+                del steps
             del times, self_times, before  # else they stay in memory until the next step is asked for
             if yielded:
                 yield yielded.pop()
@@ -397,7 +519,7 @@ class RunSteps:
             return step
         step = replace(step, before=step.before._replace(back=step.before.back + later_ns[:, None]))
         took, nodes = step.transfers.took, NodeTimes(*np.empty((4, len(times.start))))
-        as_recorded = Change(np.zeros((len(OWN_PARTS), len(later_ns)), np.bool_), took, np.zeros(len(took)), 0.0)
+        as_recorded = Change(np.zeros((len(OWN_PARTS), len(later_ns)), np.bool_), took, np.zeros(len(took)))
         no_baseline = SelfTimes(*np.zeros((len(SelfTimes._fields), int(job.first[-1]))))
         replay_step(job, self.run.schedule.array(), step, no_baseline, as_recorded, state_before(job), nodes)
         moved = times._replace(
@@ -418,48 +540,51 @@ class RunSteps:
         """How many steps are read on threads while one is used, and how many are computed."""
         return self.run.ahead // 2
 
-    def lost_shares(self, step: RecordedStep) -> Floats:
-        """(ranks of the run,) the share of a step's kernels that were launched, or of their launches, that was lost."""
-        shares: Floats = self._lost_of(step).max(axis=0)
-        return shares
-
-    def lost_launches(self, step: RecordedStep) -> Floats:
-        """(ranks of the run,) the share of the launches of a step's kernels that was lost."""
-        shares: Floats = self._lost_of(step)[1]
-        return shares
-
-    def _lost_of(self, step: RecordedStep) -> Floats:
-        """(2, ranks of the run) the shares of a step's kernels, and of their launches, that were lost."""
-        if step.number not in self._lost:
-            counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), [step.key])
-            lost = np.zeros((2, len(counts.lost[0])))
-            lost[0] = np.nan_to_num(counts.lost[0] / np.maximum(counts.lost[0] + counts.recorded[0], 1.0))
-            has_launches = self.run.job.has_launches[step.times.team]
-            for group in self.lake.rank_groups(step.key):
-                called = group.times[:, 2][:, group.kind[group.row >= 0] < MEMORY]
-                here = np.array([self.run.number_of.get(rank, -1) for rank in group.ranks.tolist()], np.int64)
-                unlaunched = (called == unknown_value(called.dtype)).sum(axis=1)[here >= 0] / max(called.shape[1], 1)
-                here = here[here >= 0]  # some may have no complete step
-                lost[1, here] = unlaunched * has_launches[here]
-            self._lost[step.number] = lost
-        return self._lost[step.number]
+    def lost_shares(self, steps: RecordedSteps) -> Floats:
+        """(2, steps, ranks of the run) the shares of each step's kernels, and of their launches, that were lost."""
+        numbers = range(steps.first, steps.first + len(steps))
+        if not all(number in self._lost for number in numbers):
+            counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), steps.keys)
+            lost = np.zeros((2, *counts.lost.shape))
+            lost[0] = np.nan_to_num(counts.lost / np.maximum(counts.lost + counts.recorded, 1.0))
+            has_launches = self.run.job.has_launches[steps.times.team]
+            for at, key in enumerate(steps.keys):
+                for group in self.lake.rank_groups(key):
+                    unknown = group.times[:, 2] == unknown_value(group.times.dtype)
+                    if unknown.any():
+                        unlaunched = unknown[:, group.kind[group.row >= 0] < MEMORY]
+                        here = np.array([self.run.number_of.get(rank, -1) for rank in group.ranks.tolist()], np.int64)
+                        shares = unlaunched.sum(axis=1)[here >= 0] / max(unlaunched.shape[1], 1)
+                        here = here[here >= 0]  # some may have no complete step
+                        lost[1, at, here] = shares * has_launches[here]
+            self._lost |= dict(zip(numbers, lost.swapaxes(0, 1), strict=True))
+        return np.stack([self._lost[number] for number in numbers], axis=1)
 
     def baseline(self, step: RecordedStep) -> SelfTimes:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
-            job = self.run.job
-            times = step.times
+            self.find_baselines(step.alone)
+        return self.baselines[step.number]
+
+    def find_baselines(self, steps: RecordedSteps) -> SelfTimes:
+        """Return those of several steps, (steps, operations of all teams)."""
+        numbers = range(steps.first, steps.first + len(steps))
+        if not all(number in self.baselines for number in numbers):
+            job, times = self.run.job, steps.times
             if self._aside:
                 times = times._replace(row=np.where(np.isin(self.run.rank_numbers, self._aside), -1, times.row))
-            step_medians = baselines(job, times, step.self_times, self.lost_shares(step))
-            for team, of_steps in self.alone.items():
-                here = slice(int(job.first[team]), int(job.first[team + 1]))
-                if (lone := of_steps.get(step.number)) is not None:
-                    for values, medians in zip(step_medians, lone.usual, strict=True):
-                        values[here] = medians
-                    step_medians.gpu[here] = np.rint(step_medians.gpu[here] * lone.work)  # whole ns, as all times
-            self.baselines[step.number] = step_medians
-        return self.baselines[step.number]
+            medians = baselines(job, times, steps.self_times, self.lost_shares(steps).max(axis=0))
+            for at, number in enumerate(numbers):
+                of_step = SelfTimes(*(values[at] for values in medians))
+                for team, of_steps in self.alone.items():
+                    here = slice(int(job.first[team]), int(job.first[team + 1]))
+                    if (lone := of_steps.get(number)) is not None:
+                        for values, usual in zip(of_step, lone.usual, strict=True):
+                            values[here] = usual
+                        of_step.gpu[here] = np.rint(of_step.gpu[here] * lone.work)  # whole ns, as all times
+                self.baselines[number] = of_step
+            return medians
+        return SelfTimes(*map(np.stack, zip(*(self.baselines[number] for number in numbers), strict=True)))
 
     @cached_property
     def alone(self) -> Mapping[int, Mapping[int, LoneBaseline]]:
@@ -467,9 +592,10 @@ class RunSteps:
         job = self.run.job
         lone = {team: slice(*job.first[team : team + 2].tolist()) for team, size in self.run.sizes.items() if size == 1}
         medians = dict[int, SelfTimes]()
-        for step in self.steps() if lone else ():
-            medians[step.number] = baselines(job, step.times, step.self_times, self.lost_shares(step))
-            del step  # else it stays in memory while the next one is read
+        for steps in self.stretches() if lone else ():
+            own = baselines(job, steps.times, steps.self_times, self.lost_shares(steps).max(axis=0))
+            medians |= {steps.first + at: SelfTimes(*of_step) for at, of_step in enumerate(zip(*own, strict=True))}
+            del steps  # else they stay in memory while the next ones are read
         work = self._work_of_lone(lone, medians)
         return {team: self._baselines_of_lone(here, medians, work[team]) for team, here in lone.items()}
 

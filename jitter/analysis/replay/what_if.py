@@ -6,15 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jitter.analysis.execution.job_arrays import (
-    CarriedState,
-    same_state,
-    state_before,
-)
+from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
-from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import EndShift, RecordedStep, StepEnds
+from jitter.analysis.replay.replay import AS_RECORDED, CHANGED, SKIPPED, Change, no_shift, replay_steps
+from jitter.analysis.replay.run_steps import RecordedStep, RecordedSteps
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
@@ -67,7 +63,7 @@ def together(scenarios: Iterable[Scenario]) -> Scenario:
 
 
 class ScenarioReplay:
-    """Replays scenarios step by step; give it every step in order.
+    """Replays scenarios; give it every step in order.
 
     A scenario that stands as recorded, but for being some time ahead, need not be computed until it repairs something.
     """
@@ -75,7 +71,6 @@ class ScenarioReplay:
     def __init__(
         self,
         run: RunModel,
-        ends: StepEnds,
         scenarios: Sequence[Scenario],
         baseline_transfers: Sequence[Floats],
         pool: ThreadPoolExecutor | None = None,
@@ -84,87 +79,75 @@ class ScenarioReplay:
 
         The scenarios of a step are replayed on the threads of `pool`, if there is one.
         """
-        self._run, self._ends, self._scenarios = run, ends, scenarios
+        self._run, self._scenarios = run, scenarios
         self._usual = baseline_transfers
         self._map = map if pool is None else pool.map
         self._instructions = run.schedule.array()
         self._states = [state_before(run.job) for _ in scenarios]
-        self._shifts = [EndShift(len(run.rank_numbers)) for _ in scenarios]
+        self._shifts = [no_shift(len(run.rank_numbers)) for _ in scenarios]
         """How much earlier than recorded each scenario is."""
-        self._diverged = np.zeros(len(scenarios), np.bool_)
+        self._diverged = np.zeros((len(scenarios), 1), np.bool_)
         """Mask of the scenarios that differ from the recording by more than a constant shift."""
         self._last = max((step for scenario in scenarios for step in scenario.steps), default=-1)
         """The last step in which a scenario repairs anything."""
         self.gained: list[Floats] = []
         """For each step (scenarios,): how much shorter it would be, ns; NaN where no rank's step counts."""
 
-    def step(self, step: RecordedStep, baseline: SelfTimes) -> None:
-        """Compute one step; `baseline` (operations of all teams,) are its medians."""
-        cells = step.end_cells
-        cells = cells[cells >= 0]
-        if np.isnan(step.times.end[cells]).all():
-            self.gained.append(np.full(len(self._scenarios), np.nan))
-            return
-        chosen, gained = self._to_compute(step).tolist(), np.zeros(len(self._scenarios))
-        for at, ends in zip(chosen, self._map(lambda at: self._replay(at, step, baseline), chosen), strict=True):
-            before = self._shifts[at].mean_ns
-            is_known = len(self._shifts[at].leave(step, ends)) > 0
-            gained[at] = self._shifts[at].mean_ns - before if is_known else np.nan
-        self.gained.append(gained)
+    def replay(self, steps: RecordedSteps, baseline: SelfTimes) -> None:
+        """Compute some steps; `baseline` (steps, operations of all teams) are their medians."""
+        counts = ~np.isnan(steps.ends_ns).all(axis=1)
+        gained = np.where(counts, 0.0, np.nan)[:, None].repeat(len(self._scenarios), axis=1)
+        turns = [self._turns(scenario, steps) for scenario in self._scenarios]
+        chosen = [at for at, of_steps in enumerate(turns) if self._diverged[at, 0] or (of_steps == CHANGED).any()]
+        for at, of_steps in zip(
+            chosen,
+            self._map(lambda at: self._replay(at, steps, baseline, np.where(counts, turns[at], SKIPPED)), chosen),
+            strict=True,
+        ):
+            gained[:, at] = of_steps
+        self.gained += list(gained)
 
-    def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
-        scenario, ranks, saved_ns = self._scenarios[at], len(self._run.rank_numbers), self._shifts[at].enter(step)
-        repaired, transfer = self._repaired(scenario, step.number, ranks), self._transfer(scenario, step)
-        change = Change(repaired, transfer, possible_waits(step, transfer, self._usual[step.number]), saved_ns)
-        paced = self._with_paces(scenario, step, baseline, repaired)
-        return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at]).end
+    def _turns(self, scenario: Scenario, steps: RecordedSteps) -> Ints:
+        """Return, (steps,), in which steps a scenario repairs something: others stand as recorded if it has come back.
 
-    def _with_paces(self, scenario: Scenario, step: RecordedStep, baseline: SelfTimes, repaired: Bools) -> RecordedStep:
-        """Return the step with the GPU times of ranks that run at another pace in this scenario.
+        See `replay_steps`.
+        """
+        numbers = range(steps.first, steps.first + len(steps))
+        return np.array([CHANGED if scenario.at(number) else AS_RECORDED for number in numbers])
+
+    def _replay(self, at: int, steps: RecordedSteps, baseline: SelfTimes, turns: Ints) -> Floats:
+        scenario, usual = self._scenarios[at], np.stack(self._usual[steps.first : steps.first + len(steps)])
+        repaired, transfer = self._repaired(scenario, steps), self._transfer(scenario, steps, usual)
+        change = Change(repaired, transfer, possible_waits(steps, transfer, usual))
+        paced = self._with_paces(scenario, steps, baseline, repaired)
+        of_scenario = self._states[at], self._shifts[at], None, turns, self._diverged[at]
+        return replay_steps(self._run.job, self._instructions, paced, baseline, change, *of_scenario).gained_ns
+
+    def _with_paces(
+        self, scenario: Scenario, steps: RecordedSteps, baseline: SelfTimes, repaired: Bools
+    ) -> RecordedSteps:
+        """Return the steps with the GPU times of ranks that run at another pace in this scenario.
 
         They need no repair any more: `repaired` is changed.
         """
-        job, numbers = self._run.job, self._run.number_of
-        changed = {
-            numbers[rank]: pace
-            for rank, (pace, steps) in scenario.paces.items()
-            if step.number in steps and step.times.row[numbers[rank]] >= 0
-        }
+        job, numbers, times = self._run.job, self._run.number_of, steps.times
+        changed = [
+            (numbers[rank], pace, chosen)
+            for rank, (pace, where) in scenario.paces.items()
+            if times.row[numbers[rank]] >= 0 and (chosen := steps.of_numbers(where)).any()
+        ]
         if not changed:
-            return step
-        delay, gpu = step.self_times.delay.copy(), step.self_times.gpu.copy()
-        for number, pace in changed.items():
-            first, team = int(step.times.row[number]), int(step.times.team[number])
+            return steps
+        delay, gpu = (steps.by_step(values).copy() for values in (steps.self_times.delay, steps.self_times.gpu))
+        for number, pace, chosen in changed:
+            first, team = int(times.row[number]), int(times.team[number])
             of_team = slice(int(job.first[team]), int(job.first[team + 1]))
             cells = slice(first, first + of_team.stop - of_team.start)
-            if repaired[GPU, number]:
-                delay[cells], gpu[cells] = baseline.delay[of_team], baseline.gpu[of_team]
-                repaired[GPU, number] = False
-            gpu[cells] /= pace
-        return replace(step, self_times=step.self_times._replace(delay=delay, gpu=gpu))
-
-    def _to_compute(self, step: RecordedStep) -> Ints:
-        """Find the scenarios that repair something in this step, or have not come back to what was recorded."""
-        repairing = np.array([scenario.at(step.number) for scenario in self._scenarios], np.bool_)
-        for at in np.flatnonzero(self._diverged & ~repairing).tolist():
-            self._diverged[at] = not self.is_as_recorded(at, step)
-        for at in np.flatnonzero(repairing & ~self._diverged).tolist():
-            self.put_as_recorded(at, step)
-        self._diverged |= repairing
-        return np.flatnonzero(self._diverged)
-
-    def is_as_recorded(self, at: int, step: RecordedStep) -> bool:
-        """Whether a scenario comes to this step as recorded, but for a constant shift."""
-        there = ~step.fresh
-        return all(
-            same_state(state[there] + self._shifts[at].mean_ns, recorded[there]).all()
-            for state, recorded in zip(self._states[at], step.before, strict=True)
-        )
-
-    def put_as_recorded(self, at: int, step: RecordedStep) -> None:
-        """Let a scenario come to this step as recorded, but for a constant shift."""
-        self._states[at] = CarriedState(*(recorded - self._shifts[at].mean_ns for recorded in step.before))
-        self._shifts[at].forget_ranks()
+            usual = chosen & repaired[:, GPU, number]
+            delay[usual, cells], gpu[usual, cells] = baseline.delay[usual, of_team], baseline.gpu[usual, of_team]
+            repaired[usual, GPU, number] = False
+            gpu[chosen, cells] /= pace
+        return replace(steps, self_times=steps.self_times._replace(delay=delay.ravel(), gpu=gpu.ravel()))
 
     def is_over(self, number: int) -> bool:
         """Whether nothing is gained after the run's `number`th step, the last that was computed."""
@@ -174,27 +157,27 @@ class ScenarioReplay:
             and not any(scenario.everything for scenario in self._scenarios)
         )
 
-    def _repaired(self, scenario: Scenario, number: int, ranks: int) -> Bools:
-        """(START, CPU, GPU; ranks) whose self times are the baseline's in a step."""
-        repaired = np.full((len((START, CPU, GPU)), ranks), scenario.everything)
-        for (rank, part), steps in scenario.parts.items():
-            if number in steps and rank in self._run.number_of:
-                repaired[part, self._run.number_of[rank]] = True
+    def _repaired(self, scenario: Scenario, steps: RecordedSteps) -> Bools:
+        """(steps; START, CPU, GPU; ranks) whose self times are the baseline's."""
+        repaired = np.full((len(steps), len((START, CPU, GPU)), len(self._run.rank_numbers)), scenario.everything)
+        for (rank, part), where in scenario.parts.items():
+            if rank in self._run.number_of:
+                repaired[steps.of_numbers(where), part, self._run.number_of[rank]] = True
         return repaired
 
-    def _transfer(self, scenario: Scenario, step: RecordedStep) -> Floats:
-        """(groups of all collectives,) from the last arrival to the end, in a step."""
-        usual, took = repaired_transfers(step, self._usual[step.number]), step.transfers.took
-        transfer_ns = (usual if scenario.everything else took).copy()
+    def _transfer(self, scenario: Scenario, steps: RecordedSteps, usual: Floats) -> Floats:
+        """(steps, groups of all collectives) from the last arrival to the end."""
+        repaired, took = repaired_transfers(steps, usual), steps.transfers.took
+        transfer_ns = (repaired if scenario.everything else took).copy()
         first = self._run.collective_arrays.first_group
-        for (collective, group), steps in scenario.transfers.items():
-            if step.number in steps:
-                transfer_ns[first[collective] + group] = usual[first[collective] + group]
+        for (collective, group), where in scenario.transfers.items():
+            chosen, at = steps.of_numbers(where), first[collective] + group
+            transfer_ns[chosen, at] = repaired[chosen, at]
         return transfer_ns
 
 
-def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
-    """Return, (groups of all collectives,), each transfer's baseline in a step; `usual` are those of its kind of step.
+def repaired_transfers(step: RecordedStep | RecordedSteps, usual: Floats) -> Floats:
+    """Return, (…, groups of all collectives), each transfer's baseline; `usual` are those of its kind of step.
 
     What ranks that lack the step hide is a wait for them: a transfer took at most what was recorded. Of what one rank
     alone recorded, it is not known to be less.
@@ -204,8 +187,8 @@ def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
     return np.where(step.transfers.alone, took, repaired)
 
 
-def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Floats:
-    """Return, (groups of all collectives,), how much of a transfer may be a wait for absent members: its excess."""
+def possible_waits(step: RecordedStep | RecordedSteps, transfer: Floats, usual: Floats) -> Floats:
+    """Return, (…, groups of all collectives), how much of a transfer may be a wait for absent members: its excess."""
     return np.where(~step.transfers.complete & (transfer > usual), transfer - usual, 0.0)
 
 

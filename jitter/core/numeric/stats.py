@@ -33,6 +33,13 @@ def lower_median(values: npt.NDArray[Any]) -> Floats:
     return np.take_along_axis(ordered, (np.maximum(counts, 1)[:, None] - 1) // 2, axis=1)
 
 
+def sum_columns(number: Ints, values: npt.NDArray[Any], count: int) -> Floats:
+    """Return, (rows, count), the sums of each row's values (rows, columns) in columns of one `number`, (columns,)."""
+    cells = np.arange(len(values))[:, None] * count + number
+    sums = np.bincount(cells.ravel(), values.ravel(), len(values) * count)
+    return sums.reshape(len(values), count).astype(np.float64, copy=False)
+
+
 def middle_value(values: npt.NDArray[Any]) -> float:
     """Return the lower median of the known values, (values,); NaN without any."""
     return float(lower_median(values[None])[0, 0])

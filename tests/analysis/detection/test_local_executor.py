@@ -12,6 +12,7 @@ import jitter
 from jitter.analysis.detection import passes
 from jitter.analysis.detection.run_analysis import Pricing
 from jitter.analysis.execution import run_model, run_reader
+from jitter.analysis.replay import run_steps
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -45,13 +46,13 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> se
 def watch_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the names of the threads that measure steps from now on."""
     seen: set[str] = set()
-    measure = passes.deviations_of_step
+    measure = passes.deviations_of_steps
 
     def watched(*told):
         seen.add(threading.current_thread().name)
         return measure(*told)
 
-    monkeypatch.setattr(passes, "deviations_of_step", watched)
+    monkeypatch.setattr(passes, "deviations_of_steps", watched)
     return seen
 
 
@@ -60,6 +61,16 @@ def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis", names: set[str
     assert wanted.culprits
     assert names
     assert all(name.startswith("ahead") for name in names)
+
+
+def test_the_same_account_of_steps_together_and_one_by_one(root: Path, monkeypatch: pytest.MonkeyPatch):
+    together = jitter.open(root).analyze()
+    assert len(list(together.steps.stretches())) < len(together.keys)
+    monkeypatch.setattr(run_steps, "_CELLS_AT_ONCE", 0)
+    one_by_one = jitter.open(root).analyze()
+    found, wanted = ([asdict(one) for one in each.account.of_steps] for each in (together, one_by_one))
+    np.testing.assert_equal(found, wanted)
+    assert len(list(one_by_one.steps.stretches())) == len(one_by_one.keys)
 
 
 def test_the_same_account(root: Path, names: set[str], monkeypatch: pytest.MonkeyPatch):

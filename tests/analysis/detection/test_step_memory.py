@@ -12,7 +12,7 @@ import jitter
 from jitter.analysis.account import step_account
 from jitter.analysis.execution import run_reader
 from jitter.analysis.execution.run_reader import ActivityReader
-from jitter.analysis.execution.self_times import follow_step
+from jitter.analysis.execution.self_times import follow_steps
 from jitter.analysis.replay import run_steps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.runs import build_document
@@ -38,13 +38,14 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
 
     def followed(*step: Any) -> Any:
         kept.append(sum(any(values() is not None for values in own) for own in steps))
-        own = follow_step(*step)
-        steps.append([weakref.ref(values) for values in own])
+        own = follow_steps(*step)
+        steps.append([weakref.ref(values) for values in own[0]])
         return own
 
     monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
     monkeypatch.setattr(step_account, "_LIMITS", THRESHOLDS.account._replace(cells_kept=0))
-    monkeypatch.setattr(run_steps, "follow_step", followed)
+    monkeypatch.setattr(run_steps, "_CELLS_AT_ONCE", 0)
+    monkeypatch.setattr(run_steps, "follow_steps", followed)
     lake = jitter.open(root)
     assert lake.diagnose().culprits
     build_document(lake)
@@ -101,14 +102,14 @@ def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkey
         return of_step(reader, key, held)
 
     def count_followed(*step: Any) -> Any:
-        followed.append(1)
-        return follow_step(*step)
+        followed.append(step[-1])
+        return follow_steps(*step)
 
     monkeypatch.setattr(ActivityReader, "of_step", count_read)
-    monkeypatch.setattr(run_steps, "follow_step", count_followed)
+    monkeypatch.setattr(run_steps, "follow_steps", count_followed)
     lake = jitter.open(root)
     analysis = lake.analyze()
     np.testing.assert_equal([analysis.measured.step_ns.tolist(), analysis.account.loss_ns.tolist()], expected)
     list(analysis.steps.steps())
     assert set(read.values()) == {1}
-    assert len(followed) == len(read)
+    assert sum(followed) == len(read)

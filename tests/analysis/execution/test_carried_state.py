@@ -25,7 +25,7 @@ def told(tracker: StateTracker, step: int, ranks: list[int], epoch: int | None =
     """For each rank when its host came back of the step before; None: not known."""
     here = np.zeros(RANKS, np.bool_)
     here[ranks] = True
-    fresh = tracker.enter(StepKey(epoch, step), here)
+    (fresh,) = tracker.enter([StepKey(epoch, step)], here)
     assert fresh[~here].all()
     state = tracker.state
     assert np.isnan(state.back[fresh & here]).all()

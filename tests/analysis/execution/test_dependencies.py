@@ -36,7 +36,7 @@ def inferred(words: str, start, end, call=None, back=None, left=None):
     thread = threads_of(one, [of_team(step, np.arange(RANKS), 0, len(words))])
     steps = SampledSteps(one, thread, RANKS)
     if left is not None:
-        steps._tracker.enter(StepKey(None, 0), np.ones(RANKS, np.bool_))
+        steps._tracker.enter([StepKey(None, 0)], np.ones(RANKS, np.bool_))
         steps._tracker.state.stream_end[:] = of_ranks(left).T
     steps.add(StepKey(None, 1), step)
     cells, _ = steps.sample()

@@ -7,7 +7,7 @@ import pytest
 
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.job_arrays import CarriedState
-from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
+from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_steps
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import find_end_cells, find_least
 from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
@@ -87,7 +87,7 @@ def test_as_told_slowly(waits: tuple[Wait, ...], queue: int | None):
     for _ in range(20):
         step, state = any_step(chance), any_state(chance, queue)
         before = state.copy()
-        own = follow_step(job_of(WORDS, RANKS, waits, queue), step, state)
+        own, _ = follow_steps(job_of(WORDS, RANKS, waits, queue), step, state, 1)
         for rank in range(RANKS):
             rows = slice(rank * len(WORDS), (rank + 1) * len(WORDS))
             told = list(zip(*(values[rows].tolist() for values in own), strict=True))
@@ -98,7 +98,7 @@ def test_where_nothing_is_known_of_what_held_it_back_nothing_did():
     """Rank 0's first launch is not recorded, and nothing comes before it; rank 1's kernel starts 5 µs after its."""
     step = step_of([[20_000, 20_000], [40_000, 40_000]], [[21_000, 21_000], [41_000, 41_000]])
     step.call[0] = step.back[0] = np.nan
-    found = SelfTimes(*(by_operation(values, 2) for values in follow_step(job_of("kk", 2), step, no_state(2))))
+    found = SelfTimes(*(by_operation(values, 2) for values in follow_steps(job_of("kk", 2), step, no_state(2), 1)[0]))
     assert found.delay.tolist() == [[0, 5000], [5000, 5000]]
     assert found.lead.tolist() == [[0, 0], [0, 0]]
     assert found.call.tolist() == [[0, 5000], [5000, 5000]]
@@ -113,24 +113,24 @@ def test_of_nothing_or_of_no_rank(ranks: int):
         nothing = np.zeros((len(words), ranks))
         job = job_of(words, ranks)
         step = step_of(nothing, nothing)
-        own = follow_step(job, step, no_state(ranks))
+        own, _ = follow_steps(job, step, no_state(ranks), 1)
         assert {values.shape for values in own} == {(len(words) * ranks,)}
-        assert {values.shape for values in baselines(job, step, own, np.zeros(len(step.row)))} == {(len(words),)}
+        assert {values.shape for values in baselines(job, step, own, np.zeros((1, ranks)))} == {(1, len(words))}
 
 
 def test_baselines_are_lower_medians_of_what_is_known():
     """Of five ranks, one of which has not the step; unknown ones are left out."""
     chance = np.random.default_rng(7)
     job, step = job_of(WORDS, RANKS), any_step(chance)
-    own = follow_step(job, step, any_state(chance, None))
+    own, _ = follow_steps(job, step, any_state(chance, None), 1)
     own.host[chance.random(len(own.host)) < 0.3] = np.nan
     own.host[0 :: len(WORDS)] = np.nan
     step.row[2] = -1
-    for values, medians in zip(own, baselines(job, step, own, np.zeros(len(step.row))), strict=True):
-        for op, found in enumerate(medians.tolist()):
+    for values, medians in zip(own, baselines(job, step, own, np.zeros((1, RANKS))), strict=True):
+        for op, found in enumerate(medians[0].tolist()):
             known = sorted(v for r in (0, 1, 3, 4) if not np.isnan(v := float(values[r * len(WORDS) + op])))
             np.testing.assert_equal(found, known[(len(known) - 1) // 2] if known else np.nan)
-    assert np.isnan(baselines(job, step, own, np.zeros(len(step.row))).host[0])
+    assert np.isnan(baselines(job, step, own, np.zeros((1, RANKS))).host[0, 0])
 
 
 def test_end_cells_are_of_the_place_with_the_latest_median():

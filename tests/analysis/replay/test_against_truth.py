@@ -51,9 +51,9 @@ def gains(examined: RunAnalysis, *repairs: Sequence[tuple[int, int]] | Scenario)
     scenarios = [
         one if isinstance(one, Scenario) else Scenario(dict.fromkeys(map(tuple, one), every)) for one in repairs
     ]
-    replay = ScenarioReplay(examined.run, examined.steps.ends, scenarios, examined.transfers.baseline)
-    for step in examined.steps.steps():
-        replay.step(step, examined.steps.baseline(step))
+    replay = ScenarioReplay(examined.run, scenarios, examined.transfers.baseline)
+    for recorded in examined.steps.stretches():
+        replay.replay(recorded, examined.steps.find_baselines(recorded))
     return np.stack(replay.gained)[1:].T.tolist()
 
 

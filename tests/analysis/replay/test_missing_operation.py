@@ -6,7 +6,7 @@ import pytest
 from jitter.analysis.collectives.matching import match
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import schedule
-from jitter.analysis.execution.self_times import CPU, baselines, follow_step
+from jitter.analysis.execution.self_times import CPU, SelfTimes, baselines, follow_steps
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.step_key import StepKey
@@ -28,14 +28,13 @@ def replayed(
     matching = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
     order = schedule({0: its}, {0: dependencies("kkk", waits, queue=queue)}, matching)
     step, before = step_of(*(times[name] for name in ("start", "end", "call", "back"))), no_state(RANKS, queue)
-    own = follow_step(job, step, before.copy())
+    own, _ = follow_steps(job, step, before.copy(), 1)
     fresh, changed = np.ones(RANKS, np.bool_), np.zeros((3, RANKS), np.bool_)
     changed[CPU, 1] = repaired
-    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, matching.arrays, np.zeros(0, np.int64))
-    change = Change(changed, np.zeros(0), np.zeros(0), 0.0)
-    ends = replay_step(
-        job, order.array(), recorded, baselines(job, step, own, np.zeros(len(step.row))), change, no_state(RANKS, queue)
-    ).end
+    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, matching.arrays, np.full(RANKS, -1))
+    change = Change(changed, np.zeros(0), np.zeros(0))
+    usual = SelfTimes(*(values[0] for values in baselines(job, step, own, np.zeros((1, RANKS)))))
+    ends = replay_step(job, order.array(), recorded, usual, change, no_state(RANKS, queue)).end
     return ends[3:6].tolist()
 
 
@@ -86,6 +85,6 @@ def test_its_host_does_not_wait_for_the_kernel_that_it_lacks(missing: bool):
         for name, rows in late.items():
             rows[1][1] = ON_TIME[name][1][0]
     step = step_of(*(late[name] for name in ("start", "end", "call", "back")))
-    host = follow_step(job_of("kkk", RANKS, (wait,)), step, no_state(RANKS)).host.reshape(RANKS, 3)
+    host = follow_steps(job_of("kkk", RANKS, (wait,)), step, no_state(RANKS), 1)[0].host.reshape(RANKS, 3)
     assert host[:, 2].tolist() == [9, 35 if missing else 9, 9]
     assert replayed(late, None, repaired=False, waits=(wait,)) == [21, 21 if missing else 41, 61]

@@ -10,8 +10,9 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.passes import ThreadedStepExecutor
-from jitter.analysis.execution.self_times import TimePart
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.execution.self_times import SelfTimes, TimePart
+from jitter.analysis.replay.replay import CHANGED
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.numeric.arrays import Ints
 from jitter.simulate import Fault, simulate
@@ -45,27 +46,22 @@ JOBS = WAITING | {
 
 
 class Counted(ScenarioReplay):
-    """Tells how many scenarios are computed in each step."""
+    """Tells which scenarios differ from the recording after each step."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.computed: list[list[int]] = []
 
-    def _to_compute(self, step: RecordedStep) -> Ints:
-        rows = super()._to_compute(step)
-        self.computed.append(rows.tolist())
-        return rows
+    def replay(self, steps: RecordedSteps, baseline: SelfTimes) -> None:
+        super().replay(steps, baseline)
+        self.computed.append(np.flatnonzero(self._diverged).tolist())
 
 
 class Everything(ScenarioReplay):
     """Computes all scenarios in all steps."""
 
-    def _to_compute(self, step: RecordedStep) -> Ints:
-        every = np.arange(len(self._scenarios))
-        if step.number == 0:
-            for at in every.tolist():
-                self.put_as_recorded(at, step)
-        return every
+    def _turns(self, scenario: Scenario, steps: RecordedSteps) -> Ints:
+        return np.full(len(steps), CHANGED)
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +91,9 @@ def scenarios(examined) -> list[Scenario]:
 
 
 def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario], pool: ThreadPoolExecutor | None = None) -> Any:
-    found = kind(examined.run, examined.steps.ends, chosen, examined.transfers.baseline, pool)
+    found = kind(examined.run, chosen, examined.transfers.baseline, pool)
     for step in examined.steps.steps():
-        found.step(step, examined.steps.baseline(step))
+        found.replay(step.alone, SelfTimes(*(values[None] for values in examined.steps.baseline(step))))
     return found
 
 

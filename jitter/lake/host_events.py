@@ -103,7 +103,9 @@ class HostEvents:
         """
         if pattern not in self._matching:
             names = self._rows["name"].unique()
-            matching = names.filter(pa.array([pattern.match(name) is not None for name in names.to_pylist()]))
+            matching = names.filter(
+                pa.array([pattern.match(name) is not None for name in names.to_pylist()], pa.bool_())
+            )
             rows = self._rows.filter(pc.is_in(self._rows["name"], matching)).sort_by("start_ns").combine_chunks()
             start = rows["start_ns"].to_numpy()
             end = np.maximum.accumulate(rows["end_ns"].fill_null(_ENDLESS).to_numpy())

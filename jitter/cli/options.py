@@ -218,7 +218,8 @@ def take_outputs(
     """Tell what is to be read from files to write that follow their form's flag, as in `--html page.html`.
 
     A file is one to write if its suffix picks one of `forms`, whose flags are given; with `reads_json` not if it is
-    JSON and there already, as a trace is. Return the paths to read, and those to write.
+    JSON and there already, as a trace is. `-` is where a form goes that no file follows. Return the paths to read, and
+    those to write.
     """
     written = [
         path
@@ -227,4 +228,5 @@ def take_outputs(
         and not path.is_dir()
         and not (reads_json and path.suffix.lower() == ".json" and path.exists())
     ]
-    return tuple(path for path in paths if path not in written), tuple(written)
+    others = {*written, *([Path("-")] if forms else [])}
+    return tuple(path for path in paths if path not in others), tuple(written)

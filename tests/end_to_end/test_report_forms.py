@@ -98,6 +98,10 @@ def test_look_at_lies_in_the_step_of_the_recording(root: Path, capsys: pytest.Ca
     assert where["end_ns"] - where["start_ns"] < max(b - a for a, b in pairwise(begun)) * 2
 
 
+def test_a_form_in_the_standard_output_may_be_followed_by_a_dash(root: Path, capsys: pytest.CaptureFixture[str]):
+    assert document(root, capsys, "-") == document(root, capsys)
+
+
 def test_a_healthy_run_names_nobody(healthy: Path, capsys: pytest.CaptureFixture[str]):
     found = document(healthy, capsys)
     assert differing(found) == []

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters, sigma_within
+from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
 from jitter.analysis.replay.run_steps import RecordedSteps
@@ -296,14 +296,18 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     steps, ranks = total.shape
     is_split = np.zeros(steps, np.bool_)
     known_steps = np.flatnonzero(~np.isnan(total).any(axis=1))
-    usual_sigma = float(np.median(qn_sigma(total)))
     is_few = ranks < THRESHOLDS.min_robust_ranks
-    if ranks % 2 or ranks < THRESHOLDS.min_samples or (is_few and not usual_sigma) or not len(known_steps):
+    if ranks % 2 or ranks < THRESHOLDS.min_samples or not len(known_steps):
         return total, is_split
     levels = compare_with_one_rank(total[known_steps])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
+    is_low = levels <= low[:, -1:]
+    of_half = np.where(is_low, low.mean(axis=1, keepdims=True), high.mean(axis=1, keepdims=True))
+    usual_sigma = float(lower_median(qn_sigma(levels - of_half)[None])[0, 0])
+    if is_few and not usual_sigma:
+        return total, is_split
     least_sigmas = THRESHOLDS.outlier_sigmas * (THRESHOLDS.much_more if is_few else 1)
-    is_split[known_steps] = separate_clusters(low, high, usual_sigma) >= least_sigmas
+    is_split[known_steps] = separate_clusters(low, high[:, :1], usual_sigma) >= least_sigmas  # the late may vary more
     settled = total.copy()
     settled[known_steps] = np.where(
         is_split[known_steps, None], levels - low.mean(axis=1, keepdims=True), total[known_steps]
@@ -314,7 +318,7 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
 def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     """Return (steps, 1) the standard deviation over ranks of deviations (steps, ranks) in each step; 0 of few ranks.
 
-    By the median absolute deviation; in a step that is split into halves, of ranks about their own half's mean.
+    By the median absolute deviation; in a step that is split into halves, the early half's standard deviation.
     """
     steps, ranks = apart.shape
     if ranks < THRESHOLDS.min_samples:
@@ -322,5 +326,5 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     middle = np.nan_to_num(known_medians(apart, axis=1))
     spread: Floats = MAD_TO_SIGMA * np.nan_to_num(lower_median(np.abs(apart - middle[:, None])))
     if is_split.any():
-        spread[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
+        spread[is_split, 0] = np.sort(apart[is_split], axis=1)[:, : ranks // 2].std(axis=1, ddof=1)
     return spread

@@ -12,7 +12,7 @@ from jitter.analysis.detection.deviations import (
     compare_with_one_rank,
 )
 from jitter.analysis.detection.significance import differ_steadily
-from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random
+from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random_over
 from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
@@ -25,6 +25,7 @@ from jitter.core.numeric.student_t import student_tail
 FindingKind = Literal[
     "late_rank",
     "slow_transfers",
+    "random_transfers",
     "in_turn",
     "slow_steps",
     "awaited",
@@ -34,11 +35,12 @@ FindingKind = Literal[
     "unequal_stages",
     "slow_stage",
 ]
-"""`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on. `in_turn`: one
-rank after another holds up the others. `slow_steps`: all ranks are slow in some steps. `awaited`: they seem to
-wait for the hosts of a few. `random_pauses`: single ranks pause in steps that chance may choose. `two_clusters`: the
-ranks fall into a slow and a fast group. `late_together`: many ranks are late in the same steps. `unequal_stages`: a
-pipeline stage has more work than the others. `slow_stage`: it runs the same kernels more slowly.
+"""`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on.
+`random_transfers`: those of any group do so at times. `in_turn`: one rank after another holds up the others.
+`slow_steps`: all ranks are slow in some steps. `awaited`: they seem to wait for the hosts of a few. `random_pauses`:
+single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a fast group.
+`late_together`: many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work than the
+others. `slow_stage`: it runs the same kernels more slowly.
 """
 
 
@@ -218,15 +220,10 @@ def split_random_events(
     """
     single = [outlier for outlier in outliers if not outlier.persistent]
     others = [outlier for outlier in outliers if outlier.persistent]
-    of_rank, of_step = np.zeros(ranks, np.int64), np.zeros(steps, np.int64)
+    is_late = np.zeros((steps, ranks), np.bool_)
     for number, outlier in enumerate(single):
-        of_rank[number] = len(outlier.steps)
-        of_step[list(outlier.steps)] += 1
-    if steps < THRESHOLDS.min_repeats or not is_random(of_rank, THRESHOLDS.max_chance):
-        return list(outliers), []
-    # as many of them in one step as in the fullest one are no chance: what all ranks share
-    fullest, count = int(of_step.max()), int(of_step.sum())
-    if chance_of_repetition(fullest, count, 1 / steps) <= THRESHOLDS.medium_chance:
+        is_late[list(outlier.steps), number] = True
+    if not is_random_over(is_late):
         return list(outliers), []
     # nor are as many in the steps of one node: each is as likely as it has ranks
     at = {(node_of.get(late.rank, late.rank), step) for late in single for step in late.steps}
@@ -234,10 +231,8 @@ def split_random_events(
     chances = [chance_of_repetition(times[node], len(at), size / ranks) for node, size in sizes.items() if size < ranks]
     if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return list(outliers), []
-    sentence = (
-        f"{format_count(count, 'event')} on {format_count(len(single), 'rank')}, each on one rank in one step: "
-        "no rank has more of them than chance gives"
-    )
+    events, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
+    sentence = f"{events} on {late}, each on one rank in one step: no rank has more of them than chance gives"
     in_turn = [replace(outlier, is_in_turn=True) for outlier in single]
     return others, [join_outliers("random_pauses", in_turn, sentence)]
 

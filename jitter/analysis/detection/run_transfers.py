@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jitter.analysis.collectives.matching import CollectiveArrays, CollectiveMatching
-from jitter.analysis.detection.findings import Finding, are_same_steps
+from jitter.analysis.detection.findings import Finding, FindingKind, are_same_steps
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.significance import scatter_over_steps
-from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples
+from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples, is_random_over, quiet_totals
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
@@ -29,6 +29,8 @@ from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
 from jitter.core.step_key import StepKey
+
+_ANY_GROUP: Final = "{} of {} groups of these collectives are slow at times, none more often than chance gives"
 
 
 class _Family(NamedTuple):
@@ -57,11 +59,12 @@ def find_slow_collectives(
     whole: Sequence[Bools],
     step_ns: Floats,
     of_kinds: Sequence[Ints],
+    nodes: Mapping[int, object],
 ) -> list[Finding]:
     """Find them by the test of self times, each group's time in a step above its baseline in place of a rank's.
 
-    First what is slow everywhere in a step, then what is slow in all groups of one kind, then single groups: a step in
-    which many groups are slow says nothing about one of them.
+    First what is slow everywhere in a step, then what is slow in all groups of one kind, then what may be slow in any
+    of them, then single groups: a step in which many groups are slow says nothing about one of them.
 
     Args:
         matching: the collectives.
@@ -70,6 +73,7 @@ def find_slow_collectives(
         whole: whether all members recorded them; what others hold of waiting is no noise.
         step_ns: (steps,) each step's time, NaN where unknown.
         of_kinds: the numbers of the steps of each kind.
+        nodes: those of ranks, where known.
 
     """
     families = _families(matching)
@@ -98,27 +102,38 @@ def find_slow_collectives(
     together = [of_families] if len(groups) > 1 else []
     together += [[of_family] for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
     findings = []
-    for parts in [*together, *([np.array([column])] for column in range(len(groups)))]:
-        is_late = np.min([is_open[:, part].mean(axis=1) for part in parts], axis=0) > 1 - THRESHOLDS.minor_share
-        if not is_late.any():
-            continue
-        columns, steps = np.concatenate(parts), tuple(np.flatnonzero(is_late).tolist())
-        here = np.ix_(is_late, columns)
+
+    def add(kind: FindingKind, columns: Ints, is_late: Bools, *evidence: str) -> None:
+        steps = tuple(np.flatnonzero(is_late.any(axis=1)).tolist())
         slow = [groups[column] for column in columns.tolist()]
         meetings = [meeting for _, of_group in slow for meeting in of_group]
         findings.append(
             Finding(
-                "slow_transfers",
+                kind,
                 TimePart.TRANSFER,
                 dict.fromkeys(sorted({rank for ranks, _ in slow for rank in ranks}), steps),
-                float(np.nansum(total_ns[here])),
-                float(np.median(sigmas[here].max(axis=0))),
+                float(np.nansum(total_ns[:, columns][is_late])),
+                float(np.median(np.where(is_late, sigmas[:, columns], 0.0).max(axis=0))),
+                evidence,
                 chance=float(np.median(chance[columns])),
                 meetings=tuple(meetings),
                 is_incomplete=any(incomplete[first_group[number] + group] for number, group in meetings),
             )
         )
-        is_open[here] = False
+        is_open[:, columns] &= ~is_late
+
+    for parts in together:
+        is_late = np.min([is_open[:, part].mean(axis=1) for part in parts], axis=0) > 1 - THRESHOLDS.minor_share
+        if is_late.any():
+            columns = np.concatenate(parts)
+            add("slow_transfers", columns, np.repeat(is_late[:, None], len(columns), axis=1))
+    for of_family in of_families:
+        is_late, places = is_open[:, of_family], [{nodes.get(rank) for rank in groups[at][0]} for at in of_family]
+        at_nodes = (np.array([node in of_group for of_group in places]) for node in set().union(*places) - {None})
+        if is_random_over(is_late, at_nodes):
+            add("random_transfers", of_family, is_late, _ANY_GROUP.format(is_late.any(axis=0).sum(), len(of_family)))
+    for column in np.flatnonzero(is_open.any(axis=0)).tolist():
+        add("slow_transfers", np.array([column]), is_open[:, [column]])
     return findings
 
 
@@ -144,13 +159,12 @@ def _noise(late_ns: Floats, total: Floats) -> float:
 
     Half of the groups may be slow at times: the median over groups. Of hardly any steps, the spread over groups.
     """
-    if len(total) < THRESHOLDS.min_repeats:
-        scatter = mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0
-    else:
-        scatter = float(np.median(scatter_over_steps(total)))
     # by each collective's spread: the lower median, as half of the groups may be slow; of some no time is known
     spread = np.nan_to_num(lower_median(np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)))
-    return max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), scatter, 1.0)
+    sigma = max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), 1.0)
+    if len(total) < THRESHOLDS.min_repeats:
+        return max(sigma, mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0)
+    return max(sigma, float(np.median(scatter_over_steps(quiet_totals(total, sigma)))))
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:
@@ -184,11 +198,12 @@ def attribute_to_ranks(
     ranks that all of them have in common; or, if these are more groups, those between nodes by the ranks of the nodes
     that all have in common. Of these, ranks or nodes without clear groups, never slow though alike, if there are any:
     `find_clear` gives their ranks. What is slow by little within nodes does not tell whose link between nodes is, nor
-    the other way round. With none in common, the worst group is explained by itself. Groups with members that were not
-    recorded are explained together where they share steps: all of them may wait for one such member.
+    the other way round. With none in common, the worst group is explained by itself, and so is what any group may be.
+    Groups with members that were not recorded are explained together where they share steps: all of them may wait for
+    one such member.
     """
-    remaining = list(slow)
-    explained = []
+    explained = [one for one in slow if one.kind == "random_transfers"]
+    remaining = [one for one in slow if one not in explained]
     while remaining:
         worst = max(remaining, key=lambda collectives: collectives.excess_ns)
         is_between, least_ns = _are_between(nodes, worst.ranks), THRESHOLDS.minor_share * worst.excess_ns
@@ -525,6 +540,7 @@ class RunTransfers:
             [step.transfers.complete for step in self.measured.of_steps],
             self.measured.assumed_step_ns,
             self.measured.steps.alike.by_program,
+            self.nodes,
         )
 
     def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
@@ -547,13 +563,9 @@ class RunTransfers:
         if 2 * len(slow.steps) <= len(self.took):
             return None
         arrays, groups = self.run.collective_arrays, self._groups(slow.meetings)
-        node_of = number_places(self.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
-        first = arrays.by_group[arrays.first_in_group[:-1]]
-        are_between = np.zeros(len(first), np.bool_)
-        np.logical_or.at(are_between, arrays.group, node_of != node_of[first[arrays.group]])
         of_slow = np.where(np.isin(self.run.rank_numbers, slow.ranks), 0, -1)
         chosen = meeting_at_one(arrays, self.alike.numbers, of_slow) & np.isnan(self.expected).all(axis=0)
-        chosen &= ~arrays.incomplete & (are_between == are_between[groups].any())
+        chosen &= ~arrays.incomplete & (self._are_between == self._are_between[groups].any())
         chosen[groups] = False
         if not chosen.any():
             return None
@@ -601,6 +613,27 @@ class RunTransfers:
         """Return what the slowest rank's should take in the run's `number`th step, all together, ns."""
         of_run = self.baseline if slow.known_gain_ns is None else self.expected
         return float(np.nansum(of_run[number][self._groups(slow.of_slowest)]))
+
+    @cached_property
+    def _are_between(self) -> Bools:
+        """(groups of all collectives,) whether they join nodes."""
+        arrays = self.run.collective_arrays
+        node_of = number_places(self.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
+        first = arrays.by_group[arrays.first_in_group[:-1]]
+        are_between = np.zeros(len(first), np.bool_)
+        np.logical_or.at(are_between, arrays.group, node_of != node_of[first[arrays.group]])
+        return are_between
+
+    def are_inside_nodes(self, slow: Finding) -> bool:
+        """Return whether all slow collectives are known to join ranks of one node each."""
+        return bool(self.nodes) and not self._are_between[self._groups(slow.meetings)].any()
+
+    def are_of_any_size(self, slow: Finding) -> bool:
+        """Return whether the slow ones may all be all-to-alls, which carry what their ranks have to exchange."""
+        programs, sizes = self.run.programs, np.diff(self.run.collective_arrays.first_in_group)
+        places = {place for number, _ in slow.meetings for place in self.run.matching.places(number)}
+        kinds = {programs[team].operations[at].collective for team, at in places}
+        return kinds <= {"all_to_all", SEND_RECV, None} and bool((sizes[self._groups(slow.meetings)] > 2).all())
 
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""

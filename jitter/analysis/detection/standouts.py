@@ -9,7 +9,7 @@ rank stands out would seldom fall on one rank by chance. The guide's topic `conf
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from jitter.analysis.detection.significance import (
     scatter_over_steps,
     spread_of_others,
 )
-from jitter.analysis.execution.rank_clusters import separate_clusters
+from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -247,10 +247,11 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     over_steps, level = np.zeros(ranks), np.nan_to_num(lower_median(total.T)[:, 0])
     usual_scatter = 0.0
     if is_many:
-        over_steps = scatter_over_steps(total)
-        level = np.nan_to_num(quiet_level(total, over_steps))
+        quiet = quiet_totals(total, float(lower_median(qn_sigma(total)[None])[0, 0]))
+        over_steps = scatter_over_steps(quiet)
+        level = np.nan_to_num(quiet_level(quiet, over_steps))
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
-        usual_scatter = np.median(qn_sigma(total) if ranks >= THRESHOLDS.min_samples else over_steps)
+        usual_scatter = np.median(qn_sigma(quiet) if ranks >= THRESHOLDS.min_samples else over_steps)
         # half of few steps may be events
         is_own = steps >= THRESHOLDS.min_steps or ranks < THRESHOLDS.min_samples
         over_steps = np.maximum(over_steps if is_own else 0.0, usual_scatter + np.zeros(ranks))
@@ -271,6 +272,14 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
         # these are compared with the other ranks, which differ for ever
         noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor)[1][few])
     return TestedTimes(total, level, noise, floor, work)
+
+
+def quiet_totals(total: Floats, usual_sigma: float) -> Floats:
+    """Return totals (steps, ranks) without the late steps of ranks that vary far more than usual and are often late."""
+    quiet = total.copy()
+    for column in np.flatnonzero(qn_sigma(total) > THRESHOLDS.much_more * usual_sigma).tolist():
+        quiet[~find_reference_steps(total[:, column], usual_sigma), column] = np.nan
+    return quiet
 
 
 def _relative_work(usual_ns: Floats) -> Floats:
@@ -459,6 +468,20 @@ def is_random(events: Ints, odds: float = 1.0) -> bool:
     if hit < THRESHOLDS.min_repeats or _is_repeated(int(events.max()), count - int(events.max()), 1 / ranks):
         return False
     return hit >= THRESHOLDS.nearly_all_share * ranks or log_odds_of_all_ranks(count, hit, ranks) >= math.log(odds)
+
+
+def is_random_over(is_late: Bools, places: Iterable[Bools] = ()) -> bool:
+    """Return whether events, (steps, ranks), show that any rank can have them in any step.
+
+    As many in one step as in the fullest one are no chance: that is what all ranks share. Nor are as many at one of the
+    `places`, (ranks,) which are there: it is as likely as it has ranks.
+    """
+    events, steps = int(is_late.sum()), len(is_late)
+    if steps < THRESHOLDS.min_repeats or not is_random(is_late.sum(axis=0), THRESHOLDS.max_chance):
+        return False
+    counts = [(int(is_late.sum(axis=1).max()), 1 / steps)]
+    counts += [(int(is_late[:, here].sum()), float(here.mean())) for here in places if not here.all()]
+    return all(chance_of_repetition(times, events, share) > THRESHOLDS.medium_chance for times, share in counts)
 
 
 def log_odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:

@@ -397,10 +397,24 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
         "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),
     }
-    is_complete = not evidence.coverage.may_delay(slow)
-    of_ranks = (_OF_ONE if len(slow.ranks) == 1 else _OF_ANY,) if is_complete else ()
+    is_of_ranks = slow.kind != "random_transfers" and not evidence.coverage.may_delay(slow)
+    of_ranks = (_OF_ONE if len(slow.ranks) == 1 else _OF_ANY,) if is_of_ranks else ()
     assumed = (_ASSUMED_SIZES,) if evidence.analysis.transfers.has_assumed_sizes(slow) else ()
     return Match(values, (*of_ranks, *assumed))
+
+
+def _slow_inside_hosts(evidence: "Evidence", slow: "Finding") -> Match | None:
+    return _slow_transfers(evidence, slow) if evidence.analysis.transfers.are_inside_nodes(slow) else None
+
+
+def _may_carry_more(evidence: "Evidence", slow: "Finding") -> Match | None:
+    account = evidence.analysis.account
+    at_ranks = np.ix_(slow.steps, account.charges.columns(slow.ranks))
+    uneven_ns = float(account.charges.own_ns[TimePart.GPU][at_ranks].sum())
+    is_uneven = uneven_ns >= THRESHOLDS.main_share * account.loss_of(slow.repair)
+    if not is_uneven or not evidence.analysis.transfers.are_of_any_size(slow):
+        return None
+    return Match({**_slow_transfers(evidence, slow).values, "uneven": format_time(uneven_ns)})
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:
@@ -457,7 +471,7 @@ _CHOICE: Final = "what chose the kernel (autotuning and its cache, library versi
 _ITS_OWN: Final = "whether the job must wait for what it alone does"
 _OF_ONE: Final = "all of these slow groups contain this rank"
 _OF_ANY: Final = (
-    "one slow link holds up all ranks of a group: counters of the NICs, or nccl-tests on fewer nodes, tell which"
+    "one slow link holds up all ranks of a group: counters of NICs and NVLink, or nccl-tests on fewer ranks, tell which"
 )
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
@@ -552,6 +566,20 @@ RULES: Final = (
     Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
     Rule("slow_network", _TRANSFER, "likely",
          lambda evidence, slow: None if slow.known_gain_ns is None else _slow_transfers(evidence, slow), _TRANSFERS),
+    Rule("communication", _TRANSFER, "unknown", _may_carry_more,
+         f"{_TRANSFERS}; some of these ranks compute longer, too, which costs {{uneven}}: they may exchange more",
+         "{it:takes|take} longer in all-to-alls, as in compute: check how evenly work is divided (the router of "
+         "experts), then the network", "equal work on all ranks (routing), or a faster network"),
+    Rule("communication", _TRANSFER, "likely",
+         lambda evidence, slow: _slow_transfers(evidence, slow) if slow.kind == "random_transfers" else None,
+         _TRANSFERS,
+         "{it:communicates|communicate} slowly at times, one group after another, so no link is to blame: check what "
+         "else uses the network then (other jobs, storage), its routing and flow control",
+         "a network without congestion"),
+    Rule("communication", _TRANSFER, "likely", _slow_inside_hosts, _TRANSFERS,
+         "{it:communicates|communicate} slowly inside {it:the host|their hosts} although the ranks arrive at the "
+         "same time: check NVLink, or the GPUs' PCIe links",
+         "links between the GPUs of a host at full speed (check NVLink and PCIe)"),
     Rule("communication", _TRANSFER, "likely", _slow_transfers, _TRANSFERS),
 )
 # fmt: on

@@ -398,7 +398,8 @@ def _hinges_on_unrecorded(group: FindingGroup, evidence: Evidence) -> bool:
     matching = evidence.analysis.run.matching
     if not group.parts:
         # of exchanges without partners, waiting cannot be told from transfers
-        return evidence.coverage.has_unrecorded_ranks or matching.unpaired > 0
+        is_unknown = group.judgement.certainty == "unknown"
+        return is_unknown or evidence.coverage.has_unrecorded_ranks or matching.unpaired > 0
     if any(evidence.share_in_exchanges(outlier) >= THRESHOLDS.main_share for outlier in group.outliers):
         return True
     # what a rank without peers waits for is known from the groups of its collectives alone
@@ -465,6 +466,8 @@ def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
 def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     """Return the answer for slow communication: against the other slow communication of the run."""
     recorded, slow = len(evidence.analysis.keys), len(group.steps)
+    if group.candidates[0].kind == "random_transfers":
+        return Recurrence("no")
     if slow == recorded >= THRESHOLDS.min_repeats:
         return Recurrence("yes")
     if group.group.scope == "unrecorded":

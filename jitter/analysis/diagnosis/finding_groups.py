@@ -329,7 +329,8 @@ def _describe_place(group: RankGroup, which_steps: str = "the same") -> tuple[st
 
 
 def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
-    return [_group_job(job, evidence) for job in candidates if job.kind not in ("late_rank", "slow_transfers")]
+    jobs = [one for one in candidates if one.kind != "late_rank" and one.part is not TimePart.TRANSFER]
+    return [_group_job(job, evidence) for job in jobs]
 
 
 def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
@@ -362,7 +363,8 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
         if len(slow.ranks) == 1 and not evidence.coverage.may_delay(slow):
             links.append(_of_rank(evidence, slow))
         else:
-            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), find_cause(evidence, slow)))
+            judgement = find_cause(evidence, slow).after(*slow.evidence)
+            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), judgement))
     return groups + _group_ranks(links, evidence)
 
 

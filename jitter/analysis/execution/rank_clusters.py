@@ -41,26 +41,34 @@ def find_reference_ranks(job: JobArrays, steps: StepTimes, times: tuple[Floats, 
     return is_reference
 
 
-def _slower_cluster(totals: Floats, least: int, sigmas: float) -> Ints:
-    """Return the positions of those in a cluster so many sigmas slower than the others, at least so many; or none."""
+def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: float = 0.0) -> Ints:
+    """Return the positions of those in a cluster so many sigmas slower than the others, at least so many; or none.
+
+    Where a `usual_sigma` is known, the slower ones may vary more: the nearest of them must be so far from the others.
+    """
     order = np.argsort(totals, kind="stable")
     ordered = totals[order]
-    cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
-    return order[cut:] if separate_clusters(ordered[:cut], ordered[cut:]) >= sigmas else order[:0]
+    if usual_sigma:
+        cuts = [(cut, ordered[cut : cut + 1]) for cut in range(least, len(ordered) - 1)]
+    else:
+        cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
+        cuts = [(cut, ordered[cut:])]
+    is_apart = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
+    return order[next(is_apart, len(order)) :]
 
 
-def find_reference_steps(total_ns: Floats, *, is_only: bool = False) -> Bools:
-    """Return, (steps,), whether the step tells what is usual of a rank without peers, by its time in each.
+def find_reference_steps(total_ns: Floats, usual_sigma: float = 0.0, *, is_only: bool = False) -> Bools:
+    """Return, (steps,), whether the step tells what is usual of a rank, by its time in each.
 
     All steps do, unless at least a quarter of them are a cluster that is faster than all others: a host may be late in
     more than half of the steps. A third, where `is_only` one rank was recorded: no other one tells which batches are
-    smaller. Of few steps, clusters must be far apart: some are by chance.
+    smaller. Of few steps, clusters must be far apart: some are by chance. `usual_sigma` is how its peers vary.
     """
     known = np.flatnonzero(~np.isnan(total_ns))
     is_reference = np.ones(len(total_ns), np.bool_)
     if len(known) > THRESHOLDS.min_steps:
         least, sigmas = -(-len(known) // (3 if is_only else 4)), THRESHOLDS.much_more * THRESHOLDS.outlier_sigmas
-        is_reference[known[_slower_cluster(total_ns[known], least, sigmas)]] = False
+        is_reference[known[_slower_cluster(total_ns[known], least, sigmas, usual_sigma)]] = False
     return is_reference
 
 
@@ -92,21 +100,9 @@ def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Fl
     """
     own_degrees = low.shape[-1] + high.shape[-1] - 2
     known_degrees = THRESHOLDS.spread_degrees if usual_sigma else 0
-    squares = _squares_within(low, high) + known_degrees * usual_sigma**2
-    sigma = np.sqrt(squares / (own_degrees + known_degrees))
+    squares = sum(cluster.var(axis=-1) * cluster.shape[-1] for cluster in (low, high))
+    sigma = np.sqrt((squares + known_degrees * usual_sigma**2) / (own_degrees + known_degrees))
     has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     apart = high.mean(axis=-1) - low.mean(axis=-1)
     sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).eps), 0.0)
     return sigmas
-
-
-def sigma_within(low: Floats, high: Floats) -> Floats:
-    """Return the standard deviation of two clusters' values, along the last axis, about the mean of their cluster."""
-    sigma: Floats = np.sqrt(_squares_within(low, high) / (low.shape[-1] + high.shape[-1] - 2))
-    return sigma
-
-
-def _squares_within(low: Floats, high: Floats) -> Floats:
-    low_squares, high_squares = (cluster.var(axis=-1) * cluster.shape[-1] for cluster in (low, high))
-    squares: Floats = low_squares + high_squares
-    return squares

@@ -173,11 +173,24 @@ def test_of_two_halves_that_differ_for_ever_none_is_slow():
     assert found(total, step_ns=1.2e5, noise=300) == []
 
 
-def test_of_half_of_few_ranks_that_are_late_in_one_of_two_steps_none_is_late_as_a_rule():
+def test_half_of_few_ranks_that_are_late_in_one_of_two_steps_are_late_there():
     """Chance decides which of the two is a little late in the other step, too: that one was named alone."""
     total = np.zeros((3, 3, 4))
     total[TimePart.START] = [[math.nan] * 4, [11e3, -4e3, 4e3, -5e3], [-4e6, -4e6, 4e6, 4e6]]
-    assert found(total, step_ns=3e6) == []
+    assert found(total, step_ns=3e6) == [(rank, TimePart.START, (2,)) for rank in (20, 30)]
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 16])
+@pytest.mark.parametrize("own", [0.0, 0.5])
+def test_half_of_the_ranks_are_late_in_half_of_the_steps_by_amounts_that_vary(ranks: int, own: float):
+    """As the second of two hosts: who is late, and in which steps; each by the host's time, and `own` of it alone."""
+    late, half = (1, 2, 5, 6, 9, 11), ranks // 2
+    rng = np.random.default_rng(4)
+    level = rng.normal(0, NOISE / 20, (12, ranks))
+    level[np.ix_(late, range(half, ranks))] += rng.uniform(40, 120, (6, 1)) * NOISE * rng.uniform(1 - own, 1, (6, half))
+    total = np.zeros((3, 12, ranks))
+    total[TimePart.CPU] = subtract_median_of_others(level[None])[0]
+    assert found(total) == [(10 * rank, TimePart.CPU, late) for rank in range(half, ranks)]
 
 
 def test_several_ranks_in_one_step_are_less_likely_than_one():

@@ -40,7 +40,9 @@ def ranks_of(matching, number: int, group: int) -> frozenset[int]:
     return frozenset(matching.ranks[arrays.rank[arrays.group == arrays.first_group[number] + group]].tolist())
 
 
-def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3):
+def found(
+    matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3, nodes=None
+):
     """`late(step, ranks, collective)` ns are added to what chance gives."""
     rng = np.random.default_rng(seed)
     groups = np.diff(matching.arrays.first_group).tolist()
@@ -60,7 +62,7 @@ def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise
         usual[its] = sorted(float(step[at]) for step in seen for at in its)[(len(seen) * len(its) - 1) // 2]
     every = np.arange(len(step_ns))
     whole = [np.ones(len(numbered), np.bool_)] * len(seen)
-    return find_slow_collectives(matching, seen, [usual] * len(seen), whole, step_ns, [every]), seen, usual
+    return find_slow_collectives(matching, seen, [usual] * len(seen), whole, step_ns, [every], nodes or {}), seen, usual
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -204,3 +206,30 @@ def test_all_groups_of_a_collective_are_one_finding():
     slow, *_ = found(matching, lambda step, ranks, number: 60_000.0 * (len(ranks) == 2 and step in (4, 5)))
     assert [(one.ranks, one.steps) for one in slow] == [(tuple(range(6)), (4, 5))]
     assert len(slow[0].meetings) == 3
+
+
+COLUMNS = meetings_of({rank: [Group((rank % 8, rank % 8 + 8))] * 3 for rank in range(16)})
+"""Eight groups, each of two ranks, as of the rails of two nodes."""
+
+
+def at_random(share: float, ranks=range(16)):
+    """Return what is added to one collective in `share` of a group's steps, where it has any of these ranks."""
+    hit = np.random.default_rng(5).random((STEPS, 16, 3)) < share
+    return lambda step, of, number: 60_000.0 * hit[step, min(of), number] * (not of.isdisjoint(ranks))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
+def test_what_any_group_has_at_random_is_one_finding(share: float):
+    """Half of the steps or more are slow, by amounts that vary: the others tell what is usual."""
+    slow, *_ = found(COLUMNS, at_random(share))
+    (random,) = (one for one in slow if one.kind == "random_transfers")
+    assert (random.ranks, len(random.meetings)) == (tuple(range(16)), 24)
+    assert sum(len(one.steps) for one in slow) > STEPS * (1 - (1 - share) ** 24) / 2
+    assert random in attribute_to_ranks(slow, {})
+
+
+def test_what_one_group_or_those_of_one_node_have_is_not_at_random():
+    of_one = found(COLUMNS, at_random(0.3, [3]))[0]
+    assert [(one.kind, one.ranks) for one in of_one] == [("slow_transfers", (3, 11))]
+    of_node = found(COLUMNS, at_random(0.3, range(4)), nodes={rank: rank // 4 for rank in range(16)})[0]
+    assert {one.kind for one in of_node} == {"slow_transfers"}

@@ -171,6 +171,21 @@ def test_transfers_of_all_ranks_are_slow_together(tmp_path: Path):
     assert (one.confidence, one.recurs, one.seen) == ("high", "together", Seen(2, 10))
 
 
+@pytest.mark.parametrize(
+    ("work", "said", "certainty", "confidence"),
+    [((), "NVLink", "likely", "high"), (("unequal_work:rank=5,factor=1.6",), "router", "unknown", "low")],
+)
+def test_all_to_alls_of_a_rank_with_more_work_may_carry_more(
+    tmp_path: Path, work: tuple[str, ...], said: str, certainty: str, confidence: str
+):
+    """As of a hot expert. The fault is in the all-to-alls of ranks 4 to 7, which are of one host."""
+    slow = replace(Fault.parse("slow_link:rank=5,factor=6"), kernels=frozenset({6, 11, 23, 33}))
+    run = simulate(Job(**JOB, shape="expert", experts=4), [slow, *map(Fault.parse, work)])  # type: ignore[arg-type]
+    (one,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.cause == "communication")
+    assert (one.ranks, one.cause_certainty, one.confidence) == ((4, 5, 6, 7), certainty, confidence)
+    assert said in one.advice
+
+
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     """A job that nothing ails: what is judged by it is a finding that a test states."""

@@ -466,9 +466,7 @@ def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
 def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     """Return the answer for slow communication: against the other slow communication of the run."""
     recorded, slow = len(evidence.analysis.keys), len(group.steps)
-    if group.candidates[0].kind == "random_transfers":
-        return Recurrence("no")
-    if slow == recorded >= THRESHOLDS.min_repeats:
+    if slow == recorded >= THRESHOLDS.min_repeats or group.candidates[0].kind == "random_transfers":
         return Recurrence("yes")
     if group.group.scope == "unrecorded":
         return Recurrence("unknown")  # the same rank each time, or any of them

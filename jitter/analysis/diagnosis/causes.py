@@ -573,8 +573,8 @@ RULES: Final = (
     Rule("communication", _TRANSFER, "likely",
          lambda evidence, slow: _slow_transfers(evidence, slow) if slow.kind == "random_transfers" else None,
          _TRANSFERS,
-         "{it:communicates|communicate} slowly at times, one group after another: check what else uses the network then "
-         "(other jobs, storage), its routing and flow control, and the NICs of hosts in all of these groups",
+         "{it:communicates|communicate} slowly at times, one group after another: check what else uses the network "
+         "then (other jobs, storage), its routing and flow control, and the NICs of hosts in all of these groups",
          "a network without congestion"),
     Rule("communication", _TRANSFER, "likely", _slow_inside_hosts, _TRANSFERS,
          "{it:communicates|communicate} slowly inside {it:the host|their hosts} although the ranks arrive at the "

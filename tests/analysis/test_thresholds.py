@@ -31,6 +31,7 @@ NOT_THRESHOLDS = {
     "execution/self_times.py": {"_OPERATIONS_AT_ONCE"},
     "execution/run_reader.py": {"_ROWS_AT_ONCE", "_ROWS_KEPT"},
     "execution/run_model.py": {"_SMALL_STEP", "_MOST_AHEAD"},
+    "replay/run_steps.py": {"_CELLS_AT_ONCE"},
     "metrics/communication.py": {"_ROWS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},

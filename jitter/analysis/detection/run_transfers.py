@@ -21,11 +21,12 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
+from jitter.analysis.replay.shared_work import work_of_transfers
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import SEND_RECV
+from jitter.core.names.kernels import COLLECTIVE, SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
 from jitter.core.step_key import StepKey
@@ -459,14 +460,33 @@ class RunTransfers:
         """Those recorded."""
 
     def of_like_steps(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
-        """Return for each step what `compute` gives for the numbers of all steps that should take as long."""
+        """Return for each step what `compute` gives for the numbers of all steps that should take as long.
+
+        Where transfers have more work in some steps, each step is unlike the others.
+        """
+        is_alike = bool((self._work == 1).all())
         value_of_step = {
             int(number): value
-            for numbers in self.measured.steps.alike.by_size
+            for numbers in (self.measured.steps.alike.by_size if is_alike else np.arange(len(self.took))[:, None])
             for value in [compute(numbers)]
             for number in numbers
         }
         return [value_of_step[number] for number in range(len(self.took))]
+
+    @cached_property
+    def _work(self) -> Floats:
+        """(steps, groups of all collectives) the work of each, 1 for the usual one: that of the stages it joins."""
+        steps, run, arrays, work = self.measured.steps, self.run, self.run.collective_arrays, np.ones_like(self.took)
+        if len(run.sizes) > 1:
+            member = arrays.by_group[arrays.first_in_group[:-1]]
+            teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
+            places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
+            for numbers in steps.alike.by_stated_size:
+                if len(numbers) >= THRESHOLDS.min_steps:
+                    gpu_ns = np.stack([steps.baselines[number].gpu for number in numbers.tolist()])
+                    took_ns = np.stack([self.took[number] for number in numbers.tolist()])
+                    work[numbers] = work_of_transfers(run.job.first, is_collective, gpu_ns, places, took_ns)
+        return work
 
     @cached_property
     def nodes(self) -> Mapping[int, object]:
@@ -476,7 +496,7 @@ class RunTransfers:
     @cached_property
     def alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
-        return number_alike(self._lake, self.run, self._middle, self.took)
+        return number_alike(self._lake, self.run, self._middle, list(np.stack(self.took) / self._work))
 
     @property
     def _middle(self) -> StepKey:
@@ -489,9 +509,11 @@ class RunTransfers:
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
         """
-        of_steps, alike = [step.transfers for step in self.measured.of_steps], self.alike
-        mostly = [np.where(transfers.mostly_complete, transfers.took, np.nan) for transfers in of_steps]
-        whole = [np.where(transfers.complete, transfers.took, np.nan) for transfers in of_steps]
+        of_steps, alike, work = [step.transfers for step in self.measured.of_steps], self.alike, self._work
+        mostly, whole = (
+            [np.where(of, step.took / ratio, np.nan) for of, step, ratio in zip(known, of_steps, work, strict=True)]
+            for known in ([step.mostly_complete for step in of_steps], [step.complete for step in of_steps])
+        )
 
         def usual(numbers: Ints) -> Floats:
             known = np.sum([~np.isnan(whole[number]) for number in numbers], axis=0)
@@ -499,7 +521,12 @@ class RunTransfers:
             complete, most = (alike.usual_ns([of[number] for number in numbers]) for of in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
 
-        return self.of_like_steps(usual)
+        if (work == 1).all():
+            return self.of_like_steps(usual)
+        medians = np.empty_like(work)
+        for numbers in self.measured.steps.alike.by_stated_size:
+            medians[numbers] = usual(numbers) * work[numbers]
+        return list(medians)
 
     @cached_property
     def expected(self) -> list[Floats]:

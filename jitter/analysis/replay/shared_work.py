@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
-from jitter.core.numeric.stats import known_medians, lower_median
+from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 
 
 def of_whole_steps(first: Ints, gpu_ns: Floats) -> Floats:
@@ -85,6 +85,51 @@ def work_of_operations(team: int, own_ns: Floats, names: Ints, parts: Sequence[P
     usual = np.where(known_count % 2 == 0, 1.0, np.nan)
     work = lower_median(np.concatenate([votes, usual[..., None]], axis=-1).reshape(usual.size, -1)).reshape(usual.shape)
     return np.where(known_count > 1, work, 1.0).T
+
+
+def work_of_transfers(first: Ints, is_collective: Bools, gpu_ns: Floats, place: Ints, took_ns: Floats) -> Floats:
+    """Return, (steps, transfers), the work of each in each of some like steps, 1 for the usual one.
+
+    A transfer carries as much in each step, or what its ranks compute next before or after it: what varies most as its
+    own times do. All have 1 unless most of what is computed between two collectives varies from step to step.
+
+    Args:
+        first: (teams + 1,) where each team's operations begin.
+        is_collective: (operations of all teams,).
+        gpu_ns: (steps, operations of all teams) medians over ranks; NaN where no rank of the team has the step.
+        place: (transfers,) an operation of each.
+        took_ns: (steps, transfers) from the last arrival to the end.
+
+    """
+    begins = np.unique(np.append(first[:-1], np.flatnonzero(is_collective)))
+    computed = _relative(np.add.reduceat(np.where(is_collective, 0.0, np.nan_to_num(gpu_ns)), begins, axis=1))
+    parts = np.flatnonzero(~np.isnan(computed).all(axis=0))
+    work = np.ones_like(took_ns)
+    computed, begins = np.nan_to_num(computed[:, parts], nan=1.0), begins[parts]
+    if not len(parts) or np.median(qn_sigma(computed)) <= THRESHOLDS.tolerance_share:
+        return work
+    team_of_part, team = (np.searchsorted(first, places, side="right") for places in (begins, place))
+    after, least = np.searchsorted(begins, place), known_medians(np.abs(_relative(took_ns) - 1))
+    for part in (after - 1, after):
+        at = np.clip(part, 0, len(parts) - 1)
+        shared = 1 + _share_that_grows(took_ns, computed[:, at]) * (computed[:, at] - 1)
+        spread = known_medians(np.abs(_relative(took_ns / shared) - 1))
+        is_nearer = (at == part) & (team_of_part[at] == team) & (spread < least)
+        work[:, is_nearer], least[is_nearer] = shared[:, is_nearer], spread[is_nearer]
+    return work
+
+
+def _share_that_grows(times_ns: Floats, sizes: Floats) -> Floats:
+    """Return, (columns,), which part of a usual time grows with the size, as Theil and Sen's slope of steps tells it.
+
+    `sizes` are 1 for the usual one, (steps, columns) each. The rest is latency.
+    """
+    apart = range(1, min(len(times_ns), THRESHOLDS.sampled_steps))
+    grown_ns, grown = (np.concatenate([of[after:] - of[:-after] for after in apart]) for of in (times_ns, sizes))
+    slope_ns = known_medians(np.divide(grown_ns, grown, out=np.full(grown.shape, np.nan), where=grown != 0))
+    latency_ns = known_medians(times_ns - slope_ns * sizes)
+    share: Floats = np.nan_to_num(slope_ns / (slope_ns + latency_ns)).clip(0, 1)
+    return share
 
 
 def _relative(times_ns: Floats) -> Floats:

@@ -1,9 +1,15 @@
-"""The work of a rank without peers: what the stages of a pipeline tell of their micro-batches."""
+"""The work of a rank without peers, and of transfers: what the stages of a pipeline tell of their micro-batches."""
 
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.shared_work import find_most_alike, of_whole_steps, parts_of_teams, work_of_operations
+from jitter.analysis.replay.shared_work import (
+    find_most_alike,
+    of_whole_steps,
+    parts_of_teams,
+    work_of_operations,
+    work_of_transfers,
+)
 from jitter.core.numeric.arrays import Floats
 
 MICRO_BATCHES = 3
@@ -67,3 +73,18 @@ def test_a_part_that_varies_as_an_operation_is_found_as_by_trying_each():
         of_name = range(*other.first[name : name + 2].tolist()) or range(len(other.ratios))
         apart = {at: np.nansum(np.abs(ratios[op] - other.ratios[at])) for at in of_name}
         assert nearest[op] == min(apart, key=lambda at: (apart[at], at))
+
+
+@pytest.mark.parametrize("variation", [1.0, 0.1])
+def test_a_transfer_carries_its_micro_batch_or_as_much_in_each_step(variation: float):
+    """Two stages run two kernels a micro-batch, then its transfer; another one, of the gradients, ends the step."""
+    sizes = SIZES**variation
+    is_collective = np.array([*[False, False, True] * MICRO_BATCHES, True] * 2)
+    gpu_ns = np.full((5, len(is_collective)), 7.0)  # as a collective's launch has: no compute
+    gpu_ns[:, ~is_collective] = np.tile(np.repeat(sizes, 2, axis=1) * ([30.0, 60.0] * MICRO_BATCHES), (1, 2))
+    place = np.flatnonzero(is_collective)
+    took_ns = np.hstack([sizes * 10, np.full((5, 1), 40.0)] * 2)
+    took_ns[3, 1] *= 3  # a link that is slow once
+    expected = np.hstack([sizes / np.median(sizes, axis=0), np.ones((5, 1))] * 2)
+    work = work_of_transfers(np.array([0, 10, 20]), is_collective, gpu_ns, place, took_ns)
+    np.testing.assert_allclose(work, expected if variation == 1 else 1.0)

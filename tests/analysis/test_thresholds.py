@@ -33,6 +33,7 @@ NOT_THRESHOLDS = {
     "execution/run_model.py": {"_SMALL_STEP", "_MOST_AHEAD"},
     "replay/run_steps.py": {"_CELLS_AT_ONCE"},
     "metrics/communication.py": {"_ROWS_AT_ONCE"},
+    "detection/run_transfers.py": {"_GROUPS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},

@@ -31,6 +31,7 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
 from jitter.core.step_key import StepKey
 
+_GROUPS_AT_ONCE: Final = 4096
 _ANY_GROUP: Final = "{} of {} groups of these collectives are slow at times, none more often than chance gives"
 
 
@@ -475,17 +476,20 @@ class RunTransfers:
 
     @cached_property
     def _work(self) -> Floats:
-        """(steps, groups of all collectives) the work of each, 1 for the usual one: that of the stages it joins."""
+        """(steps, groups of all collectives) the work of each, 1 for the usual one."""
         steps, run, arrays, work = self.measured.steps, self.run, self.run.collective_arrays, np.ones_like(self.took)
-        if len(run.sizes) > 1:
-            member = arrays.by_group[arrays.first_in_group[:-1]]
-            teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
-            places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
-            for numbers in steps.alike.by_stated_size:
-                if len(numbers) >= THRESHOLDS.min_steps:
-                    gpu_ns = np.stack([steps.baselines[number].gpu for number in numbers.tolist()])
-                    took_ns = np.stack([self.took[number] for number in numbers.tolist()])
-                    work[numbers] = work_of_transfers(run.job.first, is_collective, gpu_ns, places, took_ns)
+        member = arrays.by_group[arrays.first_in_group[:-1]]
+        teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
+        places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
+        for numbers in steps.alike.by_stated_size if len(places) else ():
+            if len(numbers) >= THRESHOLDS.min_steps:
+                gpu_ns = np.stack([steps.baselines[number].gpu for number in numbers.tolist()])
+                took_ns = np.stack([self.took[number] for number in numbers.tolist()])
+                for first in range(0, len(places), _GROUPS_AT_ONCE):
+                    here = slice(first, first + _GROUPS_AT_ONCE)
+                    work[numbers, here] = work_of_transfers(
+                        run.job.first, is_collective, gpu_ns, places[here], took_ns[:, here]
+                    )
         return work
 
     @cached_property

@@ -101,7 +101,7 @@ def work_of_transfers(first: Ints, is_collective: Bools, gpu_ns: Floats, place: 
         took_ns: (steps, transfers) from the last arrival to the end.
 
     """
-    begins = np.unique(np.append(first[:-1], np.flatnonzero(is_collective)))
+    begins = np.unique(np.append(first[:-1][np.diff(first) > 0], np.flatnonzero(is_collective)))
     computed = _relative(np.add.reduceat(np.where(is_collective, 0.0, np.nan_to_num(gpu_ns)), begins, axis=1))
     parts = np.flatnonzero(~np.isnan(computed).all(axis=0))
     work = np.ones_like(took_ns)
@@ -128,7 +128,8 @@ def _share_that_grows(times_ns: Floats, sizes: Floats) -> Floats:
     grown_ns, grown = (np.concatenate([of[after:] - of[:-after] for after in apart]) for of in (times_ns, sizes))
     slope_ns = known_medians(np.divide(grown_ns, grown, out=np.full(grown.shape, np.nan), where=grown != 0))
     latency_ns = known_medians(times_ns - slope_ns * sizes)
-    share: Floats = np.nan_to_num(slope_ns / (slope_ns + latency_ns)).clip(0, 1)
+    whole_ns = slope_ns + latency_ns
+    share: Floats = np.divide(slope_ns, whole_ns, out=np.zeros_like(whole_ns), where=whole_ns > 0).clip(0, 1)
     return share
 
 

@@ -465,10 +465,10 @@ class RunTransfers:
 
         Where transfers have more work in some steps, each step is unlike the others.
         """
-        is_alike = bool((self._work == 1).all())
+        each = np.arange(len(self.took))[:, None]
         value_of_step = {
             int(number): value
-            for numbers in (self.measured.steps.alike.by_size if is_alike else np.arange(len(self.took))[:, None])
+            for numbers in (each if self._varies else self.measured.steps.alike.by_size)
             for value in [compute(numbers)]
             for number in numbers
         }
@@ -491,6 +491,11 @@ class RunTransfers:
                         run.job.first, is_collective, gpu_ns, places[here], took_ns[:, here]
                     )
         return work
+
+    @cached_property
+    def _varies(self) -> bool:
+        """Whether any transfer has more work in some steps than in others."""
+        return bool((self._work != 1).any())
 
     @cached_property
     def nodes(self) -> Mapping[int, object]:
@@ -525,7 +530,7 @@ class RunTransfers:
             complete, most = (alike.usual_ns([of[number] for number in numbers]) for of in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
 
-        if (work == 1).all():
+        if not self._varies:
             return self.of_like_steps(usual)
         medians = np.empty_like(work)
         for numbers in self.measured.steps.alike.by_stated_size:

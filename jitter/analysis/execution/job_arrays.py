@@ -206,8 +206,7 @@ class StateTracker:
     def enter(self, keys: Sequence[StepKey], here: Bools) -> Bools:
         """Enter steps that follow each other; return, (steps, ranks), which do not come from the step before.
 
-        `here` (ranks,) are the ranks that have the steps. The state of those that come from elsewhere becomes unknown,
-        that of the others stays.
+        `here` (ranks,) are the ranks that have the steps. The state of those without the step before becomes unknown.
         """
         before = StepKey(keys[0].epoch, keys[0].step - 1)
         fresh = np.tile(~here, (len(keys), 1))

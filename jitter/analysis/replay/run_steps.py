@@ -220,7 +220,7 @@ class RecordedSteps:
     before: CarriedState
     """State of the ranks before each step, (steps, …)."""
     fresh: Bools
-    """(steps, ranks of the run): see `RecordedStep`, as of those that follow."""
+    """(steps, ranks of the run); this and the fields below are as those of `RecordedStep`, for each step."""
     collectives: CollectiveArrays
     end_cells: Ints
     """(steps, ranks of the run)."""
@@ -276,17 +276,10 @@ class RecordedSteps:
 
     def step(self, at: int) -> "RecordedStep":
         """Return one of the steps."""
-        team, row, *times = self.times
-        step = RecordedStep(
-            self.first + at,
-            self.keys[at],
-            StepTimes(team, row, *(self.by_step(values)[at] for values in times)),
-            SelfTimes(*(self.by_step(values)[at] for values in self.self_times)),
-            CarriedState(*(values[at] for values in self.before)),
-            self.fresh[at],
-            self.collectives,
-            self.end_cells[at],
-        )
+        one = self.part(at, at + 1)
+        before = CarriedState(*(values[0] for values in one.before))
+        own = one.times, one.self_times, before, one.fresh[0], one.collectives, one.end_cells[0]
+        step = RecordedStep(one.first, one.keys[0], *own)
         # in place of what would be computed
         vars(step).update(
             in_collectives=self.in_collectives[at], transfers=Transfers(*(of[at] for of in self.transfers))

@@ -331,19 +331,19 @@ def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, F
     """
     run, times_of_step = analysis.run, {}
     for step in analysis.steps.steps():
-        if step.number in kept:
+        if step.first in kept:
             collectives, transfers = step.collectives, step.transfers
             kinds = np.split(run.job.kind, run.job.first[1:-1])
             kind = joined(kinds[team] for team in step.times.team[step.times.row >= 0].tolist())
             durations_ns = np.where(kind == COLLECTIVE, np.nan, step.times.end - step.times.start)
             cells, is_shared = cells_of(step.times, collectives), np.diff(collectives.first_in_group) > 1
-            measured = (cells >= 0) & (transfers.mostly_complete & is_shared)[collectives.group]
-            durations_ns[cells[measured]] = transfers.took[collectives.group[measured]]
+            measured = (cells >= 0) & (transfers.mostly_complete[0] & is_shared)[collectives.group]
+            durations_ns[cells[measured]] = transfers.took[0, collectives.group[measured]]
             of_teams = (
                 of_team(step.times._replace(end=durations_ns), run.rank_numbers, team, len(team_kinds)).end
                 for team, team_kinds in enumerate(kinds)
             )
-            times_of_step[step.number] = np.concatenate([known_medians(of_ranks, axis=1) for of_ranks in of_teams])
+            times_of_step[step.first] = np.concatenate([known_medians(of_ranks, axis=1) for of_ranks in of_teams])
         del step  # else it stays in memory while the next one is read
     return times_of_step
 

@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunch
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
 from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.arrow import table_of_rows
 from jitter.core.names.kernels import SYNC
 from jitter.core.names.marker_numbers import parse_marker_numbers
@@ -166,12 +166,13 @@ def wait_rows(analysis: RunAnalysis) -> pa.Table:
 def self_time_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
     """Yield, step by step, one row an operation that a rank has."""
     for step in _steps(analysis, keys):
-        baseline = analysis.steps.baseline(step)
+        analysis.steps.find_baselines(step)
+        baseline = analysis.steps.baselines[step.first]
         for number in np.flatnonzero(step.times.row >= 0).tolist():
             yield _self_times(analysis, step, number, baseline)
 
 
-def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline: tuple[Floats, ...]) -> pa.Table:
+def _self_times(analysis: RunAnalysis, step: RecordedSteps, number: int, baseline: tuple[Floats, ...]) -> pa.Table:
     run, team = analysis.run, int(step.times.team[number])
     first, row = int(run.job.first[team]), int(step.times.row[number])
     operations = run.programs[team].operations
@@ -182,8 +183,8 @@ def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline
     places = places[has_it]
     size = len(places)
     columns: dict[str, object] = {
-        "epoch": [step.key.epoch] * size,
-        "step": np.full(size, step.key.step),
+        "epoch": [step.keys[0].epoch] * size,
+        "step": np.full(size, step.keys[0].step),
         "rank": np.full(size, run.rank_numbers[number]),
         "team": np.full(size, team),
         "operation": places,
@@ -200,13 +201,13 @@ def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> It
     collectives = run.collective_arrays
     number = np.repeat(np.arange(len(collectives.first) - 1), np.diff(collectives.first))
     for step in _steps(analysis, keys):
-        indices = np.flatnonzero(~np.isnan(step.in_collectives))
+        indices = np.flatnonzero(~np.isnan(step.in_collectives[0]))
         rank, group = collectives.rank[indices], collectives.group[indices]
         team, place = step.times.team[rank], collectives.place[indices]
-        took = step.transfers.took[group]
+        took = step.transfers.took[0, group]
         columns = {
-            "epoch": [step.key.epoch] * len(indices),
-            "step": np.full(len(indices), step.key.step),
+            "epoch": [step.keys[0].epoch] * len(indices),
+            "step": np.full(len(indices), step.keys[0].step),
             "collective": number[indices],
             "group": group - collectives.first_group[number[indices]],
             "rank": run.rank_numbers[rank],
@@ -215,19 +216,19 @@ def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> It
             "kernel_name": [
                 run.programs[of].operations[at].name for of, at in zip(team.tolist(), place.tolist(), strict=True)
             ],
-            "waited_ns": step.in_collectives[indices] - took,
+            "waited_ns": step.in_collectives[0, indices] - took,
             "transfer_ns": took,
-            "usual_transfer_ns": pa.array(usual[step.number][group], from_pandas=True),
+            "usual_transfer_ns": pa.array(usual[step.first][group], from_pandas=True),
         }
         yield pa.table(columns, table_schema("collective_calls"))
 
 
-def _steps(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[RecordedStep]:
+def _steps(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[RecordedSteps]:
     """Go through the steps up to the last of `keys`, and yield those."""
     numbers = {at for at, key in enumerate(analysis.keys) if key in set(keys)}
     if numbers:
         for step in analysis.steps.steps(min(numbers), max(numbers) + 1):
-            if step.number in numbers:
+            if step.first in numbers:
                 yield step
             del step  # else it stays in memory while the next one is read
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.schedule import CALLS, STARTS
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from tests.account.anchors import Anchors
@@ -85,15 +86,15 @@ def tape_run(analysis: RunAnalysis) -> list[TapedStep]:
 class _StepTape:
     """Puts one step on the tape."""
 
-    def __init__(self, analysis: RunAnalysis, tape: Tape, state: TapedState, recorded: RecordedStep) -> None:
+    def __init__(self, analysis: RunAnalysis, tape: Tape, state: TapedState, recorded: RecordedSteps) -> None:
         self.analysis, self.job = analysis, analysis.run.job
         self.tape, self.state = tape, state
         self.recorded, self.times, self.own = recorded, recorded.times, recorded.self_times
         self.collectives = recorded.collectives
-        self.baseline = analysis.steps.baseline(recorded)
+        self.baseline = SelfTimes(*(values[0] for values in analysis.steps.find_baselines(recorded)))
         self.transfers = baseline_transfers(analysis, recorded)
         self.end_cells: list[int] = analysis.steps.ends.cells(self.times).tolist()
-        self.anchors = Anchors(recorded.number, state.saved, [])
+        self.anchors = Anchors(recorded.first, state.saved, [])
         self.ends: dict[int, Node] = {}
         self.starts: dict[int, Node] = {}
         """Of collectives, by cell."""
@@ -105,11 +106,11 @@ class _StepTape:
         """By (rank, stream) thread and return of the launch of the last operation there; none of a collective."""
         self.rank, self.op = -1, -1
         """The operation whose nodes are made now."""
-        fresh = np.flatnonzero(recorded.fresh).tolist()
+        fresh = np.flatnonzero(recorded.fresh[0]).tolist()
         for rank in fresh:
             self.rank = rank
             state.forget(self.rank)
-            for thread, back in enumerate(recorded.before.back[self.rank].tolist()):
+            for thread, back in enumerate(recorded.before.back[0, self.rank].tolist()):
                 if not isnan(back):
                     state.backs[self.rank, thread] = self.given(back)
         beginning = {int(self.collectives.block[rank]) for rank in fresh}
@@ -134,9 +135,9 @@ class _StepTape:
         end = None
         if known:
             r, b = (sum(times) / len(known) for times in zip(*((one.r, one.b) for one in known), strict=True))
-            end = Mean(r=r, b=b, step=self.recorded.number, inputs=tuple(known))
+            end = Mean(r=r, b=b, step=self.recorded.first, inputs=tuple(known))
             self.tape.put(end)
-        return TapedStep(self.recorded.number, self.ends, end)
+        return TapedStep(self.recorded.first, self.ends, end)
 
     # nodes
 
@@ -170,11 +171,11 @@ class _StepTape:
         return node
 
     def given(self, recorded: float) -> Node:
-        return self.put(Given(r=recorded, b=recorded - self.state.saved, step=self.recorded.number))
+        return self.put(Given(r=recorded, b=recorded - self.state.saved, step=self.recorded.first))
 
     def self_time(self, name: str, kind: str, sign: int = 1) -> Leaf:
         r, b = float(getattr(self.own, name)[self.cell]), float(getattr(self.baseline, name)[self.place])
-        leaf = Leaf(r=sign * r, b=sign * b, step=self.recorded.number, kind=kind)
+        leaf = Leaf(r=sign * r, b=sign * b, step=self.recorded.first, kind=kind)
         self.put(leaf)
         return leaf
 
@@ -185,7 +186,7 @@ class _StepTape:
         for one in more:
             r, b = (r + one.r, b + one.b) if isinstance(one, Leaf) else (r + one, b + one)
         inputs = (time, *(one for one in more if isinstance(one, Leaf)))
-        node = Sum(r=r, b=b, step=self.recorded.number, head=self.anchors.head(time), inputs=inputs)
+        node = Sum(r=r, b=b, step=self.recorded.first, head=self.anchors.head(time), inputs=inputs)
         return None if isnan(r) and isnan(b) else self.put(node)
 
     def latest(self, *times: Time) -> Time:
@@ -203,7 +204,7 @@ class _StepTape:
         border = self.border if list(ranks) == [self.rank] else None
         anchor = self.anchors.anchor(known, list(ranks), border) if known else None
         head = self.anchors.head_of_latest(known) if known else -1
-        return Latest(r=r, b=b, step=self.recorded.number, head=head, inputs=tuple(known), anchor=anchor)
+        return Latest(r=r, b=b, step=self.recorded.first, head=head, inputs=tuple(known), anchor=anchor)
 
     def known_or_given(self, time: Time, recorded: float) -> Time:
         """Return a time; where it is unknown, what was recorded, as much earlier as the setting is."""
@@ -315,7 +316,7 @@ class _StepTape:
             return None
         holders = in_r[0], in_b[0]
         head = self.anchors.common(holders)
-        node = Slot(r=in_r[0].r, b=in_b[0].b, step=self.recorded.number, head=head, inputs=holders)
+        node = Slot(r=in_r[0].r, b=in_b[0].b, step=self.recorded.first, head=head, inputs=holders)
         return self.put(node)
 
     def push(self, start: Time, places: int) -> None:
@@ -349,7 +350,7 @@ class _StepTape:
         moving = [start, *(one for pair in players for one in pair)]
         node = Beside(
             **ends,
-            step=self.recorded.number,
+            step=self.recorded.first,
             head=self.anchors.head(start),
             anchor=self.anchors.anchor_of_all(moving, [self.rank]),
             start=start,
@@ -389,9 +390,9 @@ class _StepTape:
         if len(arrived) < len(late):
             return None
         last = self.latest_of(arrived, [rank for rank, _ in members])
-        took = self.recorded.transfers.took[group]
+        took = self.recorded.transfers.took[0, group]
         transfer = Leaf(
-            r=float(took), b=float(self.transfers[group]), step=self.recorded.number, place=group, kind="transfer"
+            r=float(took), b=float(self.transfers[group]), step=self.recorded.first, place=group, kind="transfer"
         )
         self.put(last)
         self.tape.put(transfer)
@@ -414,10 +415,10 @@ class _StepTape:
                 keep(streams, (self.rank, column), before if job.carried_steps[at] > 1 else carried)
 
 
-def baseline_transfers(analysis: RunAnalysis, recorded: RecordedStep) -> np.ndarray:
+def baseline_transfers(analysis: RunAnalysis, recorded: RecordedSteps) -> np.ndarray:
     """Return, (groups of all collectives,), the transfers of the lower setting."""
-    usual, took = analysis.transfers.baseline[recorded.number], recorded.transfers.took
-    return np.where(recorded.transfers.mostly_complete, usual, np.fmin(usual, took))
+    usual, took = analysis.transfers.baseline[recorded.first], recorded.transfers.took[0]
+    return np.where(recorded.transfers.mostly_complete[0], usual, np.fmin(usual, took))
 
 
 def keep(where: dict[Key, Node], key: Key, time: Time) -> None:

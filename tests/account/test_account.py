@@ -12,9 +12,8 @@ from jitter.analysis.account.losses import LossClass
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.job_arrays import state_before
-from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.replay import Change, replay_step
+from jitter.analysis.replay.replay import Change, no_shift, replay_steps
 from tests.account.changed_jobs import CHANGED, analyzed_changed
 from tests.account.exact import LINK, exact_shares
 from tests.account.graph import TapedStep, baseline_transfers, tape_run
@@ -63,7 +62,7 @@ def account(analysis: RunAnalysis) -> list[StepAccount]:
     made = Account(analysis.run, analysis.transfers.baseline, analysis.measured.noise, own_row_ns=0.0)
     found = []
     for step in analysis.steps.steps():
-        one = made.step(step, analysis.steps.baseline(step))
+        one = made.step(step, analysis.steps.find_baselines(step))
         rows, sums = one.losses, Sums()
         columns = (rows.origin.tolist(), rows.rank.tolist(), rows.loss_class.tolist(), rows.loss_ns.tolist())
         for origin, rank, loss_class, share in zip(*columns, strict=True):
@@ -99,7 +98,7 @@ def test_steps_in_files_have_the_same_account(job: TapedJob):
         made = []
         for one in accounts:
             own = replace(step, times=StepTimes(*(values.copy() for values in step.times)))
-            (compared,) = one.compare(own.alone, SelfTimes(*(values[None] for values in steps.baseline(step))))
+            (compared,) = one.compare(own, steps.find_baselines(step))
             assert (compared.pages is None) == (one is accounts[0])
             made.append(one.divide(compared))
         np.testing.assert_equal(vars(made[1].losses), vars(made[0].losses))
@@ -114,14 +113,16 @@ def test_the_tape_is_the_replay_in_both_settings(job: TapedJob):
     run, instructions, ranks = analysis.run, analysis.run.schedule.array(), len(analysis.run.rank_numbers)
     recorded_state, baseline_state, saved = state_before(run.job), state_before(run.job), 0.0
     for step, taped in zip(analysis.steps.steps(), steps, strict=True):
-        took, nothing = step.transfers.took, np.zeros(len(step.transfers.took))
+        took, nothing = step.transfers.took, np.zeros_like(step.transfers.took)
         for name, state, is_baseline, transfer in (
             ("r", recorded_state, False, took),
-            ("b", baseline_state, True, baseline_transfers(analysis, step)),
+            ("b", baseline_state, True, baseline_transfers(analysis, step)[None]),
         ):
-            change = Change(np.full((3, ranks), is_baseline), transfer, nothing)
-            replayed = run.job, instructions, step, analysis.steps.baseline(step), change, state
-            ends = replay_step(*replayed, time_saved=saved if is_baseline else 0.0).end
+            change = Change(np.full((1, 3, ranks), is_baseline), transfer, nothing)
+            shift = no_shift(ranks)
+            shift.mean_ns[0] = saved if is_baseline else 0.0
+            replayed = run.job, instructions, step, analysis.steps.find_baselines(step), change, state, shift
+            ends = replay_steps(*replayed).nodes.end
             own = [getattr(taped.ends[cell], name) if cell in taped.ends else np.nan for cell in range(len(ends))]
             np.testing.assert_allclose(own, ends, rtol=0, atol=1e-3)
         assert taped.end is not None

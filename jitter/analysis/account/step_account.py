@@ -39,7 +39,7 @@ from jitter.analysis.execution.schedule import CALLS
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, NodeTimes, no_shift, replay_steps
-from jitter.analysis.replay.run_steps import RecordedStep, RecordedSteps
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
@@ -185,9 +185,9 @@ class Account:
         self._multiplier: Multipliers | None = None
         self._shares: dict[int, Shares] = {}
 
-    def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
-        """Return the account of one step; `baseline` (operations of all teams,) are its medians."""
-        (compared,) = self.compare(step.alone, SelfTimes(*(values[None] for values in baseline)))
+    def step(self, step: RecordedSteps, baseline: SelfTimes) -> StepAccount:
+        """Return the account of one step; `baseline` (1, operations of all teams) are its medians."""
+        (compared,) = self.compare(step, baseline)
         return self.divide(compared)
 
     def divide(self, now: ComparedStep) -> StepAccount:
@@ -241,7 +241,7 @@ class Account:
         before = CarriedState(np.where(is_fresh, np.nan, stream_end), back, np.where(is_fresh, -np.inf, pending))
         compared = []
         for at, room in enumerate(rooms):
-            step, low, high = steps.step(at), at * size, (at + 1) * size
+            step, low, high = steps.part(at, at + 1), at * size, (at + 1) * size
             own = NodeTimes(*(values[low:high] for values in nodes))
             came, usual_came = (CarriedState(*(values[at] for values in state)) for state in (before, replayed.before))
             lower = self._setting(step.times, own, usual_came, transfer[at])
@@ -259,7 +259,7 @@ class Account:
 
     def _compared(
         self,
-        step: RecordedStep,
+        step: RecordedSteps,
         baseline: SelfTimes,
         before: CarriedState,
         lower: Setting,
@@ -275,7 +275,7 @@ class Account:
         if self._is_spilled:
             nodes = nodes._replace(end=step.times.end, back=step.times.back)
         find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
-        upper = self._setting(step.times, nodes, before, step.transfers.took)
+        upper = self._setting(step.times, nodes, before, step.transfers.took[0])
         # the nodes say the same of ends and returns, for longer than the recorded ones are kept
         times = step.times._replace(end=nodes.end, back=nodes.back)
         graph = StepGraph(
@@ -294,9 +294,9 @@ class Account:
         room.heads.parent.fill(-1)
         room.heads.moved.fill(np.nan)
         find_heads(graph, *(np.full(ends.shape, -1, np.int64) for ends in (before.back, before.stream_end)))
-        cells = step.end_cells
+        cells = step.end_cells[0]
         last = np.where(cells >= 0, cells - step.times.row, -1)
-        compared = ComparedStep(step.number, step.fresh, graph, last, ends, shifts[1], room)
+        compared = ComparedStep(step.first, step.fresh[0], graph, last, ends, shifts[1], room)
         if self._is_spilled:
             with suppress(OSError):  # a full disk: the step stays in memory
                 graph, pages = graph.in_file()

@@ -17,13 +17,13 @@ from jitter.analysis.account.step_account import Account
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.collectives.matching import Attendance, lay_out_collectives
 from jitter.analysis.execution.dependencies import Dependencies
-from jitter.analysis.execution.job_arrays import state_before
+from jitter.analysis.execution.job_arrays import CarriedState, state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.schedule import schedule
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, median_over_steps
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
-from jitter.analysis.replay.run_steps import RecordedStep, StepEnds
+from jitter.analysis.replay.replay import Change, NodeTimes, no_shift, replay_steps
+from jitter.analysis.replay.run_steps import RecordedSteps, StepEnds
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
@@ -56,7 +56,7 @@ class UsualAccount(NamedTuple):
 
 
 class _Replayed(NamedTuple):
-    step: RecordedStep
+    step: RecordedSteps
     nodes: NodeTimes
     time_ns: float
     """NaN for the first step, and where no block has an operation with which its steps end."""
@@ -111,8 +111,9 @@ class UsualProgram:
         silent = Noise(*np.zeros((2, len(self._run.job.launch_ns), len((START, CPU, GPU)))))
         noise = [silent] * len(replayed)
         transfers = [lower.transfers] * len(replayed)
+        usual = SelfTimes(*(values[None] for values in lower.self_times))
         account = Account(self._run, transfers, noise, own_row_ns=0.0)
-        accounts = [account.step(replayed_step.step, lower.self_times) for replayed_step in replayed]
+        accounts = [account.step(replayed_step.step, usual) for replayed_step in replayed]
         return [
             UsualAccount(replayed_step.time_ns, replayed_step.time_ns - charged.loss_ns, charged.losses)
             for replayed_step, charged in zip(replayed, accounts, strict=True)
@@ -136,7 +137,7 @@ class UsualProgram:
                     held = (
                         last.nodes.end[row + awaited_op]
                         if awaited_op >= 0
-                        else last.step.before.stream_end[block, ~awaited_op]
+                        else last.step.before.stream_end[0, block, ~awaited_op]
                     )
                     awaited[at - first] = np.fmax(awaited[at - first], held)
             cells, operations = slice(row, row + after - first), slice(first, after)
@@ -170,19 +171,24 @@ class UsualProgram:
         # without recorded launches, host time is a delay on the stream: no call has it
         call = np.where(np.repeat(job.has_launches[team], sizes), 0.0, np.nan)
         template = StepTimes(team, row, start, end, call, call)
-        change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)))
-        state = state_before(job)
-        before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
-        replayed, unknown = [], np.full(len(team), -1)
+        change = Change(
+            np.ones((1, 3, len(team)), np.bool_), usual.transfers[None], np.zeros((1, len(usual.transfers)))
+        )
+        state, ends, ended_ns = state_before(job), StepEnds(run), np.nan
+        before, replayed = state._replace(back=np.zeros_like(state.back)), list[_Replayed]()
         for number, of_team in enumerate([usual.self_times] * _STEPS + list(extra)):
-            fresh, self_times = np.full(len(team), number == 0), SelfTimes(*(values[operation] for values in of_team))
-            step = RecordedStep(number, StepKey(None, number), template, self_times, before, fresh, arrays, unknown)
-            nodes = NodeTimes(*np.empty((4, len(start))))
-            replay_step(job, run.schedule.array(), step, of_team, change, state, nodes)
+            fresh, self_times = (
+                np.full((1, len(team)), number == 0),
+                SelfTimes(*(values[operation] for values in of_team)),
+            )
+            came, unknown = CarriedState(*(values[None] for values in before)), np.full_like(fresh, -1, np.int64)
+            step = RecordedSteps(number, [StepKey(None, number)], template, self_times, came, fresh, arrays, unknown)
+            nodes, of_one = NodeTimes(*np.empty((4, len(start)))), SelfTimes(*(values[None] for values in of_team))
+            replay_steps(job, run.schedule.array(), step, of_one, change, state, no_shift(len(team)), nodes)
             times = StepTimes(team, row, nodes.start, nodes.end, call + nodes.back - self_times.call, call + nodes.back)
             cells = ends.cells(times)
             end_ns = float(nodes.end[cells[cells >= 0]].mean()) if (cells >= 0).any() else np.nan
-            replayed.append(_Replayed(replace(step, times=times, end_cells=cells), nodes, end_ns - ended_ns))
+            replayed.append(_Replayed(replace(step, times=times, end_cells=cells[None]), nodes, end_ns - ended_ns))
             before, ended_ns = state.copy(), end_ns
         return replayed
 

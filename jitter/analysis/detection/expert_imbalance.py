@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.names.kernels import is_expert_kernel
 from jitter.core.numeric.arrays import Floats, Ints
 
@@ -38,7 +38,7 @@ def find_expert_layers(programs: Mapping[int, Program]) -> dict[int, Layers]:
     return {team: of_team for team, program in programs.items() if (of_team := _layers(program))}
 
 
-def measure_expert_imbalance(step: RecordedStep, layers: Mapping[int, Layers], ranks: Ints) -> ExpertImbalance | None:
+def measure_expert_imbalance(step: RecordedSteps, layers: Mapping[int, Layers], ranks: Ints) -> ExpertImbalance | None:
     """Return the imbalance of a step; None without expert kernels, or without a group of two recorded ranks.
 
     `layers` are those of each team's program, `ranks` the ranks of the run by number.
@@ -49,7 +49,7 @@ def measure_expert_imbalance(step: RecordedStep, layers: Mapping[int, Layers], r
     is_end = np.zeros(len(arrays.first_in_group) - 1, np.bool_)
     is_end[arrays.group[~np.isnan(spent_ns)]] = True
     group = np.repeat(np.arange(len(is_end)), np.diff(arrays.first_in_group))
-    is_kept = is_end[group] & ~np.isnan(step.in_collectives)[arrays.by_group]
+    is_kept = is_end[group] & ~np.isnan(step.in_collectives[0])[arrays.by_group]
     attendance, group = arrays.by_group[is_kept], group[is_kept]
     if not len(group):
         return None
@@ -90,7 +90,7 @@ def _layers(program: Program) -> Layers:
     return {place: experts[end == place] for place in np.unique(end).tolist()}
 
 
-def _time_before_ends(step: RecordedStep, layers: Mapping[int, Layers]) -> Floats:
+def _time_before_ends(step: RecordedSteps, layers: Mapping[int, Layers]) -> Floats:
     """Return, (attendances,), each rank's time in expert kernels of the layer that ends there, ns; NaN elsewhere."""
     arrays, times = step.collectives, step.times
     durations_ns, spent_ns = times.end - times.start, np.full(len(arrays.rank), np.nan)

@@ -146,7 +146,7 @@ def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics
 def _measure(steps: RunSteps, layers: Mapping[int, Layers], recorded: RecordedSteps) -> list[StepStatistics]:
     run, baseline = steps.run, steps.find_baselines(recorded)
     experts = [
-        measure_expert_imbalance(recorded.step(at), layers, run.rank_numbers) if layers else None
+        measure_expert_imbalance(recorded.part(at, at + 1), layers, run.rank_numbers) if layers else None
         for at in range(len(recorded))
     ]
     return [

@@ -18,7 +18,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, median_over_steps
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, no_shift, replay_steps
-from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
+from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, MEMORY, SYNC, copy_direction
@@ -278,29 +278,29 @@ class _ProgramReplay:
     def __init__(self, steps: RunSteps, program: Program) -> None:
         self._steps, self._program, self._instructions = steps, program, steps.run.schedule.array()
         is_at_baseline, ranks = program.self_times is not None, len(steps.run.rank_numbers)
-        self._repaired = np.full((len((START, CPU, GPU)), ranks), is_at_baseline)
+        self._repaired = np.full((1, len((START, CPU, GPU)), ranks), is_at_baseline)
         self._state: CarriedState | None = None
         self._shift = no_shift(ranks)
 
-    def step(self, step: RecordedStep) -> float:
+    def step(self, step: RecordedSteps) -> float:
         """Replay the next step and return what it saves, ns; NaN where no rank's end is known."""
         if self._state is None:
-            self._state = step.before.copy()
+            self._state = CarriedState(*(values[0].copy() for values in step.before))
         program = self._program
         baseline, transfers = step.self_times, step.transfers.took  # the recorded ones have no baseline
         if program.self_times is not None:
-            baseline = program.self_times[self._steps.alike.size_of[step.number]]
+            baseline = program.self_times[self._steps.alike.size_of[step.first]]
         if program.transfers is not None:
-            transfers = repaired_transfers(step, program.transfers[step.number])
+            transfers = repaired_transfers(step, program.transfers[step.first])
         changed = program.change
         if changed is not None and changed.what == "transfers":
             transfers = np.where(np.isnan(transfers), transfers, 0.0)
         elif changed is not None and changed.what != "waits":
             parts = slices_of_ranks(program.job, step.times)
             step = replace(step, self_times=change_self_times(step.self_times, changed, parts))
-        change = Change(self._repaired[None], transfers[None], np.zeros((1, len(transfers))))
+        change = Change(self._repaired, transfers, np.zeros_like(transfers))
         usual = SelfTimes(*(values[None] for values in baseline))
-        of_program = program.job, self._instructions, step.alone, usual, change, self._state, self._shift
+        of_program = program.job, self._instructions, step, usual, change, self._state, self._shift
         return float(replay_steps(*of_program).gained_ns[0])
 
 

@@ -46,7 +46,7 @@ from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
 if TYPE_CHECKING:
-    from jitter.analysis.replay.run_steps import RecordedStep, RecordedSteps
+    from jitter.analysis.replay.run_steps import RecordedSteps
 
 
 class NodeTimes(NamedTuple):
@@ -110,9 +110,9 @@ class EndShift(NamedTuple):
     """(1,)."""
 
 
-def no_shift(ranks: int, mean_ns: float = 0.0) -> EndShift:
-    """Return that all ranks are this much earlier."""
-    return EndShift(np.full(ranks, np.nan), np.array([mean_ns]))
+def no_shift(ranks: int) -> EndShift:
+    """Return that no rank is earlier."""
+    return EndShift(np.full(ranks, np.nan), np.zeros(1))
 
 
 class StepReplay(NamedTuple):
@@ -215,22 +215,6 @@ def replay_steps(
     recorded = steps.before, steps.fresh, steps.end_cells
     replay_in_turn(replay, *recorded, change.repaired, shift, turns, has_diverged, replayed)
     return replayed
-
-
-def replay_step(
-    job: JobArrays,
-    instructions: Ints,
-    step: "RecordedStep",
-    baseline: SelfTimes,
-    change: Change,
-    state: CarriedState,
-    nodes: NodeTimes | None = None,
-    time_saved: float = 0.0,
-) -> NodeTimes:
-    """Replay one step: see `replay_steps`. It comes so much earlier than recorded."""
-    usual, shift = SelfTimes(*(values[None] for values in baseline)), no_shift(len(step.fresh), time_saved)
-    changed = Change(change.repaired[None], change.transfer[None], change.possible_wait[None])
-    return replay_steps(job, instructions, step.alone, usual, changed, state, shift, nodes).nodes
 
 
 @compiled
@@ -582,24 +566,26 @@ def absent_moved(replay: StepReplay, group: int) -> float:
     return latest
 
 
-def accumulate_excess(run: RunModel, step: "RecordedStep", baseline: SelfTimes, usual_transfers: Floats) -> Floats:
+def accumulate_excess(run: RunModel, step: "RecordedSteps", baseline: SelfTimes, usual_transfers: Floats) -> Floats:
     """Return, (cells,), how much later than with the medians each operation ends, ns; transfers take their usual time.
 
-    `baseline` (operations of all teams,) holds the step's medians, `usual_transfers` (groups of all collectives,) the
-    baseline of each transfer. Cells are laid out as in `StepTimes`; NaN where the rank lacks the operation.
+    Of one step. `baseline` (1, operations of all teams) holds its medians, `usual_transfers` (groups of all
+    collectives,) the baseline of each transfer. Cells are laid out as in `StepTimes`; NaN where the rank lacks the
+    operation.
     """
     collectives = step.collectives
     alone = replace(step, collectives=_one_rank_groups(collectives))
     usual = usual_transfers[collectives.group]
-    took = step.transfers.took[collectives.group]
+    took = step.transfers.took[:, collectives.group]
     # an unrecorded rank may have arrived last: then the time from the last recorded arrival includes waiting
-    took = np.where(step.transfers.complete[collectives.group], took, np.fmin(took, usual))
+    took = np.where(step.transfers.complete[:, collectives.group], took, np.fmin(took, usual))
     usual = np.nan_to_num(np.where(np.isnan(usual), took, usual))
-    instructions, no_waits = run.schedule.array(), np.zeros(len(usual))
+    instructions, ranks = run.schedule.array(), len(run.rank_numbers)
 
     def ends(*, is_repaired: bool) -> Floats:
-        change = Change(np.full((len((START, CPU, GPU)), len(step.fresh)), is_repaired), usual, no_waits)
-        return replay_step(run.job, instructions, alone, baseline, change, step.before.copy()).end
+        change = Change(np.full((1, len((START, CPU, GPU)), ranks), is_repaired), usual, np.zeros_like(usual))
+        state = CarriedState(*(values[0].copy() for values in step.before))
+        return replay_steps(run.job, instructions, alone, baseline, change, state, no_shift(ranks)).nodes.end
 
     return ends(is_repaired=False) - ends(is_repaired=True)
 

@@ -21,7 +21,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines, follow_steps
 from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.replay.like_steps import LikeSteps
-from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
+from jitter.analysis.replay.replay import Change, NodeTimes, no_shift, replay_steps
 from jitter.analysis.replay.shared_work import of_whole_steps, parts_of_teams, work_of_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
@@ -170,45 +170,8 @@ class Transfers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecordedStep:
-    """One step of the run."""
-
-    number: int
-    """In the run."""
-    key: StepKey
-    times: StepTimes
-    self_times: SelfTimes
-    before: CarriedState
-    """State of the ranks before the step."""
-    fresh: Bools
-    """(ranks of the run,) whose step before is not known, or that have not this one."""
-    collectives: CollectiveArrays
-    end_cells: Ints
-    """(ranks of the run,) the cell of the operation with which each rank's step ends; -1 if unknown."""
-
-    @property
-    def alone(self) -> "RecordedSteps":
-        """The step as one of several."""
-        before = CarriedState(*(values[None] for values in self.before))
-        fresh, end_cells = self.fresh[None], self.end_cells[None]
-        own = self.times, self.self_times, before, fresh, self.collectives, end_cells
-        return RecordedSteps(self.number, [self.key], *own)
-
-    @cached_property
-    def in_collectives(self) -> Floats:
-        """(attendances,) from each rank's arrival to its end; NaN where it has not the collective."""
-        of_step: Floats = self.alone.in_collectives[0]
-        return of_step
-
-    @cached_property
-    def transfers(self) -> Transfers:
-        """Measure each collective."""
-        return Transfers(*(values[0] for values in self.alone.transfers))
-
-
-@dataclass(frozen=True)
 class RecordedSteps:
-    """Steps of the same ranks that follow each other, in arrays of all of them: small ones are computed together."""
+    """Steps of the same ranks that follow each other, in arrays of all of them: a large one alone, or small ones."""
 
     first: int
     """The number of the first one in the run."""
@@ -220,10 +183,10 @@ class RecordedSteps:
     before: CarriedState
     """State of the ranks before each step, (steps, …)."""
     fresh: Bools
-    """(steps, ranks of the run); this and the fields below are as those of `RecordedStep`, for each step."""
+    """(steps, ranks of the run) whose step before is not known, or that have not this one."""
     collectives: CollectiveArrays
     end_cells: Ints
-    """(steps, ranks of the run)."""
+    """(steps, ranks of the run) the cell of the operation with which each rank's step ends; -1 if unknown."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -263,7 +226,7 @@ class RecordedSteps:
         if low == 0 and high >= len(self):
             return self  # with what was computed
         team, row, *times = self.times
-        return RecordedSteps(
+        part = RecordedSteps(
             self.first + low,
             self.keys[low:high],
             StepTimes(team, row, *(self.by_step(values)[low:high].ravel() for values in times)),
@@ -273,18 +236,10 @@ class RecordedSteps:
             self.collectives,
             self.end_cells[low:high],
         )
-
-    def step(self, at: int) -> "RecordedStep":
-        """Return one of the steps."""
-        one = self.part(at, at + 1)
-        before = CarriedState(*(values[0] for values in one.before))
-        own = one.times, one.self_times, before, one.fresh[0], one.collectives, one.end_cells[0]
-        step = RecordedStep(one.first, one.keys[0], *own)
         # in place of what would be computed
-        vars(step).update(
-            in_collectives=self.in_collectives[at], transfers=Transfers(*(of[at] for of in self.transfers))
-        )
-        return step
+        transfers = Transfers._make(values[low:high] for values in self.transfers)
+        vars(part).update(in_collectives=self.in_collectives[low:high], transfers=transfers)
+        return part
 
 
 def cells_of(times: StepTimes, collectives: CollectiveArrays) -> Ints:
@@ -428,13 +383,13 @@ class RunSteps:
         """Where the steps end; the first use infers what waits for what."""
         return StepEnds(self.run)
 
-    def steps(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedStep]:
+    def steps(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedSteps]:
         """Go through steps from the `first` up to but not including the `last` (all); of a small run each is read once.
 
         With `ahead`, further steps are read while one is used.
         """
         for steps in self.stretches(first, last, ahead=ahead):
-            yield from map(steps.step, range(len(steps)))
+            yield from map(steps.part, range(len(steps)), range(1, len(steps) + 1))
             del steps  # else they stay in memory while the next ones are read
 
     def stretches(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedSteps]:
@@ -470,7 +425,7 @@ class RunSteps:
                     collectives = collectives._replace(lag=measure_lags(run.ring_arrivals, times, collectives))
                 steps = RecordedSteps(number, keys, times, self_times, before, fresh, collectives, ends)
                 if not run.has_consecutive_steps:
-                    steps = self._begin_together(steps.step(0)).alone
+                    steps = self._begin_together(steps)
                 if self.lake.is_small:
                     self._kept |= dict.fromkeys(range(number, number + len(keys)), steps)
                 yielded.append(steps)
@@ -491,7 +446,7 @@ class RunSteps:
             if len(called) and times.call[row + called[0]] >= begin_ns:
                 state.back[rank, job.thread[first + called[0]]] = begin_ns
 
-    def _begin_together(self, step: RecordedStep) -> RecordedStep:
+    def _begin_together(self, step: RecordedSteps) -> RecordedSteps:
         """Return the step as if the ranks of a team came to it together, with the last one.
 
         Why that one comes late lies before the recording: it must neither cost time nor hide ranks that are late
@@ -499,7 +454,7 @@ class RunSteps:
         as recorded, and so do all whose GPUs, or hosts, begin soon after each other, as they do after a step before.
         """
         job, times, later_ns = self.run.job, step.times, np.zeros(len(step.times.row))
-        begun = np.fmin.reduce(step.before.back, axis=1)
+        begun = np.fmin.reduce(step.before.back[0], axis=1)
         for team in self.run.programs:
             here, size = np.flatnonzero((times.team == team) & (times.row >= 0)), int(np.diff(job.first)[team])
             cells = times.row[here] + np.arange(size)[:, None]
@@ -512,9 +467,13 @@ class RunSteps:
             return step
         step = replace(step, before=step.before._replace(back=step.before.back + later_ns[:, None]))
         took, nodes = step.transfers.took, NodeTimes(*np.empty((4, len(times.start))))
-        as_recorded = Change(np.zeros((len(OWN_PARTS), len(later_ns)), np.bool_), took, np.zeros(len(took)))
-        no_baseline = SelfTimes(*np.zeros((len(SelfTimes._fields), int(job.first[-1]))))
-        replay_step(job, self.run.schedule.array(), step, no_baseline, as_recorded, state_before(job), nodes)
+        as_recorded = Change(np.zeros((1, len(OWN_PARTS), len(later_ns)), np.bool_), took, np.zeros_like(took))
+        no_baseline, shift = (
+            SelfTimes(*np.zeros((len(SelfTimes._fields), 1, int(job.first[-1])))),
+            no_shift(len(later_ns)),
+        )
+        order, state = self.run.schedule.array(), state_before(job)
+        replay_steps(job, order, step, no_baseline, as_recorded, state, shift, nodes)
         moved = times._replace(
             start=np.where(np.isnan(times.start), np.nan, nodes.start),
             end=np.where(np.isnan(times.end), np.nan, nodes.end),
@@ -553,14 +512,11 @@ class RunSteps:
             self._lost |= dict(zip(numbers, lost.swapaxes(0, 1), strict=True))
         return np.stack([self._lost[number] for number in numbers], axis=1)
 
-    def baseline(self, step: RecordedStep) -> SelfTimes:
-        """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
-        if step.number not in self.baselines:
-            self.find_baselines(step.alone)
-        return self.baselines[step.number]
-
     def find_baselines(self, steps: RecordedSteps) -> SelfTimes:
-        """Return those of several steps, (steps, operations of all teams)."""
+        """Return the medians of self times over each team's ranks, (steps, operations of all teams).
+
+        Of a lone rank those over its like steps.
+        """
         numbers = range(steps.first, steps.first + len(steps))
         if not all(number in self.baselines for number in numbers):
             job, times = self.run.job, steps.times

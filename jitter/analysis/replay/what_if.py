@@ -10,7 +10,7 @@ from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.replay import AS_RECORDED, CHANGED, SKIPPED, Change, no_shift, replay_steps
-from jitter.analysis.replay.run_steps import RecordedStep, RecordedSteps
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
@@ -176,20 +176,20 @@ class ScenarioReplay:
         return transfer_ns
 
 
-def repaired_transfers(step: RecordedStep | RecordedSteps, usual: Floats) -> Floats:
-    """Return, (…, groups of all collectives), each transfer's baseline; `usual` are those of its kind of step.
+def repaired_transfers(steps: RecordedSteps, usual: Floats) -> Floats:
+    """Return, (steps, groups of all collectives), each transfer's baseline; `usual` are those of its kind of step.
 
     What ranks that lack the step hide is a wait for them: a transfer took at most what was recorded. Of what one rank
     alone recorded, it is not known to be less.
     """
-    took = step.transfers.took
-    repaired = np.where(step.transfers.mostly_complete, usual, np.fmin(usual, took))
-    return np.where(step.transfers.alone, took, repaired)
+    took = steps.transfers.took
+    repaired = np.where(steps.transfers.mostly_complete, usual, np.fmin(usual, took))
+    return np.where(steps.transfers.alone, took, repaired)
 
 
-def possible_waits(step: RecordedStep | RecordedSteps, transfer: Floats, usual: Floats) -> Floats:
-    """Return, (…, groups of all collectives), how much of a transfer may be a wait for absent members: its excess."""
-    return np.where(~step.transfers.complete & (transfer > usual), transfer - usual, 0.0)
+def possible_waits(steps: RecordedSteps, transfer: Floats, usual: Floats) -> Floats:
+    """Return, (steps, groups of all collectives), how much of each may be a wait for absent members: its excess."""
+    return np.where(~steps.transfers.complete & (transfer > usual), transfer - usual, 0.0)
 
 
 def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:

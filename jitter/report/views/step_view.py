@@ -491,7 +491,7 @@ def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> 
     number = examined.keys.index(key)
     step = next(iter(examined.steps.steps(number, number + 1)))
     usual = examined.transfers.baseline[number]
-    excess = accumulate_excess(examined.run, step, examined.steps.baseline(step), usual)
+    excess = accumulate_excess(examined.run, step, examined.steps.find_baselines(step), usual)
     times = step.times
     del step  # its self times need not stay in memory
     cells = _main_stream_cells(examined, times, grid)

@@ -102,15 +102,15 @@ def test_the_next_step_begins_as_this_one_ends(steps: RunSteps):
         (program,) = steps.run.programs.values()
         for rank, row in enumerate(step.times.row.tolist()):
             cells = slice(row, row + len(program.operations))
-            for stream, end in enumerate(after.before.stream_end[rank].tolist()):
-                ends = [*step.times.end[cells][program.streams == stream], step.before.stream_end[rank, stream]]
+            for stream, end in enumerate(after.before.stream_end[0, rank].tolist()):
+                ends = [*step.times.end[cells][program.streams == stream], step.before.stream_end[0, rank, stream]]
                 np.testing.assert_equal(end, np.fmax.reduce(ends))
             back = step.times.back[cells]
-            assert after.before.back[rank].tolist() == [back[~np.isnan(back)][-1]]
-            places = after.before.pending.shape[1]
-            started = np.sort(np.concatenate([step.before.pending[rank], step.times.start[cells]]))
+            assert after.before.back[0, rank].tolist() == [back[~np.isnan(back)][-1]]
+            places = after.before.pending.shape[2]
+            started = np.sort(np.concatenate([step.before.pending[0, rank], step.times.start[cells]]))
             started = started[~np.isnan(started)]
-            assert after.before.pending[rank].tolist() == (started[-places:].tolist() if places else [])
+            assert after.before.pending[0, rank].tolist() == (started[-places:].tolist() if places else [])
 
 
 def test_kernels_before_their_launch_are_counted(steps: RunSteps, monkeypatch: pytest.MonkeyPatch):

@@ -6,9 +6,9 @@ import pytest
 from jitter.analysis.collectives.matching import match
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import schedule
-from jitter.analysis.execution.self_times import CPU, SelfTimes, baselines, follow_steps
-from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.execution.self_times import CPU, baselines, follow_steps
+from jitter.analysis.replay.replay import Change, no_shift, replay_steps
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.step_key import StepKey
 from tests.support.programs import dependencies, job_of, no_state, program, step_of
 
@@ -27,14 +27,14 @@ def replayed(
     its, job = program("kkk"), job_of("kkk", RANKS, waits, queue=queue)
     matching = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
     order = schedule({0: its}, {0: dependencies("kkk", waits, queue=queue)}, matching)
-    step, before = step_of(*(times[name] for name in ("start", "end", "call", "back"))), no_state(RANKS, queue)
-    own, _ = follow_steps(job, step, before.copy(), 1)
-    fresh, changed = np.ones(RANKS, np.bool_), np.zeros((3, RANKS), np.bool_)
-    changed[CPU, 1] = repaired
-    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, matching.arrays, np.full(RANKS, -1))
-    change = Change(changed, np.zeros(0), np.zeros(0))
-    usual = SelfTimes(*(values[0] for values in baselines(job, step, own, np.zeros((1, RANKS)))))
-    ends = replay_step(job, order.array(), recorded, usual, change, no_state(RANKS, queue)).end
+    step = step_of(*(times[name] for name in ("start", "end", "call", "back")))
+    own, before = follow_steps(job, step, no_state(RANKS, queue), 1)
+    fresh, changed = np.ones((1, RANKS), np.bool_), np.zeros((1, 3, RANKS), np.bool_)
+    changed[0, CPU, 1] = repaired
+    recorded = RecordedSteps(0, [StepKey(None, 0)], step, own, before, fresh, matching.arrays, np.full((1, RANKS), -1))
+    change, usual = Change(changed, *np.zeros((2, 1, 0))), baselines(job, step, own, np.zeros((1, RANKS)))
+    replayed = replay_steps(job, order.array(), recorded, usual, change, no_state(RANKS, queue), no_shift(RANKS))
+    ends = replayed.nodes.end
     return ends[3:6].tolist()
 
 

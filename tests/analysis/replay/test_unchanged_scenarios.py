@@ -93,7 +93,7 @@ def scenarios(examined) -> list[Scenario]:
 def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario], pool: ThreadPoolExecutor | None = None) -> Any:
     found = kind(examined.run, chosen, examined.transfers.baseline, pool)
     for step in examined.steps.steps():
-        found.replay(step.alone, SelfTimes(*(values[None] for values in examined.steps.baseline(step))))
+        found.replay(step, examined.steps.find_baselines(step))
     return found
 
 

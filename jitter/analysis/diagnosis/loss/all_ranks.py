@@ -37,7 +37,7 @@ from jitter.analysis.replay.ladder import (
     price_changes,
     slices_of_ranks,
 )
-from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_time
 from jitter.core.grouping import by_key
@@ -405,7 +405,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     )
 
 
-def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats, made: Ints) -> None:
+def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: Ints) -> None:
     """Add each operation's activities, GPU time, launch time and time in calls, and which ranks have step and it."""
     of_step, here = np.zeros_like(sums), np.flatnonzero(step.times.row >= 0).tolist()
     launch_ns = step.self_times.host_and_call

@@ -70,9 +70,9 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
         return rungs
     if analysis.bound_steps is None:
         return NO_RUNGS
-    for step in analysis.bound_steps.steps():
-        analysis.bound_steps.baseline(step)
-        del step  # else it stays in memory while the next one is read
+    for some in analysis.bound_steps.stretches():
+        analysis.bound_steps.find_baselines(some)
+        del some  # else they stay in memory while the next ones are read
     bound = _judge(analysis, analysis.bound_steps, first, last).cost_ns
     least = {cause: min(ns, bound[cause]) for cause, ns in rungs.cost_ns.items() if cause in bound.keys() - PAUSES}
     return LowerRungs({}, least)

@@ -143,9 +143,24 @@ class Exchanges(NamedTuple):
 
 
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
-    """Match the exchanges of all ranks; each is matched once, with those that agree best first."""
+    """Match the exchanges of all ranks; each is matched once, with those that agree best first.
+
+    Of many ranks only the first of each team is compared with all others. The rest are compared with the ranks that are
+    as far apart as those that match: neighbours are at few distances, but replicas that keep pace at all of them.
+    """
+    ranks = sorted(exchanges)
+    if len(ranks) <= _LIMITS.max_ranks_for_all_pairs:
+        return _match_likely(exchanges, list(combinations(ranks, 2)))
+    first_of = {team_of[rank]: rank for rank in reversed(ranks)}
+    of_first = {(min(first, peer), max(first, peer)) for first in first_of.values() for peer in ranks if peer != first}
+    distances = {pair.apart for pair in _match_likely(exchanges, sorted(of_first))}
+    at_distances = [(rank, rank + distance) for distance in sorted(distances) for rank in ranks]
+    return _match_likely(exchanges, [pair for pair in at_distances if pair[1] in exchanges])
+
+
+def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]) -> list[MatchedPair]:
+    """Match the exchanges of these pairs of ranks."""
     named = {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
-    likely = list(_likely_pairs(exchanges, named, team_of))
     kept, used = list[MatchedPair](), set[tuple[int, int]]()
     for matched, given in ((_match_streams, exchanges), (_match_pair, named)):
         remaining = {
@@ -248,32 +263,6 @@ def _waits_of(first: Exchanges, second: Exchanges, messages: Sequence[tuple[int,
     took = (rank.took[:, list(at)] for rank, at in zip((first, second), zip(*messages, strict=True), strict=True))
     waits_ns: Floats = np.nanmean(np.fmin(*took), axis=0)
     return waits_ns
-
-
-def _likely_pairs(
-    exchanges: Mapping[int, Exchanges], named: Mapping[int, Exchanges], team_of: Mapping[int, int]
-) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks to compare: all of few ranks; of many, those at distances of some first rank's peers.
-
-    Only `named` exchanges are compared each with each.
-    """
-    ranks = sorted(exchanges)
-    if len(ranks) <= _LIMITS.max_ranks_for_all_pairs:
-        yield from combinations(ranks, 2)
-        return
-    first_of: dict[int, int] = {}
-    for rank in ranks:
-        first_of.setdefault(team_of[rank], rank)
-    distances = set()
-    for first in first_of.values():
-        for peer in ranks:
-            pair = (min(first, peer), max(first, peer))
-            if first == peer or abs(peer - first) in distances:
-                continue
-            if any(_match_streams(exchanges, pair)) or any(_match_pair(named, pair)):
-                distances.add(abs(peer - first))
-    for distance in sorted(distances):
-        yield from ((rank, rank + distance) for rank in ranks if rank + distance in exchanges)
 
 
 def _least_messages(first: Exchanges, second: Exchanges) -> int:

@@ -226,15 +226,36 @@ def parse_numbers(text: str, option: str) -> list[int]:
     return sorted(numbers)
 
 
-def format_numbers(numbers: Iterable[int]) -> str:
-    """Return numbers as a text such as `0-7,180`."""
+_MANY_EVENLY: Final = 6
+"""Numbers at one distance, as ranks of one device of many hosts are, of which a text names the first and the last."""
+
+
+def format_numbers(numbers: Iterable[int], *, in_full: bool = False) -> str:
+    """Return numbers as a text for people, or as an option takes them (`in_full`).
+
+    >>> format_numbers([0, 1, 2, 180]), format_numbers(range(5, 512, 8)), format_numbers(range(0, 12, 2), in_full=True)
+    ('0-2,180', '5,13,…,509', '0,2,4,6,8,10')
+    """
+    least = math.inf if in_full else _MANY_EVENLY
     runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
+    for number in sorted(set(numbers)):
+        run = runs[-1] if runs else []
+        apart = run[1] - run[0] if len(run) > 1 else None
+        if run and apart in (None, number - run[-1]):
+            run.append(number)
+        elif run and apart != 1 and len(run) < least:
+            runs[-1:] = run[:-1], [run[-1], number]
         else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+            runs.append([number])
+    texts: list[str] = []
+    for run in runs:
+        if len(run) > 1 and run[1] == run[0] + 1:
+            texts.append(f"{run[0]}-{run[-1]}")
+        elif len(run) < least:
+            texts += map(str, run)
+        else:
+            texts.append(f"{run[0]},{run[1]},…,{run[-1]}")
+    return ",".join(texts)
 
 
 def format_some(texts: Sequence[str], most: int) -> str:

@@ -159,7 +159,7 @@ def _add_progress(
             rank=rank,
             group_name=name,
             group_description=given or descriptions.get(name),
-            members=format_numbers(set(groups[name])) if groups.get(name) else None,
+            members=format_numbers(groups[name], in_full=True) if groups.get(name) else None,
             is_whole=not has_begun or (bool(numbers) and sorted(numbers) == list(range(len(entries)))),
             is_cut=is_cut,
             **{f"last_{what}": _last(counts.get(f"last_{what}_collective")) for what in _PROGRESS},

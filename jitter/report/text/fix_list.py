@@ -187,7 +187,7 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
     code, export = describe_launch(culprit.code) or "", ""
     if step is not None:
         epoch = "" if step.key.epoch is None else f" --epoch {step.key.epoch}"
-        ranks = format_numbers(exported_ranks(culprit, step, cohorts))
+        ranks = format_numbers(exported_ranks(culprit, step, cohorts), in_full=True)
         name = f"finding-{number}.json.gz"
         export = (
             f"jitter export {shlex.quote(str(lake))} --perfetto {name} --step {step.key.step}{epoch} --ranks {ranks}"

@@ -1,12 +1,14 @@
 """Sends and receives that name no peer, matched by which pairs of ranks leave them together."""
 
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from jitter.analysis.collectives import exchange_matching
 from jitter.analysis.collectives.exchange_matching import Exchanges, match_exchanges
 from tests.accuracy.layouts.job import LayoutJob, Naming
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
@@ -160,6 +162,22 @@ def test_of_operations_without_a_name_whole_streams_are_matched():
 def test_many_ranks_are_matched_by_their_distance():
     found = pairs_of(chain(40, 3))
     assert sorted(found) == list(pairwise(range(40)))
+
+
+def test_replicas_that_keep_pace_do_not_make_all_distances_likely(monkeypatch: pytest.MonkeyPatch):
+    """Two stages of 64 ranks, of which each leaves its messages hardly apart from all others of its stage."""
+    rng = np.random.default_rng(6)
+    ends, apart = np.sort(rng.uniform(0, 2e7, (4, 8)), axis=1), rng.normal(0, 5_000, (64, 4, 8))
+    end = np.concatenate([ends + apart, ends + apart + rng.normal(0, 100, apart.shape)])
+    exchanges = {rank: exchanges_of(end[rank], np.full((4, 8), 2e4), np.repeat([7, 8], 4)) for rank in range(128)}
+    compared = Counter[int]()
+    match = exchange_matching._match_streams
+    monkeypatch.setattr(
+        exchange_matching, "_match_streams", lambda of, ranks: (compared.update(ranks), match(of, ranks))[1]
+    )
+    matched = match_exchanges(exchanges, {rank: rank // 64 for rank in exchanges})
+    assert [pair.ranks for pair in sorted(matched, key=lambda pair: pair.ranks)] == [(at, at + 64) for at in range(64)]
+    assert sorted(compared.values())[-3] < 16  # but for the two first ranks
 
 
 def test_many_operations_without_a_name_are_not_compared_each_with_each():

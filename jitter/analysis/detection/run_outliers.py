@@ -36,6 +36,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
@@ -107,14 +108,19 @@ class RunOutliers:
         return standouts
 
     def _add_kernels(self, team: int, outliers: list[Outlier]) -> list[Outlier]:
-        """Return a team's outliers, and ranks on which kernels of one name alone always take longer."""
+        """Return a team's outliers, and ranks on which kernels of some names alone always take longer."""
         of_rank = {outlier.rank: outlier for outlier in outliers if outlier.part is TimePart.GPU}
-        for name, standouts in self._by_kernel[team].items():
-            for outlier in standouts.outliers(self._measured.assumed_step_ns):
-                known = of_rank.get(outlier.rank)
-                is_more = known is None or (not known.persistent and outlier.excess_ns > known.excess_ns)
-                if outlier.persistent and is_more:
-                    of_rank[outlier.rank] = replace(outlier, kernel=name)
+        slow = by_key(
+            (outlier.rank, (outlier, name))
+            for name, standouts in self._by_kernel[team].items()
+            for outlier in standouts.outliers(self._measured.assumed_step_ns)
+            if outlier.persistent
+        )
+        for rank, of_names in slow.items():
+            known, excess_ns = of_rank.get(rank), sum(outlier.excess_ns for outlier, _ in of_names)
+            if known is None or (not known.persistent and excess_ns > known.excess_ns):
+                surest, names = zip(*sorted(of_names, key=lambda one: one[0].chance), strict=True)
+                of_rank[rank] = replace(surest[0], excess_ns=excess_ns, kernels=names)
         return [*(outlier for outlier in outliers if outlier.part is not TimePart.GPU), *of_rank.values()]
 
     def _tests(self, team: int) -> int:
@@ -123,8 +129,8 @@ class RunOutliers:
 
     def standouts_of(self, outlier: Outlier) -> Standouts:
         """Return when the ranks of an outlier's team stand out with its part of their time."""
-        if outlier.kernel:
-            return self._by_kernel[outlier.team][outlier.kernel]
+        if outlier.kernels:
+            return self._by_kernel[outlier.team][outlier.kernels[0]]
         return self.standouts[outlier.team, outlier.part] if outlier.pace is None else self._by_work[outlier.team]
 
     @cached_property

@@ -59,8 +59,8 @@ class Outlier:
     """Ratio of its kernels' time to the time expected from their launch sizes, or from the other pipeline stages; None:
     it stands out by plain time.
     """
-    kernel: str = ""
-    """The kernels that alone take longer than the other ranks', by name; empty: its whole time of the part does."""
+    kernels: tuple[str, ...] = ()
+    """Names of kernels that alone take longer than the other ranks', the surest first; none: its whole time does."""
 
 
 @dataclass(frozen=True)

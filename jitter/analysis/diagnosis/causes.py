@@ -544,7 +544,7 @@ RULES: Final = (
          "compute longer for their experts in turn: check how evenly the router fills the experts (balancing loss, "
          "capacity, placement), as the busiest expert changes"),
     Rule("gpu_time", _GPU, "unknown",
-         lambda _, late: Match({"kernel": short_name(late.kernel)}) if late.kernel else None,
+         lambda _, late: Match({"kernel": short_name(*late.kernels)}) if len(late.kernels) == 1 else None,
          "most of the excess is in {kernel} alone, with the same launch shapes: more work in launches of a fixed size, "
          "or a cause that slows this kernel only",
          "takes longer for {kernel} than the others: check what it computes there and how it was chosen, then the GPU"),

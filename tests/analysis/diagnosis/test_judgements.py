@@ -50,20 +50,26 @@ def test_one_operation_tells_nothing():
     assert found.unaffected_share(0.3) == 0.0
 
 
-def step_of(names: list[int], factors: list[float]) -> WorkloadComparison:
+def step_of(names: list[int], factors: list[float], copy: int | None = None) -> WorkloadComparison:
     """Rank 0 of three, on each of which the same kernels run in launches of the same size."""
     rng = np.random.default_rng(3)
     baseline = np.full(len(names), 50_000.0)
     gpu = baseline * factors * (1 + 0.002 * rng.standard_normal(len(names)))
     shapes = [LaunchShapes(np.array(names), np.full(len(names), 1_024.0)) for _ in range(3)]
     rows = np.repeat(np.arange(len(names))[:, None], 3, axis=1)
-    return compare_launch_shapes(rows, gpu, baseline, 0, shapes)
+    return compare_launch_shapes(rows, gpu, baseline, np.array([name == copy for name in names]), 0, shapes)
 
 
 def test_kernels_after_the_last_slow_one_tell_something_if_they_occur_nowhere_else():
     """More work in launches of a fixed size: the optimizer comes last, and has no more of it."""
     found = step_of([0, 1] * 10 + [2, 2], [1.3] * 20 + [1.0] * 2)
     assert found.unaffected_share(0.3) == pytest.approx(2 / 22, abs=0.01)
+
+
+def test_copies_between_host_and_gpu_do_not_tell_whether_all_kernels_are_slower():
+    """A slow GPU whose job offloads its optimizer was taken for more work."""
+    names, factors = [0, 1] * 10 + [2, 2], [1.3] * 20 + [1.0] * 2
+    assert step_of(names, factors, copy=2).unaffected_share(0.3) == 0.0
 
 
 def test_a_clock_that_is_slow_for_a_part_of_a_step_is_seen_by_kernels_that_occur_in_both_parts():

@@ -215,7 +215,7 @@ class TestWorkShape:
             )
             for rank in range(4)
         ]
-        return compare_launch_shapes(where, gpu[:, 2], usual[:, 0], 2, shapes)
+        return compare_launch_shapes(where, gpu[:, 2], usual[:, 0], np.zeros(3, np.bool_), 2, shapes)
 
     def test_the_same_kernels_take_longer(self):
         found = self.of([30, 0, 10])

@@ -101,17 +101,29 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int,
     assert any("in copies between host and GPU" in line for line in culprit.evidence)
 
 
-def test_one_kernel_that_is_slow_on_one_rank_is_named_and_priced(tmp_path: Path):
-    """2% of the step: GPUs differ by as much, but not in one kernel alone."""
+@pytest.mark.parametrize(
+    ("slower", "faster", "said"),
+    [
+        ("ampere_bf16", (), "takes longer for ampere_bf16"),
+        (("ampere_bf16", "nvjet"), "sm90", "takes longer for some of its kernels"),
+    ],
+)
+def test_kernels_that_are_slow_on_one_rank_are_told_and_priced(
+    tmp_path: Path, slower: str | tuple[str, ...], faster: str | tuple[str, ...], said: str
+):
+    """2% of the step: GPUs differ by as much, but not in one kernel alone. Of several the first was named alone."""
     job = small("data_parallel", ranks=8, steps=8, kernels=120)
     (recording,) = simulate(job, []).ranks([0])
-    gemms = frozenset(op.kernel for op in recording.operations if op.name.startswith("ampere_bf16") and op.kernel)
-    slow = Fault("slow_gpu", frozenset([5]), kernels=gemms, factor=1.1)
-    run = simulate(job, [slow])
+    slow, *fast = (
+        Fault("slow_gpu", frozenset([5]), kernels=kernels, factor=factor)
+        for names, factor in ((slower, 1.1), (faster, 0.95))
+        if (kernels := frozenset(op.kernel for op in recording.operations if op.kernel and op.name.startswith(names)))
+    )
+    run = simulate(job, [slow, *fast])
     found = ingest_run(run, tmp_path).diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.cause, culprit.confidence, culprit.recurs) == ((5,), "gpu_time", "high", "yes")
-    assert "Rank 5 takes longer for ampere_bf16" in found.verdict
+    assert f"Rank 5 {said}" in found.verdict
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
 
 

@@ -105,12 +105,11 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.programs[team].kinds == COLLECTIVE] = 0.0
         rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
-        baseline = _baseline(analysis, outlier, number)
-        comparison += WorkloadComparison(copies_ns=float(np.maximum(gpu - baseline, 0.0)[copies & (gpu > 0)].sum()))
         comparison += compare_launch_shapes(
             rows,
             gpu,
-            baseline,
+            _baseline(analysis, outlier, number),
+            copies,
             [(step, peer) for step, ranks in peers for peer in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
         )
@@ -138,7 +137,7 @@ def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadCom
 
 
 def compare_launch_shapes(
-    rows_of: Ints, gpu: Floats, baseline: Floats, column: int, shapes: Sequence[LaunchShapes]
+    rows_of: Ints, gpu: Floats, baseline: Floats, copies: Bools, column: int, shapes: Sequence[LaunchShapes]
 ) -> WorkloadComparison:
     """Compare one rank's launches with those of the other columns.
 
@@ -146,6 +145,7 @@ def compare_launch_shapes(
         rows_of: (operations, columns) rows in the columns' files, -1 for none.
         gpu: (operations,) the rank's GPU times, ns.
         baseline: (operations,) ns.
+        copies: (operations,) which are copies between host and GPU: a clock does not slow them.
         column: the rank's.
         shapes: of each column's file.
 
@@ -170,11 +170,12 @@ def compare_launch_shapes(
     return WorkloadComparison(
         float(late[slow].sum()),
         float(explained[slow].sum()),
+        float(late[slow & copies[there]].sum()),
         operations=int(slow.sum()),
         differing=int((explained[slow] > 0).sum()),
         extra=int(lacked[slow].sum()),
         replaced=tuple((int(name[at, column]), _commonest(name[at]), float(explained[at])) for at in replaced.tolist()),
-        times=_times(rows_of[:, column], gpu, baseline, shapes[column]),
+        times=_times(rows_of[:, column], np.where(copies, 0.0, gpu), baseline, shapes[column]),
     )
 
 

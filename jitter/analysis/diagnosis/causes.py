@@ -83,9 +83,9 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "{it:launches its|launch their} kernels late: check the {it:host's CPU|hosts' CPUs and the training loop}",
         "launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)", is_late_launch=True),
     "unequal_stages": CauseInfo(
-        "unequal pipeline stages", TimePart.GPU,
-        "{it:is|are} a longer pipeline stage than the others, and every micro-batch waits for it: divide the layers "
-        "anew",
+        "unequal stages", TimePart.GPU,
+        "{it:has|have} more to compute in every step than the ranks that wait for {it:it|them}: divide the work anew "
+        "(the layers of a pipeline, the parts of a sequence)",
         "a stage as long as the other ones (fewer layers, or recomputation elsewhere)"),
     "workload_imbalance": CauseInfo(
         "more or different work", TimePart.GPU,

@@ -462,7 +462,7 @@ def explain_no_peers(ranks: Sequence[int], *, are_stages: bool = False) -> str:
         subject, one = f"Ranks {format_numbers(ranks)} each run a program of their own", "one of them"
     if are_stages:
         return (
-            f"{subject}: what slows {one} in every step is seen only where its kernels take longer than other stages'."
+            f"{subject}: what slows {one} in every step is seen only where its kernels take longer than other ranks'."
         )
     return f"{subject}: a fault that slows {one} in every step cannot be seen."
 

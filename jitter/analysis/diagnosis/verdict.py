@@ -28,7 +28,8 @@ _WHOLE: Final = ("every step", "nearly every step")
 """Patterns that say no more than the count of steps."""
 _COUNT: Final = re.compile(r"(one step|consecutive steps|[\d,]+ of [\d,]+ steps): ")
 """Beginnings of patterns that repeat the count of steps, before the steps themselves."""
-_PLACES: Final = {"CPU": "host", "GPU": "GPU", "network": "link"}
+_PLACES: Final = {"CPU": "host", "GPU": "GPU", "network": "link", "workload_imbalance": "share of the work"}
+"""What recurs on one rank, by cause or by side."""
 
 
 def describe_seen(culprit: Culprit) -> str:
@@ -46,7 +47,7 @@ def describe_seen(culprit: Culprit) -> str:
 def describe_recurrence(culprit: Culprit) -> str:
     """Return whether the culprit recurs, and if that is unknown what would tell, as a clause."""
     if culprit.recurs == "yes":
-        return "it recurs"
+        return "it ended within the recorded steps" if culprit.step_pattern.startswith("up to ") else "it recurs"
     if culprit.recurs == "no":
         return "any rank could be next"
     if culprit.recurs == "together":
@@ -69,7 +70,8 @@ def advise_recurrence(culprit: Culprit) -> str:
     """Return whether the culprit recurs, and what the steps to record would tell of a rank, as a sentence."""
     recurrence, side = describe_recurrence(culprit), CAUSES[culprit.cause].side
     if culprit.more_steps is not None and culprit.scope == "rank" and side is not None:
-        recurrence += f"; rank {culprit.rank} again points to its {_PLACES[side]}, other ranks to random events"
+        place = _PLACES.get(culprit.cause, _PLACES[side])
+        recurrence += f"; rank {culprit.rank} again points to its {place}, other ranks to random events"
     return capitalize(recurrence)
 
 

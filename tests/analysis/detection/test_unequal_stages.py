@@ -36,8 +36,8 @@ def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
     assert found.ranks == tuple(range(longest * job.columns, (longest + 1) * job.columns))
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
     assert found.is_beyond_loss
-    assert " is a longer pipeline stage" in diagnosis.verdict  # of one rank, or of a group
-    assert "divide the layers anew" in diagnosis.verdict
+    assert " has more to compute in every step than the ranks that wait for " in diagnosis.verdict
+    assert "divide the work anew (the layers of a pipeline, " in diagnosis.verdict
     assert any("it has more of them" in line for line in found.evidence)
 
 
@@ -115,7 +115,7 @@ def test_a_stage_that_a_loss_makes_longer_is_a_limit_of_the_program_and_no_fault
     assert len(found.ranks) == len(busy) / job.stages
     assert 0 < found.loss_ns <= longest - mean < longest  # a step is no shorter than its longest stage
     assert diagnosis.headline == found
-    assert "divide the layers anew; it costs " in diagnosis.verdict
+    assert "divide the work anew (the layers of a pipeline, the parts of a sequence); it costs " in diagnosis.verdict
 
 
 def test_work_in_launches_of_another_size_makes_no_stage_longer(tmp_path):

@@ -248,6 +248,11 @@ def test_the_verdict_begins_with_what_heads_the_report():
             " Several ranks are late in the same steps.",
         ),
         (
+            {"seen": Seen(4, 9), "step_pattern": "up to step 3"},
+            "seen in 4 of 9 steps, up to step 3, it ended within the recorded steps",
+            "",
+        ),
+        (
             {
                 "seen": Seen(3, 9),
                 "scope": "job",
@@ -275,7 +280,8 @@ def test_what_more_steps_would_tell_of_a_rank():
     assert advise_recurrence(culprit(**once)) == (
         f"{unknown}; rank 3 again points to its GPU, other ranks to random events."
     )
-    assert "; rank 3 again points to its host, " in advise_recurrence(culprit(**once, cause="cpu_launch"))
+    for cause, place in (("cpu_launch", "host"), ("workload_imbalance", "share of the work")):
+        assert f"; rank 3 again points to its {place}, " in advise_recurrence(culprit(**once, cause=cause))
     assert advise_recurrence(culprit(**once, scope="host", ranks=(2, 3))) == f"{unknown}."
     assert advise_recurrence(culprit()) == "It recurs."
 

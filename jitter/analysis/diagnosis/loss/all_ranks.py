@@ -448,8 +448,7 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
         longest_ns = float(np.nansum(gpu_ns[chosen]))
         mean_ns = longest_ns * float(factor[chosen][0])
         yield (
-            f"the kernels of its longest stage take {format_time(longest_ns)} per step, those of all stages "
-            f"{format_time(mean_ns)} on average"
+            f"its kernels take {format_time(longest_ns)} per step, those of all ranks {format_time(mean_ns)} on average"
         )
     if loss.cause == "serial_copies":
         count = format_count(round(float(weights.sum())), "copy", "copies")

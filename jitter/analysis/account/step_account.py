@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import isnan
 from mmap import MADV_DONTNEED, mmap
 from typing import Final, NamedTuple
@@ -102,12 +103,27 @@ class ComparedStep:
             self.pages.madvise(MADV_DONTNEED)
 
 
+class Listing(NamedTuple):
+    """What the rows of a run's account need of it: the graph's few arrays of that, as each one costs time to pass."""
+
+    first: Ints
+    first_kernel: Ints
+    last_launch: Ints
+    rank: Ints
+    first_group: Ints
+
+
 class GraphShares(NamedTuple):
     """Shares of a step's loss that lie in it, or in one step before it."""
 
     number: int
     """In the run, of the step in which they lie."""
-    graph: StepGraph
+    listing: Listing
+    step: StepTimes
+    self_times: SelfTimes
+    baseline: SelfTimes
+    excess: Floats
+    """(groups of all collectives,) of the transfers."""
     last_listed: Ints
     """(ranks,) the last operation whose time above the baseline stands in another step's rows; -1 for none."""
     touched: Bools
@@ -168,6 +184,8 @@ class Account:
         self._structure = _structure(run)
         self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
+        first_group, structure = collectives.first_group, self._structure
+        self._listing = Listing(job.first, job.first_kernel, structure.last_launch, structure.rank, first_group)
         self._most_inputs = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
@@ -342,10 +360,13 @@ class Account:
                 stretches.biased[0] += max(passed.biased.sum(), 0.0)
             touched, back = multiplier.touched.copy(), multiplier.back.copy()
             ended = multiplier.left + multiplier.stream
-            carried = _carried(of.graph, ended, back)
+            carried, graph = _carried(of.graph, ended, back), of.graph
+            excess = graph.upper.transfer - graph.lower.transfer
+            times = graph.step, graph.self_times, graph.baseline, excess
+            listed = partial(GraphShares, of.number, self._listing, *times, last_listed, touched, shares)
             least_ns = 0.0 if of is now else self._own_row_ns
             if earlier is None or not np.abs(carried).max() > least_ns:
-                shared.append(GraphShares(of.number, of.graph, last_listed, touched, shares, carried))
+                shared.append(listed(carried))
                 break
             there, upper, lower = earlier.graph.step.row >= 0, of.graph.upper.before, of.graph.lower.before
             handed = [
@@ -353,7 +374,7 @@ class Account:
                 for whole, known in ((ended, upper.stream_end - lower.stream_end), (back, upper.back - lower.back))
             ]
             carried -= _carried(of.graph, *handed)
-            shared.append(GraphShares(of.number, of.graph, last_listed, touched, shares, carried))
+            shared.append(listed(carried))
             every = np.full(len(last_listed), np.iinfo(np.int64).max - 1)
             last_listed = np.where(earlier.last >= 0, earlier.last, every) if of is now else every
             of = earlier
@@ -399,7 +420,7 @@ class Account:
         if most > 0:
             largest = np.flatnonzero(of_rank == most)
             rank = int(largest[ranks[largest].argmin()])
-            room = 3 * sum(len(of_step.graph.baseline.gpu) for of_step in shared)
+            room = 3 * sum(len(of_step.baseline.gpu) for of_step in shared)
             if room > self._rows.ns.shape[1]:
                 self._rows = _loss_rows(room, len(of_rank))
             (sums, excess), every = np.zeros((2, len(of_rank), len(_CLASSES))), np.full(len(of_rank), -1)
@@ -469,8 +490,8 @@ def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Flo
     `excess` (ranks, classes), 0 at first, are overwritten.
     """
     count = list_own_shares(of_step, 0, len(of_step.touched), least_ns, sums, excess, count, rows)
-    number, step, shares, ranks = of_step.number, of_step.graph.step, of_step.shares, of_step.graph.structure.rank
-    first_group = of_step.graph.collectives.first_group
+    number, step, shares = of_step.number, of_step.step, of_step.shares
+    ranks, first_group = of_step.listing.rank, of_step.listing.first_group
     for rank in range(len(step.row)):
         for position in range(sums.shape[1]):
             share, above = sums[rank, position], excess[rank, position]
@@ -485,8 +506,7 @@ def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Flo
         if share != 0:
             while first_group[collective + 1] <= group:
                 collective += 1
-            above = of_step.graph.upper.transfer[group] - of_step.graph.lower.transfer[group]
-            add_row(rows, count, number, -1, -1, TRANSFER, -1, share, above)
+            add_row(rows, count, number, -1, -1, TRANSFER, -1, share, of_step.excess[group])
             if count < rows.ns.shape[1]:
                 rows.numbers[5, count], rows.numbers[6, count] = collective, group - first_group[collective]
             count += 1
@@ -510,26 +530,26 @@ def list_own_shares(
 
     In the order of the ranks' programs.
     """
-    job, step, structure, number = of_step.graph.job, of_step.graph.step, of_step.graph.structure, of_step.number
+    listing, step, number = of_step.listing, of_step.step, of_step.number
     last_listed, touched, shares = of_step.last_listed, of_step.touched, of_step.shares
     has_overlap = len(shares.overlap) > 0
     for rank in range(first_rank, after_rank):
         team, row = step.team[rank], step.row[rank]
         low = 0 if touched[rank] else last_listed[rank] + 1
-        size = job.first[team + 1] - job.first[team] - low
+        size = listing.first[team + 1] - listing.first[team] - low
         if row < 0 or size <= 0:
             continue
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
-        begin = job.first[team] + low
-        usual = cut_self_times(of_step.graph.baseline, begin, begin + size)
+        begin = listing.first[team] + low
+        usual = cut_self_times(of_step.baseline, begin, begin + size)
         begin = row + low
-        recorded = cut_self_times(of_step.graph.self_times, begin, begin + size)
+        recorded = cut_self_times(of_step.self_times, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
             is_new = low + at > last_listed[rank]
             if not is_new and of_host[at] == 0 and of_gpu[at] == 0 and not has_overlap:
                 continue  # of a step in a file such times need not be read
-            host_class = int(low + at > job.first_kernel[team]) + int(low + at > structure.last_launch[team])
+            host_class = int(low + at > listing.first_kernel[team]) + int(low + at > listing.last_launch[team])
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
@@ -550,7 +570,7 @@ def list_own_shares(
                     continue
                 loss_class = position if position <= GPU else OVERLAP
                 above = above if is_new else math.nan
-                add_row(rows, count, number, structure.rank[rank], team, loss_class, low + at, share, above)
+                add_row(rows, count, number, listing.rank[rank], team, loss_class, low + at, share, above)
                 add_to_rank(rows.of_rank, rank, share)
                 count += 1
     return count
@@ -559,7 +579,7 @@ def list_own_shares(
 @compiled
 def list_sums(of_step: GraphShares, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
     """List what is lost to each rank without a place, (ranks,); see `list_losses`."""
-    team, ranks = of_step.graph.step.team, of_step.graph.structure.rank
+    team, ranks = of_step.step.team, of_step.listing.rank
     for rank in range(len(losses)):
         if losses[rank] != 0:
             lost = losses[rank]

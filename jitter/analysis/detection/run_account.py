@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass, Losses
+from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass, Losses, join_losses
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -67,11 +67,11 @@ class Charges:
         return int((np.argmax(of_steps, axis=1) == column).sum()), len(of_steps)
 
 
-def sum_charges(tables: Iterable[Losses], ranks: Sequence[int], steps: int) -> Charges:
+def sum_charges(tables: Sequence[Losses], ranks: Sequence[int], steps: int) -> Charges:
     """Add up the rows of the steps that count, of so many that the run has; `ranks` must ascend."""
     ranks_ns = np.zeros((steps, len(ranks), len(LossClass)))
     transfers_ns: dict[tuple[int, int], dict[int, float]] = {}
-    for losses in tables:
+    for losses in [join_losses(tables)] if tables else ():
         own = losses.where(losses.rank >= 0)
         np.add.at(ranks_ns, (own.origin, np.searchsorted(ranks, own.rank), own.loss_class), own.loss_ns)
         rows = losses.of([LossClass.TRANSFER])

@@ -294,13 +294,11 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
 
     The step after it loses what the rank loses at the end of the step.
     """
-    accounts = evidence.analysis.account.of_steps
-    largest = accounts[number].largest
-    shares = largest.where(largest.origin == number)
-    if number + 1 < len(accounts) and len(largest):
-        after = accounts[number + 1].largest
-        shares = join_losses([shares, after.where((after.origin == number) & (after.rank == largest.rank[0]))])
-    shares = shares.of(classes)
+    largest = [account.largest for account in evidence.analysis.account.of_steps[number : number + 2]]
+    if not len(largest[0]):
+        return None
+    shares = join_losses(largest).of(classes, int(largest[0].rank[0]))
+    shares = shares.where(shares.origin == number)
     lost_ns = float(shares.loss_ns.sum())
     if not lost_ns > 0:
         return None

@@ -51,8 +51,8 @@ class TimeAfterLaunches:
 
     @cached_property
     def _late_steps(self) -> frozenset[int]:
-        rows = [account.losses.of([LossClass.START]) for account in self._analysis.account.of_steps]
-        starts = [float(np.maximum(losses.loss_ns, 0).sum()) for losses in rows]
+        tables = [account.losses for account in self._analysis.account.of_steps]
+        starts = [float(np.maximum(rows.loss_ns[rows.loss_class == LossClass.START], 0).sum()) for rows in tables]
         least = THRESHOLDS.min_gap_share * self._analysis.measured.usual_step_ns
         late = [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least]
         return frozenset(late[: _LIMITS.max_after_steps])

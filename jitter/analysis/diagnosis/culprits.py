@@ -124,7 +124,7 @@ def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
 
 
 def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
-    """Say how much slower the group is than its baseline, per step and rank."""
+    """Say how much slower the group is than its baseline, per step and rank or communicating group."""
     ranks = {outlier.rank for outlier in group.outliers}
     is_whole = len(group.steps) == len(evidence.analysis.keys)
     of_steps = "per step" if is_whole else "in this step" if len(group.steps) == 1 else "per affected step"
@@ -140,7 +140,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         return f"{format_time(per_step)} {of_steps} {where} ({share})"
     # what precedes the first recorded step is unknown
     unknown = min((outlier.unknown_steps for outlier in group.outliers), default=0)
-    per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / max(len(ranks), 1)
+    per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / len(ranks or group.candidates)
     if group.is_lead:
         baseline = "the median of the same operations, where the job waited for it"
     elif not ranks:

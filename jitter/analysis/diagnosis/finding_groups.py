@@ -24,7 +24,14 @@ from jitter.analysis.diagnosis.model import Cause, Scope
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
+from jitter.core.formatting import (
+    format_count,
+    format_numbers,
+    format_ordinal,
+    format_percent,
+    format_ranks,
+    format_some,
+)
 from jitter.core.grouping import by_key
 from jitter.core.numeric.stats import known_medians, lower_median
 from jitter.core.numeric.student_t import student_tail
@@ -309,8 +316,10 @@ def _join_ranks(by_rank: Mapping[int, FindingGroup], group: RankGroup, which_ste
 
 def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
     """Return whether fixing the rank's own time alone saves too little, because other ranks are as late."""
-    if late.candidates[0].part is TimePart.TRANSFER:
-        return False
+    return late.candidates[0].part is not TimePart.TRANSFER and _saves_little_alone(late, evidence)
+
+
+def _saves_little_alone(late: FindingGroup, evidence: Evidence) -> bool:
     least = min(evidence.pricing.min_gain_ns(candidate.steps) for candidate in late.candidates)
     return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
 
@@ -365,7 +374,23 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
         else:
             judgement = find_cause(evidence, slow).after(*slow.evidence)
             groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), judgement))
-    return groups + _group_ranks(links, evidence)
+    return _join_as_slow(groups, evidence) + _group_ranks(links, evidence)
+
+
+def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
+    """Join groups that communicate slowly in the same steps, of other ranks each, if fixing one alone saves little."""
+    joined = []
+    for alike in divide_by_steps(groups, lambda slow: (slow.group.scope, _saves_little_alone(slow, evidence))):
+        ranks = sorted(rank for slow in alike for rank in slow.group.ranks)
+        if len(alike) == 1 or not _saves_little_alone(alike[0], evidence) or len(set(ranks)) < len(ranks):
+            joined += alike
+            continue
+        names = format_some([format_ranks(slow.group.ranks) for slow in alike], THRESHOLDS.min_repeats)
+        shared = f"{len(alike)} groups ({names}) are slow in the same steps: look for what they share, as a switch"
+        candidates = tuple(candidate for slow in alike for candidate in slow.candidates)
+        scope = "job" if len(ranks) == len(evidence.locations) else "ranks"
+        joined.append(FindingGroup(candidates, RankGroup(scope, tuple(ranks)), alike[0].judgement.after(shared)))
+    return joined
 
 
 def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:

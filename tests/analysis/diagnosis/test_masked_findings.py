@@ -63,6 +63,17 @@ def test_ranks_of_a_node_that_stall_in_different_steps_are_one_finding(tmp_path:
     assert node.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
 
 
+def test_groups_whose_networks_are_as_slow_are_one_finding(tmp_path: Path):
+    """Each was a finding that saves 20 to 40 µs: repaired alone, the step waits for the other group."""
+    links = [Fault.parse("slow_link:ranks=8-15,factor=3")]
+    run = simulate(Job(ranks=32, steps=5, kernels=60, seed=3, shape="expert", experts=4), links)
+    (slow,) = (one for one in ingest_run(run, tmp_path, "kineto").diagnose().culprits if one.rung == "ranks")
+    assert (slow.scope, slow.ranks, slow.cause) == ("ranks", tuple(range(8, 16)), "communication")
+    # their exchanges between groups are as slow as those of all others, which nothing tells
+    assert 0.5 * true_gain_ns(run) < slow.gain_ns == pytest.approx(slow.loss_ns, rel=0.05)
+    assert any("2 groups (ranks 8-11, ranks 12-15)" in sentence for sentence in slow.evidence)
+
+
 @pytest.mark.parametrize("shape", ["data_parallel", "sharded"])
 def test_a_finding_costs_what_its_rank_loses_by_its_class(tmp_path: Path, shape: str):
     """A host that falls behind step by step is late by earlier steps: up to half of the loss was `carried`."""

@@ -1,7 +1,7 @@
 """How far each rank's own time deviates from the other ranks' in each step, and the noise of that deviation."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isnan
@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters
+from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
-from jitter.analysis.replay.run_steps import RecordedSteps
+from jitter.analysis.replay.run_steps import LoneBaseline, RecordedSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
@@ -183,7 +183,11 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
 
 
 def collect_deviations(
-    seen: Sequence[StepDeviations], ranks: Ints, first_rank: Ints, of_sizes: Sequence[Ints]
+    seen: Sequence[StepDeviations],
+    ranks: Ints,
+    first_rank: Ints,
+    of_sizes: Sequence[Ints],
+    alone: Mapping[int, Mapping[int, LoneBaseline]],
 ) -> list[TeamDeviations]:
     """Return each team's deviations over the run.
 
@@ -192,6 +196,7 @@ def collect_deviations(
         ranks: (ranks of the run,) their numbers in the job, team by team.
         first_rank: (teams + 1,) where those of each team begin.
         of_sizes: the numbers of the steps whose stated sizes are alike.
+        alone: by team of one rank, and number of a step, its baseline.
 
     """
     total, noise, usual, is_first = (np.stack(column) for column in zip(*seen, strict=True))
@@ -199,12 +204,12 @@ def collect_deviations(
     for team, (first, last) in enumerate(pairwise(first_rank.tolist())):
         of_steps = total[:, :, first:last], noise[:, :, [team]], usual[:, :, [team]]
         of_team = TeamDeviations(team, ranks[first:last], *(values.swapaxes(0, 1).copy() for values in of_steps))
-        deviations.append(_without_common(of_team, is_first[:, team], of_sizes, is_only=len(ranks) == 1))
+        deviations.append(_without_common(of_team, is_first[:, team], of_sizes, alone.get(team, {})))
     return deviations
 
 
 def _without_common(
-    deviations: TeamDeviations, is_first: Bools, of_sizes: Sequence[Ints], *, is_only: bool
+    deviations: TeamDeviations, is_first: Bools, of_sizes: Sequence[Ints], alone: Mapping[int, LoneBaseline]
 ) -> TeamDeviations:
     """Return deviations from the other ranks, or of a rank alone from its other steps; given those from the baseline.
 
@@ -215,16 +220,16 @@ def _without_common(
         total[START, is_first] = np.nan
     if total.shape[2] > 1:
         return replace(deviations, total_ns=subtract_median_of_others(total))
+    is_usual = np.ones(noise.shape[:2], np.bool_)
+    for number, baseline in alone.items():
+        is_usual[:, number] = baseline.is_usual
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
-    for steps_of_size in of_sizes:
-        of_size = total[:, steps_of_size]
-        # an unknown start is taken for a usual one
-        host, gpu = np.nan_to_num(of_size[START, :, 0]) + of_size[CPU, :, 0], of_size[GPU, :, 0]
-        is_usual = np.stack([find_reference_steps(times, is_only=is_only) for times in (host, host, gpu)])
-        for part_noise, is_usual_of_part in zip(noise, is_usual, strict=True):
-            known_steps = steps_of_size[~np.isnan(part_noise[steps_of_size, 0])]
-            part_noise[known_steps] = known_median(part_noise[steps_of_size[is_usual_of_part]])
-        total[:, steps_of_size] = subtract_median_of_others(of_size.swapaxes(1, 2), is_usual[:, None]).swapaxes(1, 2)
+    for numbers in of_sizes:
+        told = is_usual[:, numbers]
+        for part_noise, is_told in zip(noise, told, strict=True):
+            known_steps = numbers[~np.isnan(part_noise[numbers, 0])]
+            part_noise[known_steps] = known_median(part_noise[numbers[is_told]])
+        total[:, numbers] = subtract_median_of_others(total[:, numbers].swapaxes(1, 2), told[:, None]).swapaxes(1, 2)
     return deviations
 
 

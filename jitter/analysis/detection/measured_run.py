@@ -114,7 +114,8 @@ class MeasuredRun:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
         of_steps, run = [step.deviations for step in self.of_steps], self.steps.run
-        return collect_deviations(of_steps, run.rank_numbers, run.job.first_rank, self.steps.alike.by_stated_size)
+        of_sizes, alone = self.steps.alike.by_stated_size, self.steps.alone
+        return collect_deviations(of_steps, run.rank_numbers, run.job.first_rank, of_sizes, alone)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""

@@ -388,8 +388,8 @@ def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
         names = format_some([format_ranks(slow.group.ranks) for slow in alike], THRESHOLDS.min_repeats)
         shared = f"{len(alike)} groups ({names}) are slow in the same steps: look for what they share, as a switch"
         candidates = tuple(candidate for slow in alike for candidate in slow.candidates)
-        scope = "job" if len(ranks) == len(evidence.locations) else "ranks"
-        joined.append(FindingGroup(candidates, RankGroup(scope, tuple(ranks)), alike[0].judgement.after(shared)))
+        place = RankGroup("job" if len(ranks) == len(evidence.locations) else "ranks", tuple(ranks))
+        joined.append(FindingGroup(candidates, place, alike[0].judgement.after(shared)))
     return joined
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -30,7 +31,7 @@ from jitter.core.names.kernels import ALIGNING_OPERATIONS, COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined, unknown_value
 from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.selection import select_median
-from jitter.core.numeric.stats import lower_median
+from jitter.core.numeric.stats import lower_median, qn_sigma
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -336,6 +337,8 @@ class LoneBaseline(NamedTuple):
     """(self times, operations), medians over like steps."""
     work: Floats
     """(operations,) the work of each on the GPU in the step, 1 for the usual one, as most teams show it."""
+    is_usual: Bools
+    """(parts of own time,) whether the step is one of those that tell what is usual."""
 
 
 @dataclass(frozen=True)
@@ -546,7 +549,12 @@ class RunSteps:
             medians |= {steps.first + at: SelfTimes(*of_step) for at, of_step in enumerate(zip(*own, strict=True))}
             del steps  # else they stay in memory while the next ones are read
         work = self._work_of_lone(lone, medians)
-        return {team: self._baselines_of_lone(here, medians, work[team]) for team, here in lone.items()}
+        of_teams = {team: self._like_times(here, medians, work[team]) for team, here in lone.items()}
+        spread = {team: _spread_of_pace(of_sizes) for team, of_sizes in of_teams.items()}
+        return {
+            team: dict(chain.from_iterable(like.baselines(_spread_of_others(spread, team)) for like in of_sizes))
+            for team, of_sizes in of_teams.items()
+        }
 
     def _work_of_lone(
         self, lone: Mapping[int, slice], medians: Mapping[int, SelfTimes]
@@ -569,29 +577,66 @@ class RunSteps:
                     work[team] |= {numbers[at]: of_steps[at] for at in there}
         return work
 
-    def _baselines_of_lone(
+    def _like_times(
         self, here: slice, medians: Mapping[int, SelfTimes], work: Mapping[int, Floats]
-    ) -> dict[int, LoneBaseline]:
-        """Return a lone rank's baseline by step; `here` are its operations in the steps' `medians` over ranks."""
-        own = {number: np.stack([values[here] for values in medians[number]]) for number in work}
-        total_ns = {number: float(np.nansum(SelfTimes(*times).gpu)) for number, times in own.items()}
-        lone = dict[int, LoneBaseline]()
+    ) -> list["_LikeTimes"]:
+        """Return a lone rank's times in its like steps; `here` are its operations in `medians` over ranks."""
+        total_ns = {number: float(np.nansum(medians[number].gpu[here])) for number in work}
+        is_only = len(self.run.sizes) == 1
+        like = list[_LikeTimes]()
         for alike in self.alike.of_lone_rank(total_ns):
-            numbers = [number for number in alike.tolist() if number in own]
+            if not (numbers := [number for number in alike.tolist() if number in work]):
+                continue
             of_steps = np.stack([work[number] for number in numbers])
-            usual = _usual_times([own[number] for number in numbers], of_steps, is_only=len(self.run.sizes) == 1)
-            lone |= {number: LoneBaseline(usual, work[number]) for number in numbers}
-        return lone
+            of_kinds = zip(*(medians[number] for number in numbers), strict=True)
+            times = SelfTimes(*(np.stack([values[here] for values in of_kind], axis=1) for of_kind in of_kinds))
+            np.divide(times.gpu, of_steps.T, out=times.gpu)
+            like.append(_LikeTimes(numbers, times, of_steps, is_only))
+        return like
 
 
-def _usual_times(times_of_steps: list[Floats], work: Floats, *, is_only: bool) -> Floats:
-    """(self times, operations): the medians over the steps that tell what is usual of a host, and of a GPU.
+class _LikeTimes(NamedTuple):
+    """A lone rank's times in steps that should take as long."""
 
-    `work` (steps, operations) is what each does, as a ratio.
-    """
-    times = SelfTimes(*np.stack(times_of_steps, axis=1).swapaxes(1, 2))
-    np.divide(times.gpu, work.T, out=times.gpu)
-    host, call, _, delay, gpu = (np.nansum(of, axis=0) for of in times)
-    by_host, by_gpu = (find_reference_steps(total, is_only=is_only) for total in (host + call, gpu + delay))
-    references = (by_host, by_host, by_host, by_gpu, by_gpu)
-    return np.concatenate([lower_median(of[:, known]).T for of, known in zip(times, references, strict=True)])
+    numbers: list[int]
+    """(steps,) of the run."""
+    times: SelfTimes
+    """(operations, steps), those of the GPU ÷ work."""
+    work: Floats
+    """(steps, operations) what each does on the GPU, as a ratio."""
+    is_only: bool
+    """Whether one rank was recorded."""
+
+    def paces_ns(self) -> Floats:
+        """(host and GPU, steps) the whole time for the usual work."""
+        host, call, _, delay, gpu = (np.nansum(of, axis=0) for of in self.times)
+        return np.stack([host + call, gpu + delay])
+
+    def baselines(self, spread: Floats) -> Iterator[tuple[int, LoneBaseline]]:
+        """Yield each step's: the medians over the steps that tell what is usual of a host, and of a GPU.
+
+        `spread` (host and GPU,) is how the paces of other ranks scatter, as a share; 0 where unknown.
+        """
+        paces_ns = self.paces_ns()
+        sigmas = (spread * np.median(paces_ns, axis=1)).tolist()
+        host, gpu = (
+            find_reference_steps(pace_ns, sigma, is_only=self.is_only)
+            for pace_ns, sigma in zip(paces_ns, sigmas, strict=True)
+        )
+        known = zip(self.times, (host, host, host, gpu, gpu), strict=True)
+        usual = np.concatenate([lower_median(of[:, these]).T for of, these in known])
+        for number, work, is_usual in zip(self.numbers, self.work, np.stack([host, host, gpu], axis=1), strict=True):
+            yield number, LoneBaseline(usual, work, is_usual)
+
+
+def _spread_of_pace(of_sizes: Sequence[_LikeTimes]) -> Floats:
+    """Return, (host and GPU,), how the pace of a lone rank scatters over its like steps, as a share."""
+    shares = [qn_sigma(pace.T) / np.median(pace, axis=1).clip(1.0) for pace in (like.paces_ns() for like in of_sizes)]
+    spread: Floats = np.median(shares, axis=0)
+    return spread
+
+
+def _spread_of_others(spread: Mapping[int, Floats], team: int) -> Floats:
+    """Return how the paces of most other lone ranks scatter; 0 without any."""
+    others = [share for other, share in spread.items() if other != team]
+    return lower_median(np.stack(others, axis=1))[:, 0] if others else np.zeros(2)

@@ -397,7 +397,7 @@ def test_a_rank_alone_is_measured_by_its_other_steps():
         StepDeviations(*(np.full((3, 1), ns) for ns in (total, noise, 50.0 + 0 * total)), np.zeros(1, np.bool_))
         for total, noise in zip(totals, noises, strict=True)
     ]
-    (team,) = collect_deviations(seen, np.array([4]), np.array([0, 1]), [np.arange(len(totals))])
+    (team,) = collect_deviations(seen, np.array([4]), np.array([0, 1]), [np.arange(len(totals))], {})
     for part in range(3):
         # the lower median of four others: 49, 50, 51, 52, 90 less one of them
         np.testing.assert_array_equal(team.total_ns[part, :, 0], [-1.0, 2.0, np.nan, 1.0, 40.0, -2.0])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.simulate import Fault, simulate
+from jitter.simulate import Fault, Job, simulate
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_partial_run, ingest_run, small, true_gain_ns
 
@@ -87,6 +87,15 @@ def test_a_rank_that_is_late_in_more_than_half_of_the_steps_is_named(
     assert (culprit.ranks, culprit.cause) == (tuple(run.faults[0].ranks), cause)
     assert {key.step for key in culprit.steps} == late
     assert culprit.loss_ns == pytest.approx(true_gain_ns(run, run.faults[0]), rel=0.1)
+
+
+def test_a_stage_that_is_slow_by_varying_amounts_in_more_than_half_of_the_steps_is_priced(tmp_path: Path):
+    """As its slow steps differ, they seemed no cluster: a fifth was told. How other stages scatter tells them apart."""
+    faults = [Fault.parse(f"slow_gpu:rank=1,{more}") for more in ("steps=4,factor=1.15", "steps=5-8,factor=1.3")]
+    run = simulate(Job(ranks=3, first_step=0, steps=9, kernels=100, seed=3, shape="pipeline", stages=3), faults)
+    (culprit,) = ingest_run(run, tmp_path, "kineto").diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((1,), "gpu_compute")
+    assert 0.8 * true_gain_ns(run) < culprit.gain_ns < true_gain_ns(run)
 
 
 @pytest.mark.parametrize("steps", ["1-2+4+6", "2+5"])

@@ -143,10 +143,10 @@ class Exchanges(NamedTuple):
 
 
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
-    """Match the exchanges of all ranks; each is matched once, with those that agree best first.
+    """Return the pairs of ranks that exchange messages. An exchange is in one pair: the one that agrees best.
 
-    Of many ranks only the first of each team is compared with all others. The rest are compared with the ranks that are
-    as far apart as those that match: neighbours are at few distances, but replicas that keep pace at all of them.
+    Of many ranks only the first of each team is compared with all others. The rest are compared at the distances of
+    the pairs found so. Real partners are at few distances; replicas that keep pace look like partners at any distance.
     """
     ranks = sorted(exchanges)
     if len(ranks) <= _LIMITS.max_ranks_for_all_pairs:

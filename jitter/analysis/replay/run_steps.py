@@ -338,7 +338,7 @@ class LoneBaseline(NamedTuple):
     work: Floats
     """(operations,) the work of each on the GPU in the step, 1 for the usual one, as most teams show it."""
     is_usual: Bools
-    """(parts of own time,) whether the step is one of those that tell what is usual."""
+    """(parts of own time,) whether the rank's baseline is made of this step, too."""
 
 
 @dataclass(frozen=True)

@@ -387,7 +387,7 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     ascending = member[np.lexsort((member, np.repeat(np.arange(len(size_of)), size_of)))].tolist()
     first = arrays.first_in_group.tolist()
     members = [tuple(ascending[first[group] : first[group + 1]]) for group in chosen.tolist()]
-    if len(set(members)) < THRESHOLDS.min_repeats:
+    if len(set(members)) < 2:
         return AlikeTransfers(alike, have_assumed_sizes, are_reference)
     kinds = _kinds(lake, run, key)
     links_by_kind: dict[tuple[_Kind, int, tuple[int, ...]], list[int]] = {}
@@ -406,9 +406,9 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
         links = [
             links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
         ]
-        if len(links) >= THRESHOLDS.min_repeats:
-            pace_ns = np.array([lower_median(usual[of_pair][None])[0, 0] for of_pair in links])
-            is_slow = pace_ns > most * np.fmin.reduce(pace_ns)
+        pace_ns = np.array([lower_median(usual[of_pair][None])[0, 0] for of_pair in links])
+        is_slow = pace_ns > most * np.fmin.reduce(pace_ns, initial=np.inf)
+        if len(links) >= THRESHOLDS.min_repeats or (is_slow.any() and not is_assumed):
             for of_pair, is_of_slow in zip(links, is_slow & (is_slow.mean() < 1 - THRESHOLDS.minor_share), strict=True):
                 are_reference[of_pair] = not is_of_slow
                 ascending = np.array(of_pair)[np.argsort(usual[of_pair], kind="stable")]

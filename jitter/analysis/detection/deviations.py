@@ -195,7 +195,7 @@ def collect_deviations(
         seen: those of its steps, in order.
         ranks: (ranks of the run,) their numbers in the job, team by team.
         first_rank: (teams + 1,) where those of each team begin.
-        of_sizes: the numbers of the steps whose stated sizes are alike.
+        of_sizes: the numbers of the steps whose known sizes are alike.
         alone: by team of one rank, and number of a step, its baseline.
 
     """

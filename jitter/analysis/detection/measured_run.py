@@ -114,7 +114,7 @@ class MeasuredRun:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
         of_steps, run = [step.deviations for step in self.of_steps], self.steps.run
-        of_sizes, alone = self.steps.alike.by_stated_size, self.steps.alone
+        of_sizes, alone = self.steps.alike.by_known_size, self.steps.alone
         return collect_deviations(of_steps, run.rank_numbers, run.job.first_rank, of_sizes, alone)
 
     def deviations_of(self, team: int) -> TeamDeviations:

@@ -481,7 +481,7 @@ class RunTransfers:
         member = arrays.by_group[arrays.first_in_group[:-1]]
         teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
         places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
-        for numbers in steps.alike.by_stated_size if len(places) else ():
+        for numbers in steps.alike.by_known_size if len(places) else ():
             if len(numbers) >= THRESHOLDS.min_steps:
                 gpu_ns = np.stack([steps.baselines[number].gpu for number in numbers.tolist()])
                 took_ns = np.stack([self.took[number] for number in numbers.tolist()])
@@ -533,7 +533,7 @@ class RunTransfers:
         if not self._varies:
             return self.of_like_steps(usual)
         medians = np.empty_like(work)
-        for numbers in self.measured.steps.alike.by_stated_size:
+        for numbers in self.measured.steps.alike.by_known_size:
             medians[numbers] = usual(numbers) * work[numbers]
         return list(medians)
 

@@ -195,17 +195,18 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
 
 def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     """Return a sentence on steps that cannot be compared with others, as their batches have other sizes."""
-    if len(analysis.steps.alike.by_size) > len(analysis.steps.alike.by_stated_size):
+    if len(analysis.steps.alike.by_size) > len(analysis.steps.alike.by_known_size):
         return (
             "The GPU time of all ranks varies from step to step, as with batches of many sizes: a step is compared "
             "with those of about its GPU time, and whether all ranks, or the network, are slow in some cannot be told."
         )
-    lone = [analysis.keys[int(numbers[0])] for numbers in analysis.steps.alike.by_size if len(numbers) == 1]
-    stated = sorted(key.step for key in lone if not np.isnan(analysis.lake.batch_size(key)))
-    if len(analysis.keys) == 1 or not stated:
+    alike = analysis.steps.alike
+    lone = [int(numbers[0]) for numbers in alike.by_size if len(numbers) == 1]
+    known = sorted(analysis.keys[number].step for number in lone if not np.isnan(alike.sizes[number]))
+    if len(analysis.keys) == 1 or not known:
         return None
     return (
-        f"No other step of the kind has a batch as large as that of {format_numbered('step', stated)}: whether all "
+        f"No other step of the kind has a batch as large as that of {format_numbered('step', known)}: whether all "
         "ranks, or the network, are slow there cannot be told."
     )
 

@@ -11,8 +11,8 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import known_median, middle_value, qn_sigma
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma
 from jitter.lake.records import ON_REQUEST
 
 
@@ -51,9 +51,36 @@ class LikeSteps:
         return [np.array([at for at, of_step in enumerate(kinds) if of_step == kind]) for kind in sorted(set(kinds))]
 
     @cached_property
-    def by_stated_size(self) -> list[Ints]:
-        """The numbers of the steps of one kind and program whose batches are about as large, as markers state it."""
-        return [alike for numbers in self.by_program for alike in split_by_size(numbers, self._stated_sizes[numbers])]
+    def by_known_size(self) -> list[Ints]:
+        """The numbers of the steps of one kind and program whose batches are about as large, as far as it is known."""
+        return [alike for numbers in self.by_program for alike in split_by_size(numbers, self.sizes[numbers])]
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """(steps,) how much each works on, as markers state it, or how often it runs its kernels; NaN: unknown."""
+        sizes = self._stated_sizes.copy()
+        for numbers in self.by_program:
+            if self.kinds[numbers[0]] not in ON_REQUEST and np.isnan(sizes[numbers]).all():
+                repeats = self._count_repeats(numbers)
+                sizes[numbers] = np.where((repeats == 1).all(), np.nan, repeats)
+        return sizes
+
+    def _count_repeats(self, numbers: Ints) -> Floats:
+        """Return, (steps,), how often steps of one program run its kernels: the median of some ranks."""
+        counts, ranks = self.kernel_counts[numbers], sorted(self._run.team_of)
+        usual, repeats = known_medians(counts), np.ones(len(numbers))
+        are_other = np.abs(counts - usual) > THRESHOLDS.tolerance_share * usual
+        for at in np.flatnonzero(are_other.mean(axis=1) > THRESHOLDS.main_share).tolist():
+            of_ranks = []
+            for column in spread_positions(len(ranks), THRESHOLDS.sampled_ranks).tolist():
+                if not np.isnan(counts[at, column]):
+                    steps = at, int(np.argmax(counts[:, column] == usual[column]))
+                    keys = [self._run.keys[numbers[step]] for step in steps]
+                    of_ranks.append(
+                        find_factor(*(Counter(self._lake.example(key, ranks[column]).names) for key in keys))
+                    )
+            repeats[at] = middle_value(np.array(of_ranks)) if of_ranks else 1.0
+        return repeats
 
     @cached_property
     def _stated_sizes(self) -> Floats:
@@ -69,17 +96,17 @@ class LikeSteps:
         """
         return [
             alike
-            for numbers in self.by_stated_size
+            for numbers in self.by_known_size
             for alike in self._split_by_work(numbers, [float(np.nansum(self._baselines[at].gpu)) for at in numbers])
         ]
 
     def of_lone_rank(self, gpu_ns: Mapping[int, float]) -> list[Ints]:
-        """Return the numbers of the steps that should take as long on a rank without peers, by stated size.
+        """Return the numbers of the steps that should take as long on a rank without peers, by known size.
 
         Batches that a serving engine was asked for, of unstated sizes, by their GPU time; `gpu_ns` is that by step.
         """
         parts = list[Ints]()
-        for numbers in self.by_stated_size:
+        for numbers in self.by_known_size:
             there = np.array([number for number in numbers.tolist() if number in gpu_ns], np.int64)
             if len(there):
                 work_ns = [gpu_ns[number] for number in there.tolist()]
@@ -134,6 +161,19 @@ def number_programs(kernels: Floats, sequences: Floats, *, on_request: bool = Fa
     for at in [np.flatnonzero(numbers == program) for program in np.unique(numbers)]:
         numbers[at] = numbers[at] * len(kernels) + _number_alike(sequences[at], kernels[at], on_request)
     return _by_size(numbers)
+
+
+def find_factor(kernels: Counter[str], usual: Counter[str]) -> float:
+    """Return how often a step runs the kernels of a usual one, by their counts by name; 1 of another program.
+
+    Of more micro-batches nearly all kernels come more often by about one factor; an evaluation lacks the backward pass.
+    """
+    counts = np.array([(kernels[name], usual[name]) for name in kernels | usual], np.float64)
+    factors, weights = counts[:, 0] / np.maximum(counts[:, 1], 1), counts.max(axis=1)
+    order = np.argsort(factors)
+    factor = float(factors[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+    is_alike = np.abs(factors - factor) <= THRESHOLDS.tolerance_share * factor
+    return factor if weights[is_alike].sum() > (1 - THRESHOLDS.minor_share) * weights.sum() else 1.0
 
 
 def split_by_size(numbers: Ints, sizes: Floats, share: float = THRESHOLDS.tolerance_share) -> list[Ints]:

@@ -564,7 +564,7 @@ class RunSteps:
         labels = [operation.name for team in sorted(programs) for operation in programs[team].operations]
         names = np.unique(labels, return_inverse=True)[1].astype(np.int64)
         between_collectives = np.cumsum(job.kind == COLLECTIVE)
-        for alike in self.alike.by_stated_size:
+        for alike in self.alike.by_known_size:
             if numbers := [number for number in alike.tolist() if number in medians]:
                 gpu_ns = np.array([medians[number].gpu for number in numbers])
                 is_absent = np.isnan(gpu_ns)

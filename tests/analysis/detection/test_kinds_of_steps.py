@@ -1,13 +1,14 @@
 """Steps are compared with steps of their kind, so that long prefill steps are innocent, named by markers or not."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.replay.like_steps import number_programs, split_by_size
+from jitter.analysis.replay.like_steps import find_factor, number_programs, split_by_size
 from tests.support.serving import KERNELS, ServingJob, write_serving
 from tests.support.simulated import ingest_traces
 
@@ -314,3 +315,17 @@ def test_a_rank_that_differs_alone_or_lacks_a_step_makes_no_program():
     assert number_programs(kernels, kernels).tolist() == [0, 0, 0, 1] * 3
     kernels[3::4] = 5.0
     assert not number_programs(kernels, kernels).any()
+
+
+@pytest.mark.parametrize(
+    ("kernels", "factor"),
+    [
+        ({"forward": 60, "backward": 60, "optimizer": 3}, 1.5),
+        ({"forward": 20, "backward": 20, "optimizer": 3}, 0.5),
+        ({"forward": 60, "backward": 40, "optimizer": 3}, 1),  # an evaluation
+        ({"forward": 40, "backward": 40, "optimizer": 3, "checkpoint": 40}, 1),
+        ({"forward": 140, "backward": 60, "optimizer": 3}, 1),  # a warm-up tries kernels
+    ],
+)
+def test_a_step_of_more_micro_batches_runs_its_kernels_more_often(kernels: dict[str, int], factor: float):
+    assert find_factor(Counter(kernels), Counter({"forward": 40, "backward": 40, "optimizer": 3})) == factor

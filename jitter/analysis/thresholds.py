@@ -206,7 +206,8 @@ class Thresholds(NamedTuple):
     to the rest of it a difference is none."""
     minor_share: float = 0.25
     """Of a whole. Up to here a part is a minor one: of absent ranks, of an excess, of what starts differ by, of gaps in
-    which a host did not wait, of links that are faster than the others, of what a slow link costs."""
+    which a host did not wait, of links that are faster than the others, of what a slow link costs, of other
+    kernels in a larger batch."""
     tolerance_share: float = 0.1
     """Of a time or price. Within this two are the same; beyond it a price is a range."""
     min_samples: int = 4

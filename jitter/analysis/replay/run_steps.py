@@ -23,7 +23,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines
 from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.replay.like_steps import LikeSteps
 from jitter.analysis.replay.replay import Change, NodeTimes, no_shift, replay_steps
-from jitter.analysis.replay.shared_work import of_whole_steps, parts_of_teams, work_of_operations
+from jitter.analysis.replay.shared_work import at_usual_pace, parts_of_teams, work_of_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
@@ -568,11 +568,12 @@ class RunSteps:
             if numbers := [number for number in alike.tolist() if number in medians]:
                 gpu_ns = np.array([medians[number].gpu for number in numbers])
                 is_absent = np.isnan(gpu_ns)
-                if len(numbers) < THRESHOLDS.min_steps:  # they do not tell which times vary alike
-                    gpu_ns = of_whole_steps(job.first, gpu_ns)
+                size, gpu_ns = at_usual_pace(job.first, gpu_ns)
                 parts = parts_of_teams(job.first, between_collectives, names, gpu_ns)
                 for team, here in lone.items():
-                    of_steps = work_of_operations(team, gpu_ns[:, here], names[here], parts)
+                    of_steps = np.broadcast_to(size[:, None], gpu_ns[:, here].shape)
+                    if len(numbers) >= THRESHOLDS.min_steps:  # fewer do not tell which times vary alike
+                        of_steps = work_of_operations(team, gpu_ns[:, here], names[here], size, parts)
                     there = np.flatnonzero(~is_absent[:, here].all(axis=1)).tolist()
                     work[team] |= {numbers[at]: of_steps[at] for at in there}
         return work

@@ -14,18 +14,32 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.execution.rank_clusters import find_reference_steps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 
 
-def of_whole_steps(first: Ints, gpu_ns: Floats) -> Floats:
-    """Return for each operation the time of its team's whole step; arguments and shape as of `parts_of_teams`."""
-    whole_ns = np.empty_like(gpu_ns)
-    for here in (slice(*ends) for ends in pairwise(first.tolist())):
-        whole_ns[:, here] = np.nansum(gpu_ns[:, here], axis=1, keepdims=True)
-    return whole_ns
+def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
+    """Return, (steps,), the size of each batch, 1 for the usual one, and times as each team's usual pace would give.
+
+    What most teams take longer in a step is the batch, and what is left of a team's step is its pace. Of an even number
+    of teams the usual size has a vote: two of them do not tell which one is slow. The usual pace of each depends on the
+    batches, and they on it. Arguments as of `parts_of_teams`.
+    """
+    whole = np.stack(
+        [_relative(np.nansum(gpu_ns[:, slice(*ends)], axis=1)) for ends in pairwise(first.tolist())], axis=1
+    )
+    usual_size = np.where((~np.isnan(whole)).sum(axis=1) % 2 == 0, 1.0, np.nan)
+    for _ in range(2):  # by each team's median step, then by its usual ones
+        size = lower_median(np.column_stack([whole, usual_size]))
+        pace = whole / size
+        spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
+        others = [np.nan_to_num(lower_median(np.delete(spread, team)[None]))[0, 0] for team in range(len(spread))]
+        told = [find_reference_steps(of_team, sigma) for of_team, sigma in zip(pace.T, others, strict=True)]
+        whole = whole / known_medians(np.where(np.stack(told, axis=1), pace, np.nan))
+    return size[:, 0], gpu_ns / np.repeat(whole / size, np.diff(first), axis=1)
 
 
 class Parts(NamedTuple):
@@ -60,16 +74,16 @@ def parts_of_teams(first: Ints, part: Ints, names: Ints, gpu_ns: Floats) -> list
     return parts
 
 
-def work_of_operations(team: int, own_ns: Floats, names: Ints, parts: Sequence[Parts]) -> Floats:
+def work_of_operations(team: int, own_ns: Floats, names: Ints, size: Floats, parts: Sequence[Parts]) -> Floats:
     """Return, (steps, operations), the work of each in each of some like steps, 1 for the usual one.
 
-    Of an even number of teams the usual size has a vote: two of them do not tell which one is slow. Of many teams some
-    are asked.
+    Of an even number of teams the whole batch has a vote. Of many teams some are asked.
 
     Args:
         team: of one rank.
-        own_ns: (steps, operations) its medians, as in `parts_of_teams`.
+        own_ns: (steps, operations) its medians at its usual pace, as in `parts_of_teams`.
         names: (operations,) a number for each name, from 0 up.
+        size: (steps,) of the batches, 1 for the usual one.
         parts: those of each team in these steps.
 
     """
@@ -83,7 +97,7 @@ def work_of_operations(team: int, own_ns: Floats, names: Ints, parts: Sequence[P
         known = nearest >= 0
         votes[known, :, vote] = others[at].ratios[nearest[known]]
     known_count = (~np.isnan(votes)).sum(axis=-1)
-    usual = np.where(known_count % 2 == 0, 1.0, np.nan)
+    usual = np.where(known_count % 2 == 0, size, np.nan)
     work = lower_median(np.concatenate([votes, usual[..., None]], axis=-1).reshape(usual.size, -1)).reshape(usual.shape)
     return np.where(known_count > 1, work, 1.0).T
 

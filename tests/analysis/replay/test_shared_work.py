@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.replay.shared_work import (
+    at_usual_pace,
     find_most_alike,
-    of_whole_steps,
     parts_of_teams,
     work_of_operations,
     work_of_transfers,
@@ -37,23 +37,29 @@ def test_each_micro_batch_has_a_size(count: int, slow: int | None, mixed: bool):
         names[:6] = [FORWARD, FORWARD, BACKWARD, FORWARD, BACKWARD, BACKWARD]
     part = np.concatenate([PARTS + 3 * stage for stage in range(count)])
     usual = stages(1, mixed=mixed)
-    gpu_ns = stages(count, slow, mixed)
-    work = work_of_operations(0, gpu_ns[:, :6], names[:6], parts_of_teams(first, part, names, gpu_ns))
+    size, gpu_ns = at_usual_pace(first, stages(count, slow, mixed))
+    work = work_of_operations(0, gpu_ns[:, :6], names[:6], size, parts_of_teams(first, part, names, gpu_ns))
     np.testing.assert_allclose(work, usual / np.median(usual, axis=0))
 
 
-def test_few_steps_tell_no_micro_batches_apart():
-    first, names = np.array([0, 6, 12, 12]), np.zeros(12, np.int64)
-    gpu_ns = of_whole_steps(first, stages(2)[:2])
-    parts = parts_of_teams(first, np.tile(PARTS, 2), names, gpu_ns)
-    assert len(parts[2].ratios) == 0
-    work = work_of_operations(0, gpu_ns[:, :6], names[:6], parts)
-    np.testing.assert_allclose(work, gpu_ns[:, :6] / gpu_ns[:, :6].mean(axis=0))
+@pytest.mark.parametrize("slow", [(0, 2, 3, 7), (1, 2, 3, 4, 5, 6, 8)])
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_stage_that_is_slow_in_many_steps_has_no_larger_batches(count: int, slow: tuple[int, ...]):
+    """A stage without kernels says nothing."""
+    generator = np.random.default_rng(1)
+    sizes, pace = generator.uniform(1, 1.1, 9), np.ones(9)
+    pace[list(slow)] = 1.3
+    times = sizes[:, None] * generator.normal(100, 0.1, (9, 4 * count))
+    first = np.append(np.arange(count + 1) * 4, 4 * count)
+    size, gpu_ns = at_usual_pace(first, np.hstack([times[:, :4] * pace[:, None], times[:, 4:]]))
+    np.testing.assert_allclose(size / size[1], sizes / sizes[1], rtol=0.05)
+    np.testing.assert_allclose(gpu_ns / gpu_ns[1], np.broadcast_to((size / size[1])[:, None], gpu_ns.shape), rtol=0.01)
 
 
 def test_a_rank_without_other_stages_has_the_usual_work():
-    parts = parts_of_teams(np.array([0, 6]), PARTS, PARTS, stages(1))
-    assert work_of_operations(0, stages(1), PARTS, parts).tolist() == np.ones((5, 6)).tolist()
+    size, gpu_ns = at_usual_pace(np.array([0, 6]), stages(1))
+    parts = parts_of_teams(np.array([0, 6]), PARTS, PARTS, gpu_ns)
+    assert work_of_operations(0, gpu_ns, PARTS, size, parts).tolist() == np.ones((5, 6)).tolist()
 
 
 def test_a_part_that_varies_as_an_operation_is_found_as_by_trying_each():

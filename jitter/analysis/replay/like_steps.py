@@ -70,7 +70,7 @@ class LikeSteps:
         counts, ranks = self.kernel_counts[numbers], sorted(self._run.team_of)
         usual, repeats = known_medians(counts), np.ones(len(numbers))
         are_other = np.abs(counts - usual) > THRESHOLDS.tolerance_share * usual
-        for at in np.flatnonzero(are_other.mean(axis=1) > THRESHOLDS.main_share).tolist():
+        for at in np.flatnonzero(are_other.sum(axis=1) > THRESHOLDS.main_share * len(ranks)).tolist():
             of_ranks = []
             for column in spread_positions(len(ranks), THRESHOLDS.sampled_ranks).tolist():
                 if not np.isnan(counts[at, column]):

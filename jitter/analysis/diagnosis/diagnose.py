@@ -19,7 +19,8 @@ from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bound
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.finding_groups import FindingGroup, add_lead, group_findings, group_job_findings
+from jitter.analysis.diagnosis.finding_groups import FindingGroup, group_findings, group_job_findings
+from jitter.analysis.diagnosis.leads import add_lead
 from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up, lacks_common_step
 from jitter.analysis.diagnosis.loss.all_ranks import add_losses_of_all_ranks
 from jitter.analysis.diagnosis.loss.split import split_loss, split_step

@@ -1,40 +1,27 @@
 """Groups findings that have one cause and one place, such as a host, the same device on every host or every Nth rank.
 
-Each group is one thing to fix. A lead is one without a test of significance, where nothing else explains the loss.
+Each group is one thing to fix.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-import numpy as np
-
-from jitter.analysis.detection.deviations import compare_with_one_rank
-from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, join_outliers, of_one_rank
-from jitter.analysis.detection.run_account import Charges
+from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps
 from jitter.analysis.detection.run_analysis import GainRange
 from jitter.analysis.detection.significance import hypergeometric_tail
-from jitter.analysis.detection.standouts import Outlier, chance_of_repetition
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.model import Cause, Scope
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import (
-    format_count,
-    format_numbers,
-    format_ordinal,
-    format_percent,
-    format_ranks,
-    format_some,
-)
+from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_ranks, format_some
 from jitter.core.grouping import by_key
-from jitter.core.numeric.stats import known_medians, lower_median
-from jitter.core.numeric.student_t import student_tail
 from jitter.lake.rank_places import RankPlace, assign_nodes
 
 _ROUNDING: Final = 1e-9
@@ -379,10 +366,12 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
 
 def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
     """Join groups that communicate slowly in the same steps, of other ranks each, if fixing one alone saves little."""
-    joined = []
-    for alike in divide_by_steps(groups, lambda slow: (slow.group.scope, _saves_little_alone(slow, evidence))):
+    joined, little = list[FindingGroup](), list[FindingGroup]()
+    for slow in groups:
+        (little if _saves_little_alone(slow, evidence) else joined).append(slow)
+    for alike in divide_by_steps(little, lambda slow: slow.group.scope):
         ranks = sorted(rank for slow in alike for rank in slow.group.ranks)
-        if len(alike) == 1 or not _saves_little_alone(alike[0], evidence) or len(set(ranks)) < len(ranks):
+        if len(alike) == 1 or len(set(ranks)) < len(ranks):
             joined += alike
             continue
         names = format_some([format_ranks(slow.group.ranks) for slow in alike], THRESHOLDS.min_repeats)
@@ -404,217 +393,3 @@ def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:
     if len(nodes) > 1 or None in nodes:
         return RankGroup("ranks", slow.ranks)
     return RankGroup("host", slow.ranks, host=evidence.locations[slow.ranks[0]].host)
-
-
-_HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
-
-
-def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
-    """Return `groups` of findings, which save `saved_ns`, and the lead that explains the loss where they do not.
-
-    No time is in two of them: late launches on every rank include the random pauses, and leave out a rank that has a
-    finding of the same part. What ranks lose in steps that are slow for all of them is of the same event.
-    """
-    analysis = evidence.analysis
-    slow, warm_up = analysis.slow_steps.findings, analysis.slow_steps.warm_up
-    told = {number for event in (*slow, *([] if warm_up is None else [warm_up])) for number in event.steps}
-    is_timed = ~np.isnan(analysis.measured.step_ns) & ~np.isnan(analysis.account.loss_ns)
-    timed = [number for number in np.flatnonzero(is_timed).tolist() if number not in told]
-    charges = analysis.account.charges.without(told)
-    loss_ns, time_ns = float(analysis.account.loss_ns[timed].sum()), float(analysis.measured.step_ns[timed].sum())
-    if (
-        len(analysis.run.team_of) < 2
-        or analysis.measured.are_uncoupled
-        or not timed
-        or loss_ns < THRESHOLDS.min_clear_share * time_ns
-    ):
-        return [*groups]
-    left_ns, noise_ns = loss_ns - saved_ns, THRESHOLDS.loss_noise_factor * analysis.account.loss_from_noise(timed)
-    if left_ns < THRESHOLDS.min_clear_share * time_ns:
-        return [*groups]
-    named = {(outlier.rank, outlier.part) for group in groups for outlier in group.outliers}
-    is_mostly_told = saved_ns >= THRESHOLDS.main_share * loss_ns
-    if is_mostly_told:  # what else such a rank loses may be of the same fault
-        named = {(rank, part) for rank, _ in named for part in OWN_PARTS}
-    lead = _one_rank(evidence, charges, named, time_ns, left_ns > noise_ns)
-    if lead is not None or is_mostly_told:
-        return [*groups, *([] if lead is None else [lead])]
-    is_above_noise = loss_ns > noise_ns
-    pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
-    others = [group for group in groups if group not in pauses]
-    named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers}
-    lead = _every_rank(evidence, charges, named, timed, time_ns, is_above_noise)
-    if lead is None:
-        return [*groups]
-    return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
-
-
-def _one_rank(
-    evidence: Evidence,
-    charges: Charges,
-    named: Collection[tuple[int, TimePart]],
-    time_ns: float,
-    is_above_noise: bool,
-) -> FindingGroup | None:
-    """Return the rank and part with most of the loss that is on none that findings have `named`.
-
-    The rank must have the largest share step after step, half of it by what it takes longer itself, or stand out in
-    single steps: chance may cause such a stall, but it did cost the time. In few steps those count as well in which it
-    arrives last at more collectives than any other rank. In one step nothing repeats but these arrivals: without them,
-    what is left of the loss must be `is_above_noise`.
-    """
-    analysis, run = evidence.analysis, evidence.analysis.run
-    totals_ns, left_ns = charges.totals_ns(), charges.all_ns()
-    for named_rank, named_part in named:
-        left_ns -= totals_ns[charges.column(named_rank), named_part]
-        totals_ns[charges.column(named_rank), named_part] = 0.0
-    column, part_number = np.unravel_index(np.argmax(totals_ns), totals_ns.shape)
-    rank, part = charges.ranks[int(column)], OWN_PARTS[int(part_number)]
-    if totals_ns[column, part] < THRESHOLDS.main_share * left_ns:
-        return None
-    if any(size < 2 for size in run.sizes.values()):
-        return None  # a rank without peers has no other ranks' median
-    mine = charges.own_ns[part, :, column]
-    standouts = analysis.outliers.standouts[run.team_of[rank], part]
-    (at,) = standouts.columns([rank])
-    times, steps = charges.count_last(int(column))
-    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
-    if 1 < steps < THRESHOLDS.few_steps:
-        tried.append(_count_steps_held_up(evidence, rank))
-    chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
-    # a host that does not wait for its GPU stays behind, step after step, without being slower
-    is_slower = float(np.nansum(standouts.total_ns[mine != 0, at])) >= THRESHOLDS.main_share * float(mine.sum())
-    is_repeated = is_slower and min(chances) <= THRESHOLDS.max_lead_chance
-    is_far = (standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas) & (mine != 0)
-    is_stall = bool(is_far.any()) and not is_repeated
-    if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
-        return None
-    late = tuple(np.flatnonzero(is_far if is_stall else mine > 0).tolist())
-    # how far it stands out in its worst step, and the chance of that
-    sigmas = float(standouts.sigmas[list(late), at].max(initial=0.0))
-    chance = float(standouts.chance_of_step[list(late), at].min(initial=1.0))
-    lost_ns = float(mine[list(late)].sum())
-    candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, lost_ns, sigmas, chance))
-    (gain,) = analysis.gains([candidate.repair])
-    # in few steps a rank that is behind may hide that the others are as slow
-    is_hiding = is_repeated and steps < THRESHOLDS.few_steps and part in _HOST_PARTS
-    if gain < THRESHOLDS.min_clear_share * time_ns and not is_hiding:
-        return None
-    where = f"{times} of {format_count(steps, 'step')}"
-    why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else f'in {where}'}"
-    if is_stall:
-        share = format_percent(gain / float(np.nansum(analysis.account.loss_ns[~np.isnan(analysis.measured.step_ns)])))
-        why = f"what it takes longer in {format_count(len(late), 'step')} is {share} of the loss"
-    location = evidence.locations[rank]
-    group = RankGroup("rank", (rank,), location.host, location.device)
-    arrivals = () if is_stall else _describe_arrivals(evidence, rank)
-    judgement = find_cause(evidence, candidate).after(why)
-    judgement = judgement._replace(sentences=(*judgement.sentences, *arrivals))
-    return FindingGroup((candidate,), group, judgement, is_lead=True)
-
-
-def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
-    """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
-    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
-    return sum(at.last_at.get(rank, 0) for at in arrivals), sum(at.met_at.get(rank, 0) for at in arrivals)
-
-
-def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
-    """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
-    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
-    met = [step_arrivals.last_at for step_arrivals in arrivals if step_arrivals.are_any]
-    others = [max((times for other, times in last_at.items() if other != rank), default=0) for last_at in met]
-    return sum(last_at.get(rank, 0) > most for last_at, most in zip(met, others, strict=True)), len(met)
-
-
-def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
-    """Say at how many collectives the rank arrives last; nothing if at less than half."""
-    times, count = _count_arrivals(evidence, rank)
-    if 2 * times <= count:
-        return ()
-    return (f"it arrives last at {times:,} of {format_count(count, 'collective')}",)
-
-
-def _every_rank(
-    evidence: Evidence,
-    charges: Charges,
-    named: Collection[tuple[int, TimePart]],
-    steps: Sequence[int],
-    time_ns: float,
-    is_above_noise: bool,
-) -> FindingGroup | None:
-    """Return what holds up the job on all ranks but those `named` in turn, if it is most of the loss.
-
-    Late launches, where the loss is above noise, or GPU time that varies by rank and step, as that of uneven batches.
-    """
-    analysis, run = evidence.analysis, evidence.analysis.run
-    totals = charges.totals_ns()
-    for rank, named_part in named:
-        totals[charges.column(rank), named_part] = 0.0
-    part = max(OWN_PARTS, key=lambda own_part: float(totals[:, own_part].sum()))
-    of_ranks, whole = totals[:, part], float(totals[:, part].sum())
-    if whole <= 0 or whole < THRESHOLDS.main_share * charges.all_ns():
-        return None
-    first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
-    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
-        return None
-    sigmas, evened_pace = 0.0, None
-    if part is TimePart.GPU:
-        # operations that vary by themselves lose time between any two collectives, GPUs that differ for ever in no turn
-        sigmas, in_turn_ns = _longest_in_turn(evidence, steps)
-        is_above_noise = sigmas >= THRESHOLDS.outlier_sigmas and in_turn_ns >= THRESHOLDS.main_share * whole
-        waited_ns, evened_pace = _wait_for_experts_ns(evidence, steps), _evened_pace(evidence)
-        if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
-            usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)
-            is_above_noise, evened_pace = True, usual_ns / (usual_ns + max(whole - waited_ns, 0.0))
-    if not is_above_noise:
-        return None
-    chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks)
-    members = [
-        Outlier(run.team_of[rank], rank, part, tuple(steps), lost_ns, sigmas, min(chance, 1.0), is_in_turn=True)
-        for rank, lost_ns in zip(charges.ranks, of_ranks.tolist(), strict=True)
-        if (rank, part) not in named
-    ]
-    candidate = replace(join_outliers("in_turn", members), evened_pace=evened_pace)
-    (gain,) = analysis.gains([candidate.repair])
-    if gain < THRESHOLDS.min_clear_share * time_ns:
-        return None
-    involved = int((of_ranks > 0).sum())
-    most = ", ".join(f"{charges.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
-    why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
-    group = RankGroup("job", candidate.ranks)
-    return FindingGroup((candidate,), group, find_cause(evidence, candidate).after(why), is_lead=True)
-
-
-def _longest_in_turn(evidence: Evidence, steps: Sequence[int]) -> tuple[float, float]:
-    """Return by how much GPU time the longest rank of a step stands out, each compared with its own usual step.
-
-    In standard deviations of operations that vary independently, in the usual step, and in ns over these steps; of
-    several teams the one where it is most.
-    """
-    longest = []
-    for team in evidence.analysis.measured.deviations:
-        total = team.total_ns[TimePart.GPU, steps]
-        varied_ns = np.nan_to_num(total - known_medians(total)).max(axis=1)
-        sigmas = float(np.median(varied_ns / np.maximum(team.noise_ns[TimePart.GPU, steps, 0], 1.0)))
-        longest.append((float(varied_ns.sum()), sigmas))
-    in_turn_ns, sigmas = max(longest)
-    return sigmas, in_turn_ns
-
-
-def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int]) -> float:
-    """Return how long ranks wait for those whose experts have more tokens, over these steps; 0 where that is noise."""
-    of_steps = (evidence.analysis.measured.of_steps[number].experts for number in steps)
-    experts = [step for step in of_steps if step is not None]
-    is_uneven = experts and np.mean([step.ratio for step in experts]) >= 1 + THRESHOLDS.minor_share
-    return float(sum(step.waited_ns for step in experts)) if is_uneven else 0.0
-
-
-def _evened_pace(evidence: Evidence) -> float:
-    """Return the GPU time of the baseline, the lower median of the ranks, ÷ their mean, over all steps."""
-    median_ns = more_ns = 0.0
-    for team in evidence.analysis.measured.deviations:
-        apart = compare_with_one_rank(team.total_ns[TimePart.GPU])
-        median_ns += float(np.nansum(team.usual_ns[TimePart.GPU])) * len(team.ranks)
-        more_ns += float(np.nansum(apart - lower_median(apart)))
-    return median_ns / (median_ns + more_ns)

@@ -36,12 +36,14 @@ class TeamDeviations:
     """(parts, steps, 1): the standard deviation of a total whose operations vary independently."""
     usual_ns: Floats
     """(parts, steps, 1): the baseline's total."""
+    is_usual: Bools | None = None
+    """(parts, steps, 1), of a single rank, whether its baseline is made of the step; None of others."""
 
     def of_steps(self, numbers: Ints) -> "TeamDeviations":
         """Return the deviations in these steps."""
-        return TeamDeviations(
-            self.team, self.ranks, self.total_ns[:, numbers], self.noise_ns[:, numbers], self.usual_ns[:, numbers]
-        )
+        is_usual = None if self.is_usual is None else self.is_usual[:, numbers]
+        of_steps = (of[:, numbers] for of in (self.total_ns, self.noise_ns, self.usual_ns))
+        return TeamDeviations(self.team, self.ranks, *of_steps, is_usual)
 
 
 class StepDeviations(NamedTuple):
@@ -230,7 +232,7 @@ def _without_common(
             known_steps = numbers[~np.isnan(part_noise[numbers, 0])]
             part_noise[known_steps] = known_median(part_noise[numbers[is_told]])
         total[:, numbers] = subtract_median_of_others(total[:, numbers].swapaxes(1, 2), told[:, None]).swapaxes(1, 2)
-    return deviations
+    return replace(deviations, is_usual=is_usual[:, :, None])
 
 
 def collect_kernel_deviations(

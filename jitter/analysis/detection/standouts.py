@@ -248,6 +248,8 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     usual_scatter = 0.0
     if is_many:
         quiet = quiet_totals(total, float(lower_median(qn_sigma(total)[None])[0, 0]))
+        if deviations.is_usual is not None:
+            quiet = np.where(deviations.is_usual[part], total, np.nan)
         over_steps = scatter_over_steps(quiet)
         level = np.nan_to_num(quiet_level(quiet, over_steps))
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down

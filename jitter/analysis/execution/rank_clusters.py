@@ -1,5 +1,6 @@
 """Ranks of a team that fall into a faster and a slower cluster, as those of two hosts of which one is slow."""
 
+import math
 from math import isnan
 
 import numpy as np
@@ -57,17 +58,19 @@ def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: floa
     return order[next(is_apart, len(order)) :]
 
 
-def find_reference_steps(total_ns: Floats, usual_sigma: float = 0.0, *, is_only: bool = False) -> Bools:
+def find_reference_steps(
+    total_ns: Floats, usual_sigma: float = 0.0, least_share: float = THRESHOLDS.minor_share
+) -> Bools:
     """Return, (steps,), whether the step tells what is usual of a rank, by its time in each.
 
-    All steps do, unless at least a quarter of them are a cluster that is faster than all others: a host may be late in
-    more than half of the steps. A third, where `is_only` one rank was recorded: no other one tells which batches are
-    smaller. Of few steps, clusters must be far apart: some are by chance. `usual_sigma` is how its peers vary.
+    All steps do, unless two or more, and at least this share, are a cluster that is faster than all others: a host may
+    be late in more than half of the steps. Of few steps, clusters must be far apart: some are by chance. `usual_sigma`
+    is how its peers vary.
     """
     known = np.flatnonzero(~np.isnan(total_ns))
     is_reference = np.ones(len(total_ns), np.bool_)
     if len(known) > THRESHOLDS.min_steps:
-        least, sigmas = -(-len(known) // (3 if is_only else 4)), THRESHOLDS.much_more * THRESHOLDS.outlier_sigmas
+        least, sigmas = max(2, math.ceil(len(known) * least_share)), THRESHOLDS.much_more * THRESHOLDS.outlier_sigmas
         is_reference[known[_slower_cluster(total_ns[known], least, sigmas, usual_sigma)]] = False
     return is_reference
 

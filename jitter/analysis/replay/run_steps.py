@@ -620,8 +620,9 @@ class _LikeTimes(NamedTuple):
         """
         paces_ns = self.paces_ns()
         sigmas = (spread * np.median(paces_ns, axis=1)).tolist()
+        # of the only rank no other one tells which batches are smaller; where others do, two steps tell
         host, gpu = (
-            find_reference_steps(pace_ns, sigma, is_only=self.is_only)
+            find_reference_steps(pace_ns, sigma, 1 / 3 if self.is_only else 0.0 if sigma else THRESHOLDS.minor_share)
             for pace_ns, sigma in zip(paces_ns, sigmas, strict=True)
         )
         known = zip(self.times, (host, host, host, gpu, gpu), strict=True)

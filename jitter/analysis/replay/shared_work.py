@@ -24,21 +24,27 @@ from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
     """Return, (steps,), the size of each batch, 1 for the usual one, and times as each team's usual pace would give.
 
-    What most teams take longer in a step is the batch, and what is left of a team's step is its pace. Of an even number
-    of teams the usual size has a vote: two of them do not tell which one is slow. The usual pace of each depends on the
-    batches, and they on it. Arguments as of `parts_of_teams`.
+    What most teams take longer in a step is the batch, and what is left of a team's step is its pace. The steadiest
+    team tells in which steps the pace of each is its usual one, and of an odd number of teams it has two votes: most
+    may slow down together, and none speeds up. Of an even number the usual size has one. Arguments as of
+    `parts_of_teams`.
     """
     whole = np.stack(
         [_relative(np.nansum(gpu_ns[:, slice(*ends)], axis=1)) for ends in pairwise(first.tolist())], axis=1
     )
-    usual_size = np.where((~np.isnan(whole)).sum(axis=1) % 2 == 0, 1.0, np.nan)
-    for _ in range(2):  # by each team's median step, then by its usual ones
-        size = lower_median(np.column_stack([whole, usual_size]))
-        pace = whole / size
-        spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
-        others = [np.nan_to_num(lower_median(np.delete(spread, team)[None]))[0, 0] for team in range(len(spread))]
-        told = [find_reference_steps(of_team, sigma) for of_team, sigma in zip(pace.T, others, strict=True)]
-        whole = whole / known_medians(np.where(np.stack(told, axis=1), pace, np.nan))
+    known_count = (~np.isnan(whole)).sum(axis=1, keepdims=True)
+    varies = np.nansum((whole - 1) ** 2, axis=0) / (~np.isnan(whole)).sum(axis=0).clip(1)
+    steadiest = whole[:, [int(np.where(np.isnan(whole).all(axis=0), np.inf, varies).argmin())]]
+    pace = whole / np.where(np.isnan(steadiest), lower_median(whole), steadiest)
+    spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
+    others = [np.nan_to_num(lower_median(np.delete(spread, team)[None]))[0, 0] for team in range(len(spread))]
+    told = [
+        find_reference_steps(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
+        for of_team, sigma in zip(pace.T, others, strict=True)
+    ]
+    whole = whole / known_medians(np.where(np.stack(told, axis=1), pace, np.nan))
+    votes = np.hstack([whole, np.where(known_count % 2 == 0, 1.0, steadiest)])
+    size = np.where(known_count > 1, lower_median(votes), 1.0)
     return size[:, 0], gpu_ns / np.repeat(whole / size, np.diff(first), axis=1)
 
 

@@ -98,6 +98,19 @@ def test_a_stage_that_is_slow_by_varying_amounts_in_more_than_half_of_the_steps_
     assert 0.8 * true_gain_ns(run) < culprit.gain_ns < true_gain_ns(run)
 
 
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_stage_that_is_slow_in_all_but_two_steps_is_told_with_these_steps(tmp_path: Path, stages: int):
+    late = [step for step in range(12) if step not in (4, 7)]
+    faults = [
+        Fault.parse(f"slow_gpu:rank=1,step={step},factor={factor}")
+        for step, factor in zip(late, (1.2, 1.35, 1.5, 1.25, 1.4) * 2, strict=True)
+    ]
+    run = simulate(Job(ranks=stages, first_step=0, steps=12, kernels=100, shape="pipeline", stages=stages), faults)
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (culprit.ranks, [key.step for key in culprit.steps]) == ((1,), late)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.1)
+
+
 @pytest.mark.parametrize("steps", ["1-2+4+6", "2+5"])
 def test_a_larger_batch_of_all_stages_makes_none_slow(tmp_path: Path, steps: str):
     longer = Fault.parse(f"slow_gpu:rank=0-3,steps={steps},factor=1.3")

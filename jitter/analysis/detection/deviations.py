@@ -42,8 +42,8 @@ class TeamDeviations:
     def of_steps(self, numbers: Ints) -> "TeamDeviations":
         """Return the deviations in these steps."""
         is_usual = None if self.is_usual is None else self.is_usual[:, numbers]
-        of_steps = (of[:, numbers] for of in (self.total_ns, self.noise_ns, self.usual_ns))
-        return TeamDeviations(self.team, self.ranks, *of_steps, is_usual)
+        total, noise, usual = self.total_ns[:, numbers], self.noise_ns[:, numbers], self.usual_ns[:, numbers]
+        return TeamDeviations(self.team, self.ranks, total, noise, usual, is_usual)
 
 
 class StepDeviations(NamedTuple):
@@ -205,7 +205,8 @@ def collect_deviations(
     deviations = []
     for team, (first, last) in enumerate(pairwise(first_rank.tolist())):
         of_steps = total[:, :, first:last], noise[:, :, [team]], usual[:, :, [team]]
-        of_team = TeamDeviations(team, ranks[first:last], *(values.swapaxes(0, 1).copy() for values in of_steps))
+        totals, noises, usuals = (values.swapaxes(0, 1).copy() for values in of_steps)
+        of_team = TeamDeviations(team, ranks[first:last], totals, noises, usuals)
         deviations.append(_without_common(of_team, is_first[:, team], of_sizes, alone.get(team, {})))
     return deviations
 

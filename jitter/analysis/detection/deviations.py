@@ -97,16 +97,31 @@ def kernel_deviations_of_steps(
         names, number = program.kernels
         row = times.row[job.first_rank[team] : job.first_rank[team + 1]]
         total, usual = np.full((count, len(names), len(row)), np.nan), np.full((count, len(names)), np.nan)
-        usual_gpu = np.nan_to_num(baseline.gpu[:, job.first[team] : job.first[team + 1]])
-        for rank in np.flatnonzero(row >= 0).tolist():
-            at = slice(int(row[rank]), int(row[rank]) + len(number))
-            start, gpu = (steps.by_step(values)[:, at] for values in (times.start, steps.self_times.gpu))
-            excess = np.where(np.isnan(start), 0.0, gpu - usual_gpu)
-            total[:, :, rank] = sum_columns(number, excess, len(names) + 1)[:, : len(names)]
         if (row >= 0).any():
+            usual_gpu = np.nan_to_num(baseline.gpu[:, job.first[team] : job.first[team + 1]])
+            add_kernel_deviations(row, number, times.start, steps.self_times.gpu, usual_gpu, total)
             usual = sum_columns(number, usual_gpu, len(names) + 1)[:, : len(names)]
         deviations.append([KernelDeviations(*of_step) for of_step in zip(total, usual, strict=True)])
     return [tuple(of_team[at] for of_team in deviations) for at in range(count)]
+
+
+@compiled
+def add_kernel_deviations(row: Ints, number: Ints, start: Floats, gpu: Floats, usual: Floats, total: Floats) -> None:
+    """Add up GPU times less the `usual` ones, (steps, operations), by name: `total` (steps, names, ranks).
+
+    `start` and `gpu` (steps × cells,) hold the steps one after the other; `number` is that of `Program.kernels`.
+    """
+    steps, names, ranks = total.shape
+    cells = len(gpu) // steps
+    for step in range(steps):
+        for rank in range(ranks):
+            if row[rank] >= 0:
+                for name in range(names):
+                    total[step, name, rank] = 0.0
+                for op in range(len(number)):
+                    cell = step * cells + row[rank] + op
+                    if number[op] < names and not isnan(start[cell]):
+                        total[step, number[op], rank] += gpu[cell] - usual[step, op]
 
 
 def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, is_first: Bools) -> Floats:

@@ -225,10 +225,16 @@ def split_random_events(
         is_late[list(outlier.steps), number] = True
     if not is_random_over(is_late):
         return list(outliers), []
-    # nor are as many in the steps of one node: each is as likely as it has ranks
-    at = {(node_of.get(late.rank, late.rank), step) for late in single for step in late.steps}
-    times, sizes = Counter(node for node, _ in at), Counter(node_of.values())
-    chances = [chance_of_repetition(times[node], len(at), size / ranks) for node, size in sizes.items() if size < ranks]
+    # nor are as many in the steps of one node, or on its ranks in one step: each is as likely as it has ranks
+    places = Counter((node_of.get(late.rank, late.rank), step) for late in single for step in late.steps)
+    times, sizes = Counter(node for node, _ in places), Counter(node_of.values())
+    shares = {node: size / ranks for node, size in sizes.items() if size < ranks}
+    chances = [chance_of_repetition(times[node], len(places), share) for node, share in shares.items()]
+    chances += [
+        chance_of_repetition(count, places.total(), shares[node] / steps)
+        for (node, _), count in places.items()
+        if node in shares
+    ]
     if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return list(outliers), []
     events, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")

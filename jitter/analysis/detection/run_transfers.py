@@ -151,7 +151,7 @@ def _test_family(
         noise = np.full(total[numbers].shape, _noise(late_ns[quiet], total[quiet]))
         groups = np.zeros(total.shape[1])
         # the baseline is that of all groups and steps: what is above it in every step is late in each
-        return TestedTimes(total[numbers], groups, noise, groups + np.inf, np.ones((1, 1)))
+        return TestedTimes(total[numbers], groups, groups, noise, groups + np.inf, np.ones((1, 1)))
 
     return find_in_samples(-1, TimePart.TRANSFER, np.arange(total.shape[1]), total, sample, step_ns, of_kinds, families)
 

@@ -228,7 +228,9 @@ class TestedTimes(NamedTuple):
     total: Floats
     """(steps, ranks), in proportion to the work of the step where that varies."""
     level: Floats
-    """(ranks,) the usual value over steps."""
+    """(ranks,) the usual value over steps; of what grows, that of its early steps."""
+    middle: Floats
+    """(ranks,) the same; of what grows, that of its middle."""
     noise: Floats
     """(steps, ranks) standard deviation of a step's total about the rank's usual value."""
     floor: Floats
@@ -245,6 +247,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     is_many = steps >= THRESHOLDS.min_repeats
     # of two steps one may be an event
     over_steps, level = np.zeros(ranks), np.nan_to_num(lower_median(total.T)[:, 0])
+    middle = level
     usual_scatter = 0.0
     if is_many:
         quiet = quiet_totals(total, float(lower_median(qn_sigma(total)[None])[0, 0]))
@@ -252,6 +255,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
             quiet = np.where(deviations.is_usual[part], total, np.nan)
         over_steps = scatter_over_steps(quiet)
         level = np.nan_to_num(quiet_level(quiet, over_steps))
+        middle = np.nan_to_num(quiet_level(quiet, qn_sigma(quiet)))
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
         usual_scatter = np.median(qn_sigma(quiet) if ranks >= THRESHOLDS.min_samples else over_steps)
         # half of few steps may be events
@@ -273,7 +277,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     if is_many and (few := _count_known(total) < THRESHOLDS.min_repeats).any():
         # these are compared with the other ranks, which differ for ever
         noise[:, few] = np.hypot(noise[:, few], spread_of_others(level, floor)[1][few])
-    return TestedTimes(total, level, noise, floor, work)
+    return TestedTimes(total, level, middle, noise, floor, work)
 
 
 def quiet_totals(total: Floats, usual_sigma: float) -> Floats:
@@ -371,7 +375,7 @@ def _chances_of_usual(sample: TestedTimes) -> Floats:
     medians = np.nan_to_num(known_medians(sample.total))
     above, scale, degrees = spread_of_others(medians, sample.floor)
     # the others' medians: of few ranks, events of one lower the quiet level of the others
-    return student_tail((above - (medians - sample.level)) / np.maximum(scale, 1.0), degrees)
+    return student_tail((above - (medians - sample.middle)) / np.maximum(scale, 1.0), degrees)
 
 
 def _select_events(tails: Floats, trials: int) -> tuple[float, float]:
@@ -425,6 +429,10 @@ def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -
     columns = standouts.columns(ranks)
     is_late = standouts.is_countable
     steps, all_ranks = is_late.shape
+    is_mine = is_late & np.isin(standouts.ranks, list(ranks)) & ~np.isnan(standouts.total_ns)
+    if is_mine.any():  # what is as long on another rank counts, too, though it stays the only one there
+        is_as_long = standouts.total_ns >= standouts.total_ns[is_mine].min()
+        is_late = is_late | is_as_long & (standouts.sigmas >= THRESHOLDS.outlier_sigmas)
     # a group recurs if most of its ranks are late at the same time
     late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.most_share * len(columns), 1)
     others = is_late.sum(axis=1) - is_late[:, columns].sum(axis=1)

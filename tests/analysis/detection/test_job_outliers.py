@@ -11,6 +11,7 @@ from jitter.analysis.detection.findings import Finding, find_clusters, find_fast
 from jitter.analysis.detection.run_outliers import find_in_like_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
 from tests.analysis.detection.test_deviations import find_outliers
 from tests.support.simulated import ingest_run, small, true_gain_ns
@@ -202,6 +203,16 @@ def test_a_drift_of_one_of_two_ranks_is_no_scatter():
     own[:, 0] += 0.5 * STEP * np.arange(7) / 6
     (found,) = find_outliers(team(own), np.full(7, STEP))
     assert (found.rank, found.part, found.persistent) == (0, TimePart.GPU, True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_usual_time_of_a_drift_is_in_its_middle(seed: int):
+    """A GPU that slows down evenly, by 12% of a step over the run: no event is above its usual time."""
+    own = gpus(seed, 12, 0.003)
+    own[:, 5] += 0.12 * STEP * np.arange(8) / 7
+    (found,) = find_outliers(team(own), np.full(8, STEP))
+    assert (found.rank, found.part, found.persistent) == (5, TimePart.GPU, True)
+    assert found.chance < THRESHOLDS.medium_chance
 
 
 def test_what_runs_in_one_step_only_has_the_scatter_of_that_step():

@@ -66,6 +66,15 @@ def test_a_rank_that_pauses_again_and_again_recurs():
     assert answer(paused(times(20, 8), [(2, 3), (7, 3), (11, 3), (15, 3)]), [3], 4).answer == "yes"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_pauses_of_all_ranks_are_counted_from_one_length_on(seed: int):
+    """What four pauses of one rank show, one pause of another rank does not: it is as long nevertheless."""
+    own = paused(times(20, 8, noise=0.02, seed=seed), [(2, 3), (7, 3), (11, 3), (19, 3)])
+    others = [(4, 0), (9, 1), (13, 2), (16, 5), (18, 6), (0, 7)]
+    assert answer(paused(own.copy(), others, 0.1 * STEP), [3], 4).answer == "yes"
+    assert answer(paused(own.copy(), others), [3], 4).answer != "yes"
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8, 32])
 def test_one_pause_does_not_tell_and_the_steps_that_would_are_told(ranks: int):
     found = answer(paused(times(5, ranks), [(3, 1)]), [1], 1)

@@ -138,6 +138,13 @@ def test_ranks_that_are_late_in_the_same_step_are_not_random():
     assert {one.rank for one in alone} == set(range(6))
 
 
+def test_ranks_of_one_node_that_are_late_together_are_not_random():
+    """Twice 4 of 12 ranks at once: of ranks of one node that is no chance, of any ranks it may be."""
+    members = [outlier(rank, 4, 10) for rank in range(8, 12)]
+    assert split_random_events(members, 12, 14, {rank: rank // 4 for rank in range(12)}) == (members, [])
+    assert split_random_events(members, 12, 14, {rank: rank % 3 for rank in range(12)})[1]
+
+
 def test_one_event_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
     once = outlier(1, 4)

@@ -99,7 +99,7 @@ def group_identical_ranks(
     `streams` is a digest of the activities' streams, where these belong to the signature.
     """
     first, count = syncs.of(activities.ranks)
-    for members, calls in _by_names(syncs.name.tobytes(), first.tobytes(), count.tobytes()):
+    for members, calls in _by_names(syncs.name, first, count):
         zero = activities.zero_ns[members, None]
         begun, ended = syncs.start_ns[calls] - zero, syncs.end_ns[calls] - zero
         times = activities.times if len(members) == len(activities.ranks) else activities.times[members]
@@ -139,13 +139,8 @@ def find_places_of_calls(times: IntTimes, begun: Ints, where: Ints) -> None:
             where[rank, call] = launched
 
 
-@lru_cache(maxsize=64)  # most steps and ranks do the same
-def _by_names(names: bytes, firsts: bytes, counts: bytes) -> list[tuple[Ints, Ints]]:
-    """Return ranks with equal calls together: their rows, and, (these ranks, calls), positions of their calls.
-
-    `names` are the calls' names; `firsts` and `counts` where the calls of each rank begin, and how many there are.
-    """
-    name, first, count = (np.frombuffer(values, np.int64) for values in (names, firsts, counts))
+def _by_names(name: Ints, first: Ints, count: Ints) -> list[tuple[Ints, Ints]]:
+    """Return ranks with equal calls together: their rows, and, (these ranks, calls), positions of their calls."""
     groups = []
     for calls in np.unique(count).tolist():
         rows = np.flatnonzero(count == calls)

@@ -29,7 +29,7 @@ def compile_all_loops(jobs: Iterable[str] = JOBS) -> None:
     with TemporaryDirectory() as place:
         for number, options in enumerate(jobs):
             traces, lake = f"{place}/traces{number}", f"{place}/lake{number}"
-            sizes = "--ranks 4 --steps 4 --kernels 60 --gpus-per-node 2"
+            sizes = "--ranks 4 --steps 5 --kernels 60 --gpus-per-node 2"
             run("sample", traces, *sizes.split(), *options.split(), "--quiet")
             run("ingest", traces, "-o", lake, "--quiet")
             run("report", lake, "-o", f"{place}/report{number}.json")

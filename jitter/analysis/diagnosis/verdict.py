@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import ADD_RANKS, Culprit, Loss
+from jitter.analysis.diagnosis.model import ADD_RANKS, SAVES_MORE, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -314,8 +314,8 @@ def describe_saving(culprit: Culprit, fix: str = "fixing it") -> str:
         only = "only " if saved.startswith("about") and not culprit.is_hidden else ""
         return f"{fix} alone would save {only}{saved}, because others are about as late"
     if culprit.is_of_program:
-        part = ", part of it jitter" if culprit.gain_ns > culprit.loss_ns else ""
-        return f"{fix} alone would save {saved}{part}"
+        more = SAVES_MORE if culprit.gain_ns > culprit.loss_ns else ""
+        return f"{fix} alone would save {saved}{more}"
     if saved == "nothing":
         return f"what {fix} alone would save is too small to measure in these steps"
     return f"{fix} would save {saved}"

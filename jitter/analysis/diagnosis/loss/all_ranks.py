@@ -23,7 +23,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
-from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, Cause, Culprit, IndexRange, Seen
+from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, SAVES_MORE, Cause, Culprit, IndexRange, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import TimePart, median_over_steps
 from jitter.analysis.replay.ladder import (
@@ -96,6 +96,15 @@ class _Measured(NamedTuple):
     def paused_ns(self, chosen: Bools) -> float:
         """Return how long the usual host pauses before some operations of a step, of the team where it is most."""
         return float(self.of_teams(self.pause_ns, chosen).max())
+
+    def pauses(self, chosen: Bools) -> list[tuple[int, float]]:
+        """Return an operation of each place before which the usual host pauses, and how long; the longest first."""
+        places = np.flatnonzero(chosen)
+        teams = np.searchsorted(self.begins, places, side="right").tolist()
+        of_places = by_key(((team, self.place(at)), at) for team, at in zip(teams, places.tolist(), strict=True))
+        return sorted(
+            ((those[0], float(self.pause_ns[those].sum())) for those in of_places.values()), key=lambda one: -one[1]
+        )
 
     def place(self, at: int) -> str:
         """Return where in a step an operation is."""
@@ -245,7 +254,8 @@ def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
     """Return the kernel before which hosts pause longest; None for a loss without pauses."""
     if loss.cause not in PAUSES:
         return None
-    kernel_index = int(measured.kernels_before[np.where(loss.change.chosen, measured.pause_ns, -1.0).argmax()])
+    (longest, _), *_ = measured.pauses(loss.change.chosen)
+    kernel_index = int(measured.kernels_before[longest])
     return IndexRange(kernel_index, kernel_index)
 
 
@@ -319,8 +329,8 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     """Say what the finding costs per step, and what fixing it alone saves where that differs."""
     cost, alone = format_time(cost_ns), format_time(max(alone_ns, 0.0))
     sentence = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
-    part = ", part of it jitter" if alone_ns > cost_ns else ""
-    saved = f"{alone} per step{part}" if alone_ns > 0 else "nothing, because other work is about as late"
+    more = SAVES_MORE if alone_ns > cost_ns else ""
+    saved = f"{alone} per step{more}" if alone_ns > 0 else "nothing, because other work is about as late"
     return sentence if cost == alone else f"{sentence}; fixing it alone would save {saved}"
 
 
@@ -430,12 +440,9 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
     if loss.cause == "late_start":
         yield f"the hosts pause {format_time(measured.paused_ns(chosen))} before they launch the first kernel of a step"
     if loss.cause == "cpu_launch":
-        longest = np.flatnonzero(chosen)[np.argsort(-measured.pause_ns[chosen], kind="stable")]
-        pauses = [
-            f"{format_time(float(measured.pause_ns[at]))} {measured.place(at)}"
-            for at in longest[: THRESHOLDS.sentences.max_named].tolist()
-        ]
-        yield f"the hosts pause {format_time(measured.paused_ns(chosen))} per step: {', '.join(pauses)}"
+        longest = measured.pauses(chosen)[: THRESHOLDS.sentences.max_named]
+        pauses = ", ".join(f"{format_time(ns)} {measured.place(at)}" for at, ns in longest)
+        yield f"the hosts pause {format_time(measured.paused_ns(chosen))} per step: {pauses}"
     if loss.cause == "launch_bound":
         kernels = round(float(measured.times[measured.mask(COMPUTE)].sum()))
         yield (

@@ -138,16 +138,7 @@ def find_unequal_stages(
         longer = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess * len(every), sigmas, chance)
         members = [replace(longer, rank=rank, pace=usual / (usual - excess)) for rank in stage.ranks]
         balanced = join_outliers("unequal_stages", members).repair
-        hidden = [outlier for outlier in late if outlier.part is TimePart.GPU and outlier.rank not in stage.ranks]
-        mended = together(of_one_rank(outlier).repair for outlier in hidden)
-        gain, mended_ns, both_ns = gains([balanced, mended, together([balanced, mended])])
-        held_up: tuple[str, ...] = ()
-        if both_ns - gain - mended_ns >= THRESHOLDS.min_cost_share * run_ns:
-            named = format_ranks(sorted({outlier.rank for outlier in hidden}))
-            held_up = (
-                f"until {named} {'is' if len(hidden) == 1 else 'are'} as fast as the other ranks of the same stage, "
-                f"equal stages save {format_time(gain)}; with it {format_time(both_ns)}",
-            )
+        gain, held_up = _price(balanced, stage.ranks, late, gains, run_ns)
         sentence = (
             f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
             f"({format_percent(excess / (usual - excess))}) more than the median of the other "
@@ -162,6 +153,35 @@ def find_unequal_stages(
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
         findings.append(join_outliers(kind, members, sentence, why, *held_up, are_late_together=True, gain_ns=gain))
     return findings
+
+
+def _price(
+    balanced: Scenario,
+    ranks: Sequence[int],
+    late: Sequence[Outlier],
+    gains: Callable[[Sequence[Scenario]], list[float]],
+    run_ns: float,
+) -> tuple[float, tuple[str, ...]]:
+    """Return what a stage of these `ranks` that is as long as the others saves, ns, and which late ranks hide more.
+
+    It comes after what its own ranks are late by in single steps, which has findings of its own.
+    """
+    slow = [outlier for outlier in late if outlier.part is TimePart.GPU]
+    hidden = [outlier for outlier in slow if outlier.rank not in ranks]
+    mended = together(of_one_rank(outlier).repair for outlier in hidden)
+    own = together(of_one_rank(one).repair for one in slow if one not in hidden and one.pace is None)
+    own_ns, *with_own_ns = gains(
+        [own, *(together([own, *more]) for more in ([balanced], [mended], [balanced, mended]))]
+    )
+    gain, mended_ns, both_ns = (ns - own_ns for ns in with_own_ns)
+    if both_ns - gain - mended_ns < THRESHOLDS.min_cost_share * run_ns:
+        return gain, ()
+    named = format_ranks(sorted({outlier.rank for outlier in hidden}))
+    sentence = (
+        f"until {named} {'is' if len(hidden) == 1 else 'are'} as fast as the other ranks of the same stage, "
+        f"equal stages save {format_time(gain)}; with it {format_time(both_ns)}"
+    )
+    return gain, (sentence,)
 
 
 def _whole_steps(counts: KernelCounts) -> Bools:

@@ -57,6 +57,16 @@ def test_a_stage_of_one_rank_that_is_slow_in_most_steps(tmp_path: Path):
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.1)
 
 
+def test_a_stage_that_is_always_slow_and_slower_in_most_steps_is_charged_once(tmp_path: Path):
+    """What it is slower by in most steps, and what is left then: both were told with the time that they share."""
+    always, mostly = Fault.parse("slow_gpu:rank=1,factor=1.3"), Fault.parse("slow_gpu:rank=1,steps=0-4+6-9,factor=1.4")
+    job = Job(shape="pipeline", stages=3, ranks=3, first_step=0, steps=12, kernels=200, seed=1)
+    run = simulate(job, [always, mostly])
+    found = ingest_run(run, tmp_path).diagnose().culprits
+    assert {one.cause: one.ranks for one in found} == {"gpu_compute": (1,), "gpu_time": (1,)}
+    assert sum(one.gain_ns for one in found) == pytest.approx(true_gain_ns(run), rel=0.1)
+
+
 def test_a_stage_of_one_rank_whose_host_is_late_in_every_step_is_named_alone(tmp_path: Path):
     run = simulate(
         Job(shape="pipeline", stages=4, ranks=4, steps=8, kernels=240, seed=1), [Fault.parse("late_start:rank=2,ms=30")]

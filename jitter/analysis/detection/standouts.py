@@ -250,14 +250,14 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     middle = level
     usual_scatter = 0.0
     if is_many:
-        quiet = quiet_totals(total, float(lower_median(qn_sigma(total)[None])[0, 0]))
-        if deviations.is_usual is not None:
+        if deviations.is_usual is None:
+            quiet = quiet_totals(total, float(lower_median(qn_sigma(total)[None])[0, 0]))
+        else:
             quiet = np.where(deviations.is_usual[part], total, np.nan)
-        over_steps = scatter_over_steps(quiet)
-        level = np.nan_to_num(quiet_level(quiet, over_steps))
-        middle = np.nan_to_num(quiet_level(quiet, qn_sigma(quiet)))
+        over_steps, plain = scatter_over_steps(quiet), qn_sigma(quiet)
+        level, middle = (np.nan_to_num(quiet_level(quiet, sigma)) for sigma in (over_steps, plain))
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
-        usual_scatter = np.median(qn_sigma(quiet) if ranks >= THRESHOLDS.min_samples else over_steps)
+        usual_scatter = np.median(plain if ranks >= THRESHOLDS.min_samples else over_steps)
         # half of few steps may be events
         is_own = steps >= THRESHOLDS.min_steps or ranks < THRESHOLDS.min_samples
         over_steps = np.maximum(over_steps if is_own else 0.0, usual_scatter + np.zeros(ranks))

@@ -68,17 +68,25 @@ class LikeSteps:
     def _count_repeats(self, numbers: Ints) -> Floats:
         """Return, (steps,), how often steps of one program run its kernels: the median of some ranks."""
         counts, ranks = self.kernel_counts[numbers], sorted(self._run.team_of)
+        sequences, kernels = self._lake.kernel_sequences(ranks)[numbers], dict[float, Counter[str]]()
+
+        def kernels_of(step: int, column: int) -> Counter[str]:
+            number = float(sequences[step, column])
+            if number not in kernels:  # most ranks have the same
+                kernels[number] = Counter(self._lake.example(self._run.keys[numbers[step]], ranks[column]).names)
+            return kernels[number]
+
         usual, repeats = known_medians(counts), np.ones(len(numbers))
         are_other = np.abs(counts - usual) > THRESHOLDS.tolerance_share * usual
+        columns = spread_positions(len(ranks), THRESHOLDS.sampled_ranks).tolist()
         for at in np.flatnonzero(are_other.sum(axis=1) > THRESHOLDS.main_share * len(ranks)).tolist():
-            of_ranks = []
-            for column in spread_positions(len(ranks), THRESHOLDS.sampled_ranks).tolist():
-                if not np.isnan(counts[at, column]):
-                    steps = at, int(np.argmax(counts[:, column] == usual[column]))
-                    keys = [self._run.keys[numbers[step]] for step in steps]
-                    of_ranks.append(
-                        find_factor(*(Counter(self._lake.example(key, ranks[column]).names) for key in keys))
-                    )
+            of_ranks = [
+                find_factor(
+                    kernels_of(at, column), kernels_of(int(np.argmax(counts[:, column] == usual[column])), column)
+                )
+                for column in columns
+                if not np.isnan(counts[at, column])
+            ]
             repeats[at] = middle_value(np.array(of_ranks)) if of_ranks else 1.0
         return repeats
 

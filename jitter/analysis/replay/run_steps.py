@@ -31,7 +31,7 @@ from jitter.core.names.kernels import ALIGNING_OPERATIONS, COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined, unknown_value
 from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.selection import select_median
-from jitter.core.numeric.stats import lower_median, qn_sigma
+from jitter.core.numeric.stats import lower_median, lower_medians_of_others, qn_sigma
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -543,17 +543,19 @@ class RunSteps:
         """By team of one rank, and number of a step, its baseline of like steps."""
         job = self.run.job
         lone = {team: slice(*job.first[team : team + 2].tolist()) for team, size in self.run.sizes.items() if size == 1}
+        if not lone:
+            return {}
         medians = dict[int, SelfTimes]()
-        for steps in self.stretches() if lone else ():
+        for steps in self.stretches():
             own = baselines(job, steps.times, steps.self_times, self.lost_shares(steps).max(axis=0))
             medians |= {steps.first + at: SelfTimes(*of_step) for at, of_step in enumerate(zip(*own, strict=True))}
             del steps  # else they stay in memory while the next ones are read
         work = self._work_of_lone(lone, medians)
         of_teams = {team: self._like_times(here, medians, work[team]) for team, here in lone.items()}
-        spread = {team: _spread_of_pace(of_sizes) for team, of_sizes in of_teams.items()}
+        spread = np.stack([_spread_of_pace(of_sizes) for of_sizes in of_teams.values()], axis=1)
         return {
-            team: dict(chain.from_iterable(like.baselines(_spread_of_others(spread, team)) for like in of_sizes))
-            for team, of_sizes in of_teams.items()
+            team: dict(chain.from_iterable(like.baselines(of_others) for like in of_sizes))
+            for (team, of_sizes), of_others in zip(of_teams.items(), lower_medians_of_others(spread).T, strict=True)
         }
 
     def _work_of_lone(
@@ -632,13 +634,7 @@ class _LikeTimes(NamedTuple):
 
 
 def _spread_of_pace(of_sizes: Sequence[_LikeTimes]) -> Floats:
-    """Return, (host and GPU,), how the pace of a lone rank scatters over its like steps, as a share."""
+    """Return, (host and GPU,), how the pace of a lone rank scatters over like steps, as a share; NaN without any."""
     shares = [qn_sigma(pace.T) / np.median(pace, axis=1).clip(1.0) for pace in (like.paces_ns() for like in of_sizes)]
-    spread: Floats = np.median(shares, axis=0)
+    spread: Floats = np.median(shares, axis=0) if shares else np.full(2, np.nan)
     return spread
-
-
-def _spread_of_others(spread: Mapping[int, Floats], team: int) -> Floats:
-    """Return how the paces of most other lone ranks scatter; 0 without any."""
-    others = [share for other, share in spread.items() if other != team]
-    return lower_median(np.stack(others, axis=1))[:, 0] if others else np.zeros(2)

@@ -18,7 +18,7 @@ from jitter.analysis.execution.rank_clusters import find_reference_steps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
-from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import known_medians, lower_median, lower_medians_of_others, qn_sigma
 
 
 def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
@@ -37,10 +37,9 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
     steadiest = whole[:, [int(np.where(np.isnan(whole).all(axis=0), np.inf, varies).argmin())]]
     pace = whole / np.where(np.isnan(steadiest), lower_median(whole), steadiest)
     spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
-    others = [np.nan_to_num(lower_median(np.delete(spread, team)[None]))[0, 0] for team in range(len(spread))]
     told = [
         find_reference_steps(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
-        for of_team, sigma in zip(pace.T, others, strict=True)
+        for of_team, sigma in zip(pace.T, lower_medians_of_others(spread[None])[0].tolist(), strict=True)
     ]
     whole = whole / known_medians(np.where(np.stack(told, axis=1), pace, np.nan))
     votes = np.hstack([whole, np.where(known_count % 2 == 0, 1.0, steadiest)])

@@ -45,6 +45,16 @@ def middle_value(values: npt.NDArray[Any]) -> float:
     return float(lower_median(values[None])[0, 0])
 
 
+def lower_medians_of_others(values: Floats) -> Floats:
+    """Return the lower median of the other columns' known values for each, (rows, columns) as `values`; 0 without any.
+
+    >>> lower_medians_of_others(np.array([[1.0, 5.0, 3.0]])).tolist()
+    [[3.0, 1.0, 1.0]]
+    """
+    others = [lower_median(np.delete(values, column, axis=1))[:, 0] for column in range(values.shape[1])]
+    return np.nan_to_num(np.stack(others, axis=1))
+
+
 def known_median(values: Floats) -> float:
     """Return the median of the known values; 0 without any."""
     known_values = values[~np.isnan(values)]

@@ -42,7 +42,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
-from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows, spread_positions
 from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
@@ -99,12 +99,12 @@ class _Measured(NamedTuple):
 
     def pauses(self, chosen: Bools) -> list[tuple[int, float]]:
         """Return an operation of each place before which the usual host pauses, and how long; the longest first."""
-        places = np.flatnonzero(chosen)
-        teams = np.searchsorted(self.begins, places, side="right").tolist()
-        of_places = by_key(((team, self.place(at)), at) for team, at in zip(teams, places.tolist(), strict=True))
-        return sorted(
-            ((those[0], float(self.pause_ns[those].sum())) for those in of_places.values()), key=lambda one: -one[1]
-        )
+        operations = np.flatnonzero(chosen)
+        teams = np.searchsorted(self.begins, operations, side="right")
+        first, places = distinct_rows(teams, self.kernels_before[operations])
+        paused_ns = np.bincount(places, self.pause_ns[operations])
+        order = np.argsort(-paused_ns, kind="stable")
+        return list(zip(operations[first[order]].tolist(), paused_ns[order].tolist(), strict=True))
 
     def place(self, at: int) -> str:
         """Return where in a step an operation is."""

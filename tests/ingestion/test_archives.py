@@ -177,6 +177,15 @@ def test_an_archive_of_other_files_is_another_file(tmp_path: Path):
     assert "an archive without a trace that jitter reads" in error.message
 
 
+def test_a_tar_of_long_names_is_an_archive_of_traces(tmp_path: Path):
+    """GNU tar puts a name of more than 100 characters before the member, whose header has its beginning."""
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        member = tarfile.TarInfo(f"{'a-long-folder/' * 8}rank0.json")
+        member.size = len(trace(0))
+        tar.addfile(member, io.BytesIO(trace(0)))
+    assert [source.path.name for source in discover([tmp_path]).sources] == ["rank0.json"]
+
+
 def test_an_archive_in_an_archive_is_not_unpacked(tmp_path: Path):
     inner = pack(tmp_path / "packed" / "a.zip", TRACES).read_bytes()
     pack(tmp_path / "packed" / "a.zip", {"rank0.json": trace(0), "inner.zip": inner})

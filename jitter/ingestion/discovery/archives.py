@@ -213,4 +213,6 @@ def _first_tar_members(head: bytes) -> Iterator[str]:
         size = head[at + 124 : at + 136].rstrip(b"\0 ")
         if not size.isdigit() or set(size) - set(b"01234567"):
             return
+        if head[at + 156 : at + 157] == tarfile.GNUTYPE_LONGNAME:  # a longer name than the header of the file holds
+            yield head[at + _TAR_BLOCK : at + _TAR_BLOCK + int(size, 8)].rstrip(b"\0").decode("utf-8", "replace")
         at += _TAR_BLOCK * (1 + -(-int(size, 8) // _TAR_BLOCK))

@@ -13,6 +13,11 @@ _ELEMENT_BYTES: Final = {
     **dict.fromkeys(("int64", "uint64", "long", "float64", "double", "complexfloat"), 8),
     "complexdouble": 16,
 }
+NCCL_TYPES: Final = (
+    *("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"),
+    *("float8_e4m3", "float8_e5m2"),
+)
+"""`ncclDataType_t` of nccl.h, by number."""
 
 
 def bus_factor(collective: str | None, ranks: int) -> float:

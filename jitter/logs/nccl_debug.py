@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from jitter.core.bandwidth import NCCL_TYPES
 from jitter.logs.line_parser import Context, LineParser, Lines, Problems
 from jitter.logs.schemas import SCHEMAS
 from jitter.logs.tables import Tables
@@ -337,11 +338,6 @@ _CALL: Final = re.compile(
     rb"([A-Z]\w{2,20}): opCount ([0-9a-f]{1,16}) sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,18}) "
     rb"datatype (\d{1,3}) op \d{1,10} root (-?\d{1,10}) comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,9})\]"
 )
-_TYPES: Final = (
-    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "float8_e4m3",
-    "float8_e5m2",
-)  # fmt: skip
-"""`ncclDataType_t` of nccl.h."""
 _LAST_CALLS: Final = 64
 _MOST_CALLERS: Final = 65_536
 
@@ -358,7 +354,7 @@ class Calls:
         if match is None:
             return
         name, number, count, kind, root, address, ranks = match.groups()
-        dtype = _TYPES[int(kind)] if int(kind) < len(_TYPES) else f"type {int(kind)}"
+        dtype = NCCL_TYPES[int(kind)] if int(kind) < len(NCCL_TYPES) else f"type {int(kind)}"
         key = head, address.decode()
         if key not in self._last and len(self._last) >= _MOST_CALLERS:
             return

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import map_distinct
-from jitter.core.bandwidth import element_bytes, size_of_message
+from jitter.core.bandwidth import NCCL_TYPES, element_bytes, size_of_message
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.schema import READER_TABLES
@@ -23,8 +23,6 @@ from jitter.readers import Batch, Process, Recording, SourceReader, TableName, m
 from jitter.readers.columns import CaptureTimes, Interner, LaunchesWithin, Progress, columns_of_records, drop_early_ends
 
 _COUNTS: Final = ("count", "sendcount", "recvcount")
-_BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
-"""Bytes of an element by the number of `ncclDataType_t` (nccl.h)."""
 _LARGEST: Final = 2**62
 
 
@@ -91,9 +89,8 @@ def message_bytes(arguments: Mapping[str, str]) -> int | None:
     counts = [int(text) for name in _COUNTS if (text := arguments.get(name, "")).isdecimal()]
     datatype = arguments.get("datatype", "")  # `7`, `ncclFloat32`, `(ncclDataType_t) 7`
     if match := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
-        size = dict(enumerate(_BYTES)).get(int(match[1]))
-    else:
-        size = element_bytes(datatype)
+        datatype = dict(enumerate(NCCL_TYPES)).get(int(match[1]), "")
+    size = element_bytes(datatype)
     if len(counts) != 1 or size is None or counts[0] * size > _LARGEST:
         return None
     return counts[0] * size

@@ -32,7 +32,6 @@ from jitter.readers.kineto.columns import (
     integer_column,
     integers,
     join_values,
-    nullable_int64,
     parse_int,
     parse_microseconds,
     parse_shape,
@@ -593,7 +592,7 @@ class KinetoBatches:
             "process": pa.array(self._processes(list(compress(held.pids(), keep.tolist())))),
             "thread": integer_column(held.tids(), pa.int64()).filter(pa.array(keep)),
             "start_ns": pa.array(times.start_ns[keep]),
-            "end_ns": nullable_int64(times.end_ns[keep], times.has_end[keep]),
+            "end_ns": pa.array(times.end_ns[keep], mask=~times.has_end[keep]),
         }
 
     def _processes(self, pids: Sequence[int | None]) -> Codes:

@@ -245,11 +245,6 @@ def integer_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
         return pa.array([None if value is None or not -most <= value < most else value for value in values], kind)
 
 
-def nullable_int64(values: Ints, valid: Bools) -> pa.Array:
-    """Return an int64 column, null where `valid` is False."""
-    return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
-
-
 def join_values(values: Sequence[Raw]) -> bytes:
     """Join JSON values with commas; values that contain commas become null."""
     text = b",".join(cast(Sequence[bytes], values))

@@ -4,8 +4,8 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import abbreviate, format_count, format_some
+from jitter.core.grouping import by_key
 from jitter.readers import Files, Process, Reader
 from jitter.readers.amd.rows import (
     SHAPE,
@@ -52,7 +53,6 @@ _FILES: Final[Mapping[str, tuple[Kind, str, ColumnMap, Sequence[str]]]] = {
     "marker": ("ranges", r"marker(?:_api)?_trace", _MARKERS, ("domain", "function")),
 }
 """The files of a recording in the order of reading: what they hold, name after the prefix, columns, needed columns."""
-_PARTS: Final = {name: part[1] for name, part in _FILES.items() if name != "kernels"} | {"agents": r"agent_info"}
 _NEEDED: Final = frozenset({"agent_id", "kernel_name", "start_timestamp", "end_timestamp"})
 _KNOWN: Final = frozenset(
     {"guid", "domain", "function", "process_id", "thread_id", "start_timestamp", "end_timestamp", "correlation_id"}
@@ -67,7 +67,12 @@ _DOMAINS: Final = (
     r"(?:hsa|hip|kernel|marker|rccl|memory_copy|memory_allocation|scratch_memory|domain|rocdecode|rocjpeg|counter)"
     r"(?:_(?:api|runtime|compiler|core|amd|image|finalize|ext|range|control|name))*"
 )
-_SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?", re.IGNORECASE)
+_COMPANIONS: Final = {
+    **{name: rf"{pattern}\.csv" for name, (_, pattern, *_) in _FILES.items() if name != "kernels"},
+    "agents": r"agent_info\.csv",
+    "spare": _DOMAINS + r"_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?",
+}
+"""The files that rocprofv3 writes beside a kernel trace, by the names after the prefix; `spare` ones are not read."""
 _MOST_AGENTS: Final = 1 << 24
 """Bytes of a list of agents that are read."""
 _MANY_THREADS: Final = 10_000
@@ -85,21 +90,21 @@ class RocprofCsvReader(AmdReader):
         return columns >= _NEEDED and "counter_name" not in columns
 
     def files(self, path: Path) -> Files:
-        companions = _companions(path)
-        read = (file for files in companions.files.values() for file in files)
-        return Files((path, *read), tuple(companions.spare))
+        _, companions = _companions(path)
+        spare = companions.pop("spare", [])
+        return Files((path, *chain(*companions.values())), tuple(spare))
 
     def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
-        kernels, companions = CsvFile(path), _companions(path)
+        kernels = CsvFile(path)
         if not kernels.has(*_NEEDED):
             missing = format_some(sorted(_NEEDED.difference(kernels.columns)), _MOST_NAMES)
             raise UnreadableTraceError(f"{path}: no kernel trace of rocprofv3: no column {missing}", "record again")
-        rows.stem = companions.stem
-        agents = _read_agents(companions.files.get("agents", []), rows.problems)
+        rows.stem, companions = _companions(path)
+        agents = _read_agents(companions.get("agents", []), rows.problems)
         renamed: set[bytes] = set()  # names of kernels that are texts of markers: rocprofv3 --kernel-rename wrote them
         read: list[CsvFile] = []
         for name, (kind, _, wanted, needed) in _FILES.items():
-            for file in [kernels] if kind == "kernels" else map(CsvFile, companions.files.get(name, [])):
+            for file in [kernels] if kind == "kernels" else map(CsvFile, companions.get(name, [])):
                 read.append(file)
                 with nullcontext() if kind == "kernels" else rows.leaving_out(file.path):
                     file.require(*needed, *_SPAN.values())
@@ -120,7 +125,7 @@ class RocprofCsvReader(AmdReader):
             ("hip", "--hip-trace", "the launching calls are unknown"),
             ("marker", "--marker-trace", "roctx ranges that name steps are unknown"),
         ):
-            if name not in companions.files:
+            if name not in companions:
                 rows.problems.append(f"no {name}_api_trace.csv in the folder: {consequence}; record with {option}")
         for file in read:
             rows.problems += file.problems()
@@ -187,32 +192,19 @@ def _read_agents(paths: Sequence[Path], problems: list[str]) -> Agents:
 
 def is_companion_csv(prefix: str, name: str) -> bool:
     """Return whether rocprofv3 writes a file of this name with this prefix."""
-    rest = name.removeprefix(prefix).lower()
-    is_part = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
-    return name.startswith(prefix) and (is_part or _SPARE.fullmatch(rest) is not None)
+    return name.startswith(prefix) and _content_of(name.removeprefix(prefix)) is not None
 
 
-@dataclass
-class _Companions:
-    """The companion files of one kernel trace by content."""
-
-    stem: str
-    files: dict[str, list[Path]] = field(default_factory=dict)
-    spare: list[Path] = field(default_factory=list)
+def _content_of(name: str) -> str | None:
+    """Return which of `_COMPANIONS` a file is, by its name after the prefix; None for another file."""
+    return next((kind for kind, pattern in _COMPANIONS.items() if re.fullmatch(pattern, name, re.IGNORECASE)), None)
 
 
-def _companions(path: Path) -> _Companions:
-    """Return the companion files of a kernel trace: those with its prefix, none for a file of another name."""
+def _companions(path: Path) -> tuple[str, dict[str, list[Path]]]:
+    """Return the prefix of a kernel trace's name, and its companion files by content: none for another name."""
     named = _KERNEL_TRACE.fullmatch(path.name)
     if named is None:
-        return _Companions(path.stem)
+        return path.stem, {}
     prefix = named["prefix"]
-    companions = _Companions(prefix.rstrip("_"))
-    for file in sibling_files(path, prefix):
-        rest = file.name[len(prefix) :]
-        kind = next((k for k, p in _PARTS.items() if re.fullmatch(p + r"\.csv", rest, re.IGNORECASE)), None)
-        if kind is not None:
-            companions.files.setdefault(kind, []).append(file)
-        elif _SPARE.fullmatch(rest):
-            companions.spare.append(file)
-    return companions
+    contents = ((_content_of(file.name[len(prefix) :]), file) for file in sibling_files(path, prefix))
+    return prefix.rstrip("_"), by_key((content, file) for content, file in contents if content is not None)

@@ -250,9 +250,10 @@ def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> No
 
     A channel is what comes first on one stream after operations of one kind on another: reductions after the main
     stream's kernels, or these after what is received. On a stream that is never idle, or behind a late host, no such
-    wait holds an operation back; were they faster, it would begin before its data are there. One reduction shows it, or
-    one collective without a name, of others half: what is gathered or sent may be there long before. None waits if any
-    begins before that in the sample. `awaited` (operations, streams) is that of `WaitSearch`.
+    wait holds an operation back; were they faster, it would begin before its data are there. One reduction shows it,
+    one collective without a name, or one operation after a receive, as on a slow stage, for which all others have come;
+    of others half: what is gathered or sent may be there long before. None waits if any begins before that in the
+    sample. `awaited` (operations, streams) is that of `WaitSearch`.
     """
     latest: dict[int, int] = {}
     channels: dict[tuple[object, ...], list[tuple[int, int]]] = {}
@@ -266,12 +267,13 @@ def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> No
             latest[stream] = place
     for channel in channels.values():
         waiting, on = np.array(channel).T
-        operation, stream = program.operations[waiting[0]], program.operations[on[0]].stream
+        operation, of_others = program.operations[waiting[0]], program.operations[on[0]]
         may_reduce = operation.kind == COLLECTIVE and operation.collective in (*REDUCTIONS, None)
-        least = 1 if may_reduce else THRESHOLDS.main_share * len(channel)
+        least = 1 if may_reduce or of_others.is_exchange else THRESHOLDS.main_share * len(channel)
         begins_before = sample.start[:, waiting] + _ROUNDING_NS < sample.end[:, on]
-        if (awaited[waiting, stream] == on).sum() >= least and not begins_before.any():
-            awaited[waiting, stream] = np.where(awaited[waiting, stream] == _NONE, on, awaited[waiting, stream])
+        on_stream = awaited[waiting, of_others.stream]
+        if (on_stream == on).sum() >= least and not begins_before.any():
+            awaited[waiting, of_others.stream] = np.where(on_stream == _NONE, on, on_stream)
 
 
 @compiled

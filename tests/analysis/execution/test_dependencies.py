@@ -143,6 +143,19 @@ def test_a_kernel_behind_a_late_host_waits_for_what_is_received_as_others_do(rec
     assert inferred("akak", start, end, call=[0, 300, 310, 320], back=[5, 305, 315, 325]).waits == waits
 
 
+@pytest.mark.parametrize(("word", "is_told"), [("p", True), ("g", False)])
+def test_one_kernel_shows_that_all_wait_for_what_is_received(word: str, is_told: bool):
+    """A slow stage waits for its first message; the others are there long before. What is gathered may be so early."""
+    first_end = spread(1, 200, 400)
+    start, end = [100, first_end + 3], [first_end, first_end + 1003]
+    for _ in range(2):
+        start += [end[-2] + 1, end[-1] + 1]
+        end += [end[-2] + 60, end[-1] + 1001]
+    waits = (Wait(1, 0, "event"), Wait(3, 2, "event"), Wait(5, 4, "event"))
+    found = inferred(f"{word}k" * 3, start, end, call=[0, 10, 20, 30, 40, 50]).waits
+    assert found == (waits if is_told else waits[:1])
+
+
 def test_the_order_of_a_stream_is_no_wait():
     first = spread(3, 200, 300)
     rules = inferred("kk", [100, first + 1], [first, first + 50], call=[0, 10])

@@ -42,8 +42,7 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
         for of_team, sigma in zip(pace.T, lower_medians_of_others(spread[None])[0].tolist(), strict=True)
     ]
     whole = whole / known_medians(np.where(np.stack(told, axis=1), pace, np.nan))
-    votes = np.hstack([whole, np.where(known_count % 2 == 0, 1.0, steadiest)])
-    size = np.where(known_count > 1, lower_median(votes), 1.0)
+    size = np.where(known_count > 1, lower_median(np.hstack([whole, steadiest])), 1.0)
     return size[:, 0], gpu_ns / np.repeat(whole / size, np.diff(first), axis=1)
 
 

@@ -25,9 +25,8 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
     """Return, (steps,), the size of each batch, 1 for the usual one, and times as each team's usual pace would give.
 
     What most teams take longer in a step is the batch, and what is left of a team's step is its pace. The steadiest
-    team tells in which steps the pace of each is its usual one, and of an odd number of teams it has two votes: most
-    may slow down together, and none speeds up. Of an even number the usual size has one. Arguments as of
-    `parts_of_teams`.
+    team tells in which steps the pace of each is its usual one, and has two votes: most may slow down together, and
+    none speeds up. Where most do not vary with it, the usual size has one of these. Arguments as of `parts_of_teams`.
     """
     whole = np.stack(
         [_relative(np.nansum(gpu_ns[:, slice(*ends)], axis=1)) for ends in pairwise(first.tolist())], axis=1
@@ -41,8 +40,11 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
         find_reference_steps(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
         for of_team, sigma in zip(pace.T, lower_medians_of_others(spread[None])[0].tolist(), strict=True)
     ]
-    whole = whole / known_medians(np.where(np.stack(told, axis=1), pace, np.nan))
-    size = np.where(known_count > 1, lower_median(np.hstack([whole, steadiest])), 1.0)
+    usual_pace, usual_whole = (np.where(np.stack(told, axis=1), of, np.nan) for of in (pace, whole))
+    whole = whole / known_medians(usual_pace)
+    vary_alike = 2 * (qn_sigma(usual_pace) < qn_sigma(usual_whole)).sum() > (~np.isnan(spread)).sum()
+    votes = np.hstack([whole, steadiest if vary_alike else np.ones_like(steadiest)])
+    size = np.where(known_count > 1, lower_median(votes), 1.0)
     return size[:, 0], gpu_ns / np.repeat(whole / size, np.diff(first), axis=1)
 
 

@@ -256,3 +256,13 @@ def test_waits_that_may_leave_nothing_to_save_leave_doubt(
     monkeypatch.setattr(healthy.analysis, "bound_gains", lambda _: [other_gain * least_ns])
     assert judge_confidence(late_rank(1, TimePart.START, (1,), sigmas=50.0), healthy) == confidence
     assert judge_confidence(late_rank(1, TimePart.GPU, (1,), sigmas=50.0), healthy) == "high"
+
+
+@pytest.mark.parametrize(("work", "differing"), [(1.0, 4), (1.2, 0)])
+def test_larger_launches_of_a_larger_batch_are_no_more_work_than_the_baseline(work: float, differing: int):
+    """A rank without peers is compared with its usual times for batches of this size."""
+    threads = [np.full(4, of_step) for of_step in (1_200.0, 1_000.0, 1_000.0)]
+    rows, shapes = np.repeat(np.arange(4)[:, None], 3, axis=1), [LaunchShapes(np.arange(4), of) for of in threads]
+    usual_ns = np.full(4, 50_000.0)
+    found = compare_launch_shapes(rows, 1.3 * usual_ns, usual_ns, np.zeros(4, np.bool_), 0, shapes, work)
+    assert (found.operations, found.differing) == (4, differing)

@@ -55,6 +55,18 @@ def test_stages_that_are_slow_in_many_steps_have_no_larger_batches(count: int, s
     np.testing.assert_allclose(gpu_ns / gpu_ns[1], np.broadcast_to((size / size[1])[:, None], gpu_ns.shape), rtol=0.01)
 
 
+def test_the_smaller_batches_of_two_stages_are_no_pace_of_theirs():
+    """The usual batch counted as a third stage. It still does where the two do not vary alike."""
+    generator = np.random.default_rng(1)
+    sizes, pace, noise = generator.uniform(0.8, 1.2, 12), np.ones((12, 2)), generator.normal(1, 0.003, (12, 2))
+    pace[[1, 4, 5, 9, 10], 1] = 1.4
+    size, _ = at_usual_pace(np.arange(3), 100 * sizes[:, None] * pace * noise)
+    np.testing.assert_allclose(size / size[0], sizes / sizes[0], rtol=0.02)
+    apart = generator.uniform(0.8, 1.2, (12, 2))
+    size, _ = at_usual_pace(np.arange(3), 100 * apart)
+    np.testing.assert_allclose(size, np.median([*(apart / np.median(apart, axis=0)).T, np.ones(12)], axis=0), rtol=0.01)
+
+
 def test_a_rank_without_other_stages_has_the_usual_work():
     size, gpu_ns = at_usual_pace(np.array([0, 6]), stages(1))
     parts = parts_of_teams(np.array([0, 6]), PARTS, PARTS, gpu_ns)

@@ -112,6 +112,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
             copies,
             [(step, peer) for step, ranks in peers for peer in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
+            _work(analysis, outlier, number),
         )
     return comparison
 
@@ -127,6 +128,12 @@ def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
     return baseline
 
 
+def _work(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats | float:
+    """Return, (operations,), the work that the baseline has, 1 for the usual one: without peers it varies."""
+    of_steps = {} if outlier.is_of_all_ranks else analysis.steps.alone.get(outlier.team, {})
+    return of_steps[number].work if number in of_steps else 1.0
+
+
 def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadComparison:
     """Return the comparison of kernels with the time that their launches make expect: no work differs.
 
@@ -137,7 +144,13 @@ def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadCom
 
 
 def compare_launch_shapes(
-    rows_of: Ints, gpu: Floats, baseline: Floats, copies: Bools, column: int, shapes: Sequence[LaunchShapes]
+    rows_of: Ints,
+    gpu: Floats,
+    baseline: Floats,
+    copies: Bools,
+    column: int,
+    shapes: Sequence[LaunchShapes],
+    work: Floats | float = 1.0,
 ) -> WorkloadComparison:
     """Compare one rank's launches with those of the other columns.
 
@@ -148,6 +161,7 @@ def compare_launch_shapes(
         copies: (operations,) which are copies between host and GPU: a clock does not slow them.
         column: the rank's.
         shapes: of each column's file.
+        work: (operations,) that the baseline has, 1 for that of the other columns.
 
     """
     there = np.flatnonzero((rows_of[:, column] >= 0) & (gpu > 0))
@@ -157,8 +171,9 @@ def compare_launch_shapes(
     same = (name == name[:, [column]]).sum(axis=1)
     lacked = 2 * others <= len(shapes)
     another = ~lacked & (2 * same <= others)
-    # more threads should take longer in proportion
-    excess_threads = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
+    # more threads should take longer in proportion; where the baseline has more work, it has them too
+    usual_threads = lower_median(threads)[:, 0] * np.broadcast_to(work, gpu.shape)[there]
+    excess_threads = np.nan_to_num(threads[:, column] / usual_threads - 1)
     explained = np.where(lacked, late, np.minimum(late, np.maximum(excess_threads, 0.0) * usual))
     explained[another] = (
         late - np.minimum(late, _pace(late, usual, another, ~lacked & (excess_threads <= 0)) * usual)

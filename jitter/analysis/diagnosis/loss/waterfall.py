@@ -170,7 +170,7 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
         "sync": "calls in which hosts wait for GPUs",
         "launch": "late launches",
         "overlap": "communication that nothing hides",
-        "balance": "unequal stages",
+        "balance": "stages that differ from their mean",
     }
 )
 """What a step loses on each rung, in prose."""

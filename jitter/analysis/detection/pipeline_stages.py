@@ -116,7 +116,10 @@ def find_unequal_stages(
     sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
     stages, findings = [], []
     for team in [team for team in teams if team.team in seen] if sampled else ():
-        gpu = lower_median(np.stack([_gpu_times(run, team, number, baselines) for number in sampled], axis=-1))[:, 0]
+        of_steps = np.stack([_gpu_times(run, team, number, baselines) for number in sampled], axis=-1)
+        # what most steps lack, as where few have more micro-batches, is no part of the usual one
+        is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
+        gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
         stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times))
     for stage in stages if len(stages) > 1 else ():

@@ -499,7 +499,7 @@ class _Run:
         for n, outcome in zip(places, converted, strict=True):
             if step_numbering.has_provisional_steps(outcomes[n]):
                 for staged in outcome.staged:
-                    step_numbering.put_into_epoch(staged, step_numbering.epoch_of(outcomes[n].staged))
+                    step_numbering.move_steps(staged, 0, step_numbering.epoch_of(outcomes[n].staged))
             outcomes[n] = outcome
 
     def _publish(self, outcome: Outcome) -> None:

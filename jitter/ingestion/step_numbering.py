@@ -151,8 +151,11 @@ def number_steps(
         if outcome.error is not None:
             refused.append((outcome, outcome.error))
             continue
+        # steps that are found in another way cannot be numbered alike
+        if kind is not None and any(staged.record.steps_from != kind for staged in outcome.staged):
+            refused.append((outcome, UnknownRankError(f"{outcome.source.path}: {_OTHERWISE[kind]}", _WAY_OUT)))
+            continue
         try:
-            _check_kind(outcome, kind)
             shifts += [
                 (staged, step_offset(used_reference, staged.repetition))
                 for staged in outcome.staged
@@ -196,7 +199,7 @@ def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank])
         return None
     for place, number in placed:
         if (added := timed[place][1]) is not None:
-            put_into_epoch(added, number)
+            move_steps(added, 0, number)
     return f"windows number their steps anew: they are epochs {numbers[1]} to {numbers[-1]}, {order}"
 
 
@@ -233,11 +236,6 @@ def epoch_of(ranks: Sequence[StagedRank]) -> int | None:
     """Return the first epoch of the steps of these ranks; None if they have none."""
     steps = [step for staged in ranks for step in staged.record.steps]
     return next((step.epoch for step in steps if step.epoch is not None), None)
-
-
-def put_into_epoch(staged: StagedRank, epoch: int | None) -> None:
-    """Make all steps, which are of no epoch so far, steps of an epoch."""
-    _move(staged, 0, epoch)
 
 
 def has_unnumbered_steps(outcome: Outcome) -> bool:
@@ -282,7 +280,7 @@ def _align_epoch(unnumbered: Sequence[StagedRank], epoch: int | None) -> list[in
         shift = shifts.get(id(staged), 0) - earliest
         if shift:
             moved.append(staged.record.rank)
-            _move(staged, shift, epoch)
+            move_steps(staged, shift, epoch)
             from_first = "numbered in order from 0"
             staged.record.problems[:] = [
                 problem.replace(from_first, f"{from_first[:-1]}{shift}") for problem in staged.record.problems
@@ -334,12 +332,6 @@ def _kind_of_most(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) 
     return max(_OTHERWISE, key=lambda kind: counts[kind]) if counts else None
 
 
-def _check_kind(outcome: Outcome, kind: str | None) -> None:
-    """Raise `UnknownRankError` if its steps are found in another way: they cannot be numbered alike."""
-    if kind is not None and any(staged.record.steps_from != kind for staged in outcome.staged):
-        raise UnknownRankError(f"{outcome.source.path}: {_OTHERWISE[kind]}", _WAY_OUT)
-
-
 _OTHERWISE: Final = {
     "marker": "has no step markers, but other ranks have",
     "repetition": "has no step markers, and its kernels do not repeat as those of other ranks do",
@@ -358,10 +350,10 @@ def _renumber(staged: StagedRank, shift: int) -> None:
             del staged.record.repetition.collectives_before[:early]
         staged.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
     staged.files[:] = [(path, key) for path, key in staged.files if key is None or key.step + shift >= 0]
-    _move(staged, shift, epoch_of([staged]))
+    move_steps(staged, shift, epoch_of([staged]))
 
 
-def _move(staged: StagedRank, shift: int, epoch: int | None = None) -> None:
+def move_steps(staged: StagedRank, shift: int, epoch: int | None) -> None:
     """Add `shift` to the numbers of all steps, which are of no other epoch so far, and make them steps of `epoch`."""
     for step in staged.record.steps:
         step.step, step.epoch = step.step + shift, epoch

@@ -50,6 +50,15 @@ def test_an_odd_step_shifts_no_later_one():
     assert cut(text, pauses) == ("abcd", list(pauses), 32)
 
 
+def test_an_evaluation_of_the_same_layers_belongs_to_the_step_before():
+    layers, step = "lmn" * 3, "lmn" * 3 + "bcd" * 3 + "o"
+    text, starts = "", []
+    for number in range(9):
+        starts.append(len(text))
+        text += step + (layers if number in (3, 6) else "")
+    assert cut(text, pauses=starts) == (step, starts, len(text) - 1)
+
+
 def test_the_last_step_counts_only_if_it_is_whole():
     assert cut("abcd" * 3 + "abc", pauses=(4, 8, 12)) == ("abcd", [0, 4, 8], 11)
     assert cut("abcd" * 3 + "abxd", pauses=(4, 8, 12)) == ("abcd", [0, 4, 8], 11)

@@ -315,7 +315,7 @@ def _as_text(ids: npt.ArrayLike) -> str:
 
 def _cut(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: Codes) -> Repetition | None:
     text, period = _as_text(ids), _as_text(pattern)
-    complete = _occurrences(text, _anchor(period))
+    complete = _last_occurrences(text, _anchor(period))
     if complete and not text.startswith(period, complete[-1]):
         complete = complete[:-1]  # its complete period was not recorded
     starts = places_ns[complete]
@@ -380,9 +380,13 @@ def _anchor(period: str) -> str:
     return period[:size]
 
 
-def _occurrences(text: str, part: str) -> list[int]:
-    places, at = [], -1
+def _last_occurrences(text: str, part: str) -> list[int]:
+    """Return where the part occurs; of occurrences that overlap, as in a longer run of layers, the last."""
+    places: list[int] = []
+    at = -1
     while (at := text.find(part, at + 1)) >= 0:
+        if places and at < places[-1] + len(part):
+            places.pop()
         places.append(at)
     return places
 

@@ -162,7 +162,10 @@ def _noise(late_ns: Floats, total: Floats) -> float:
     Half of the groups may be slow at times: the median over groups. Of hardly any steps, the spread over groups.
     """
     # by each collective's spread: the lower median, as half of the groups may be slow; of some no time is known
-    spread = np.nan_to_num(lower_median(np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)))
+    of_collective = late_ns.swapaxes(0, 1).reshape(late_ns.shape[1], -1)
+    if of_collective.shape[1] >= THRESHOLDS.min_samples:  # all groups may be slower than those of other families
+        of_collective = of_collective - lower_median(of_collective)
+    spread = np.nan_to_num(lower_median(np.abs(of_collective)))
     sigma = max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), 1.0)
     if len(total) < THRESHOLDS.min_repeats:
         return max(sigma, mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0)

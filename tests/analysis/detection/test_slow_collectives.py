@@ -41,9 +41,16 @@ def ranks_of(matching, number: int, group: int) -> frozenset[int]:
 
 
 def found(
-    matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3, nodes=None
+    matching,
+    late=lambda step, ranks, number: 0.0,
+    step_ns=STEP_NS,
+    noise: float = 500.0,
+    seed: int = 3,
+    nodes=None,
+    *,
+    are_alike: bool = False,
 ):
-    """`late(step, ranks, collective)` ns are added to what chance gives."""
+    """`late(step, ranks, collective)` ns are added to what chance gives; of alike collectives the first is the usual."""
     rng = np.random.default_rng(seed)
     groups = np.diff(matching.arrays.first_group).tolist()
     numbered = [(number, group) for number, count in enumerate(groups) for group in range(count)]
@@ -58,8 +65,9 @@ def found(
     ]
     usual = np.empty(len(numbered))
     for number in range(len(groups)):
-        its = [at for at, (other, _) in enumerate(numbered) if other == number]
-        usual[its] = sorted(float(step[at]) for step in seen for at in its)[(len(seen) * len(its) - 1) // 2]
+        its, like = ([at for at, (other, _) in enumerate(numbered) if other == of] for of in (number, 0))
+        like = like if are_alike else its
+        usual[its] = sorted(float(step[at]) for step in seen for at in like)[(len(seen) * len(like) - 1) // 2]
     every = np.arange(len(step_ns))
     whole = [np.ones(len(numbered), np.bool_)] * len(seen)
     return find_slow_collectives(matching, seen, [usual] * len(seen), whole, step_ns, [every], nodes or {}), seen, usual
@@ -83,6 +91,13 @@ def test_of_one_group_all_along():
     slow, _, _ = found(pairs_and_all(), lambda step, ranks, number: 30_000.0 if ranks == {2, 3} else 0.0)
     assert [(one.ranks, one.steps) for one in slow] == [((2, 3), tuple(range(STEPS)))]
     assert len(slow[0].meetings) == 2
+
+
+def test_of_all_groups_all_along():
+    """As of a stage with a slow NIC, that all its groups cross: those of other stages tell what is usual."""
+    slow, _, _ = found(pairs_and_all(), lambda step, ranks, number: 30_000.0 * (number > 1), are_alike=True)
+    assert [(one.ranks, one.steps) for one in slow] == [(of, tuple(range(STEPS))) for of in ((0, 2), (1, 3))]
+    assert min(one.sigmas for one in slow) > 10
 
 
 def test_one_ranks_link_is_behind_all_its_groups():

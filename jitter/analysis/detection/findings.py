@@ -27,6 +27,7 @@ FindingKind = Literal[
     "slow_transfers",
     "random_transfers",
     "in_turn",
+    "uneven_ranks",
     "slow_steps",
     "awaited",
     "random_pauses",
@@ -37,10 +38,11 @@ FindingKind = Literal[
 ]
 """`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on.
 `random_transfers`: those of any group do so at times. `in_turn`: one rank after another holds up the others.
-`slow_steps`: all ranks are slow in some steps. `awaited`: they seem to wait for the hosts of a few. `random_pauses`:
-single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a fast group.
-`late_together`: many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work than the
-others. `slow_stage`: it runs the same kernels more slowly.
+`uneven_ranks`: the same ranks hold up the others, by their work. `slow_steps`: all ranks are slow in some steps.
+`awaited`: they seem to wait for the hosts of a few. `random_pauses`: single ranks pause in steps that chance may
+choose. `two_clusters`: the ranks fall into a slow and a fast group. `late_together`: many ranks are late in the same
+steps. `unequal_stages`: a pipeline stage has more work than the others. `slow_stage`: it runs the same kernels more
+slowly.
 """
 
 

@@ -351,10 +351,15 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if _is_doubtful(group, evidence):
         return "low"
     if group.chance <= THRESHOLDS.high_chance or group.sigmas > THRESHOLDS.sentences.max_sigmas:
-        # host time that no launches were recorded for, but gaps of the GPU; hosts that wait, which no call records
+        # host time that no launches were recorded for, but gaps of the GPU; hosts that wait, which no call records;
+        # sizes of messages, taken to be those of links with about as many
         is_inferred = (
             any(candidate.kind == "awaited" for candidate in group.candidates)
             or _may_be_waits(group, evidence)
+            or any(
+                candidate.meetings and evidence.analysis.transfers.has_assumed_sizes(candidate)
+                for candidate in group.candidates
+            )
             or any(
                 outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
             )
@@ -460,6 +465,8 @@ def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
         return Recurrence("unknown", THRESHOLDS.min_steps - recorded)
     if job.kind == "in_turn":
         return Recurrence("no")
+    if job.kind == "uneven_ranks":
+        return Recurrence("yes")
     return Recurrence("yes" if job.chance < THRESHOLDS.medium_chance else "unknown")
 
 

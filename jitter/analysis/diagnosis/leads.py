@@ -5,7 +5,7 @@ It is one rank with most of the loss, or all ranks that hold up the job in turn.
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -13,15 +13,19 @@ from jitter.analysis.detection.deviations import compare_with_one_rank
 from jitter.analysis.detection.findings import join_outliers, of_one_rank
 from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.detection.standouts import Outlier, chance_of_repetition
-from jitter.analysis.diagnosis.causes import find_cause
+from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent
-from jitter.core.numeric.stats import known_medians, lower_median
+from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
+_UNEVEN: Final = (
+    "have unequal work, the same ones most of it in every step: divide it evenly (tokens, experts, tables, blocks of a "
+    "causal mask)"
+)
 _HOST_PARTS: Final = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 
 
@@ -53,13 +57,14 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     if is_mostly_told:  # what else such a rank loses may be of the same fault
         named = {(rank, part) for rank, _ in named for part in OWN_PARTS}
     lead = _one_rank(evidence, charges, named, time_ns, left_ns > noise_ns)
-    if lead is not None or is_mostly_told:
+    is_work = lead is not None and _is_recorded_work(lead.judgement)  # which others may have more of as well
+    if is_mostly_told or (lead is not None and not is_work):
         return [*groups, *([] if lead is None else [lead])]
     is_above_noise = loss_ns > noise_ns
     pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]
     named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers}
-    lead = _every_rank(evidence, charges, named, timed, time_ns, is_above_noise)
+    lead = _every_rank(evidence, charges, named, timed, time_ns, is_above_noise) or lead
     if lead is None:
         return [*groups]
     return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
@@ -129,6 +134,11 @@ def _one_rank(
     return FindingGroup((candidate,), group, judgement, is_lead=True)
 
 
+def _is_recorded_work(judgement: Judgement) -> bool:
+    """Return whether recorded launches show that ranks have more or other work."""
+    return judgement.cause == "workload_imbalance" and judgement.certainty == "certain"
+
+
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
     arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
@@ -162,6 +172,7 @@ def _every_rank(
     """Return what holds up the job on all ranks but those `named` in turn, if it is most of the loss.
 
     Late launches, where the loss is above noise, or GPU time that varies by rank and step, as that of uneven batches.
+    Work that recorded launches show to differ needs no test.
     """
     analysis, run = evidence.analysis, evidence.analysis.run
     totals = charges.totals_ns()
@@ -174,56 +185,79 @@ def _every_rank(
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
     if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
         return None
-    sigmas, evened_pace = 0.0, None
+    others = [rank for rank in charges.ranks if (rank, part) not in named]
+    varied = _Varied.of_ranks(evidence, others, steps) if part is TimePart.GPU else _Varied(0.0, 0.0, 0.0)
+    chance = min(float(student_tail(varied.sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks), 1.0)
+    members = [
+        Outlier(run.team_of[rank], rank, part, tuple(steps), lost_ns, varied.sigmas, chance, is_in_turn=True)
+        for rank, lost_ns in zip(others, of_ranks[charges.columns(others)].tolist(), strict=True)
+    ]
+    is_lasting = varied.lasting_ns >= THRESHOLDS.main_share * whole
+    candidate = join_outliers("uneven_ranks" if is_lasting else "in_turn", members)
+    judgement = find_cause(evidence, candidate)
     if part is TimePart.GPU:
         # operations that vary by themselves lose time between any two collectives, GPUs that differ for ever in no turn
-        sigmas, in_turn_ns = _longest_in_turn(evidence, steps)
-        is_above_noise = sigmas >= THRESHOLDS.outlier_sigmas and in_turn_ns >= THRESHOLDS.main_share * whole
-        waited_ns, evened_pace = _wait_for_experts_ns(evidence, steps), _evened_pace(evidence)
+        is_above_noise = varied.sigmas >= THRESHOLDS.outlier_sigmas and varied.ns >= THRESHOLDS.main_share * whole
+        is_recorded = _is_recorded_work(judgement)
+        evened_pace, waited_ns = _evened_pace(evidence), _wait_for_experts_ns(evidence, steps, is_uneven=is_recorded)
         if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
             usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)
             is_above_noise, evened_pace = True, usual_ns / (usual_ns + max(whole - waited_ns, 0.0))
+        if is_recorded and is_lasting:
+            judgement = judgement._replace(job_advice=_UNEVEN)
+        if is_recorded:
+            is_above_noise, chance = True, min(chance, THRESHOLDS.medium_chance)
+        candidate = replace(candidate, evened_pace=evened_pace, chance=chance)
     if not is_above_noise:
         return None
-    chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks)
-    members = [
-        Outlier(run.team_of[rank], rank, part, tuple(steps), lost_ns, sigmas, min(chance, 1.0), is_in_turn=True)
-        for rank, lost_ns in zip(charges.ranks, of_ranks.tolist(), strict=True)
-        if (rank, part) not in named
-    ]
-    candidate = replace(join_outliers("in_turn", members), evened_pace=evened_pace)
     (gain,) = analysis.gains([candidate.repair])
     if gain < THRESHOLDS.min_clear_share * time_ns:
         return None
     involved = int((of_ranks > 0).sum())
     most = ", ".join(f"{charges.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
-    why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
+    how = "hold up the job" if is_lasting else "hold up the job in turn"
+    why = f"{involved} of {format_count(len(run.team_of), 'rank')} {how}, most of it ranks {most}"
     group = RankGroup("job", candidate.ranks)
-    return FindingGroup((candidate,), group, find_cause(evidence, candidate).after(why), is_lead=True)
+    return FindingGroup((candidate,), group, judgement.after(why), is_lead=True)
 
 
-def _longest_in_turn(evidence: Evidence, steps: Sequence[int]) -> tuple[float, float]:
-    """Return by how much GPU time the longest rank of a step stands out, each compared with its own usual step.
+class _Varied(NamedTuple):
+    """By how much GPU time the longest rank of a step stands out from its own usual step, and usually from the others.
 
-    In standard deviations of operations that vary independently, in the usual step, and in ns over these steps; of
-    several teams the one where it is most.
+    Of several teams those of the one where it is most.
     """
-    longest = []
-    for team in evidence.analysis.measured.deviations:
-        total = team.total_ns[TimePart.GPU, steps]
-        varied_ns = np.nan_to_num(total - known_medians(total)).max(axis=1)
-        sigmas = float(np.median(varied_ns / np.maximum(team.noise_ns[TimePart.GPU, steps, 0], 1.0)))
-        longest.append((float(varied_ns.sum()), sigmas))
-    in_turn_ns, sigmas = max(longest)
-    return sigmas, in_turn_ns
+
+    ns: float
+    """From its own usual step, over all steps."""
+    sigmas: float
+    """The same in the usual step, in standard deviations of operations that vary independently."""
+    lasting_ns: float
+    """How much longer the rank takes that usually takes longest, over all steps; 0 where chance may choose it."""
+
+    @classmethod
+    def of_ranks(cls, evidence: Evidence, ranks: Sequence[int], steps: Sequence[int]) -> "_Varied":
+        of_teams = []
+        for team in evidence.analysis.measured.deviations:
+            total = team.total_ns[TimePart.GPU, steps][:, np.isin(team.ranks, ranks)]
+            usual = known_medians(total)
+            error_ns = float(np.median(qn_sigma(total))) / np.sqrt(len(steps)) if total.size else 0.0
+            varied_ns = np.nan_to_num(total - usual).max(axis=1, initial=0.0)
+            sigmas = float(np.median(varied_ns / np.maximum(team.noise_ns[TimePart.GPU, steps, 0], 1.0)))
+            lasting_ns = np.where(usual > THRESHOLDS.outlier_sigmas * error_ns, usual, 0.0).max(initial=0.0)
+            of_teams.append(cls(float(varied_ns.sum()), sigmas, len(steps) * float(lasting_ns)))
+        return max(of_teams)
 
 
-def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int]) -> float:
-    """Return how long ranks wait for those whose experts have more tokens, over these steps; 0 where that is noise."""
+def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int], *, is_uneven: bool) -> float:
+    """Return how long ranks wait for those whose experts have more tokens, over these steps; 0 where that is noise.
+
+    It is none where launches tell that work `is_uneven`.
+    """
     of_steps = (evidence.analysis.measured.of_steps[number].experts for number in steps)
     experts = [step for step in of_steps if step is not None]
-    is_uneven = experts and np.mean([step.ratio for step in experts]) >= 1 + THRESHOLDS.minor_share
-    return float(sum(step.waited_ns for step in experts)) if is_uneven else 0.0
+    if not is_uneven and (not experts or np.mean([step.ratio for step in experts]) < 1 + THRESHOLDS.minor_share):
+        return 0.0
+    return float(sum(step.waited_ns for step in experts))
 
 
 def _evened_pace(evidence: Evidence) -> float:

@@ -25,7 +25,7 @@ def test_a_slow_link_is_named(tmp_path: Path, fault: str | None, ranks: tuple[in
     slow = [culprit for culprit in culprits if culprit.rung == "ranks" and culprit.cause == "communication"]
     assert [culprit.ranks for culprit in slow] == ([ranks] if ranks else [])
     if slow:
-        assert (slow[0].seen.steps, slow[0].confidence) == (6, "medium")
+        assert (slow[0].seen.steps, slow[0].confidence) == (6, "high" if form == "kineto" else "medium")
         assert slow[0] == culprits[0]
         assert any("sizes were not recorded" in line for line in slow[0].evidence) == (form == "nsys")
 

@@ -50,7 +50,7 @@ def found(
     *,
     are_alike: bool = False,
 ):
-    """`late(step, ranks, collective)` ns are added to what chance gives; of alike collectives the first is the usual."""
+    """`late(step, ranks, collective)` ns come on top of chance; the first of alike collectives is the usual."""
     rng = np.random.default_rng(seed)
     groups = np.diff(matching.arrays.first_group).tolist()
     numbered = [(number, group) for number, count in enumerate(groups) for group in range(count)]

@@ -48,6 +48,60 @@ def test_uneven_batches_are_named_and_priced_by_even_ones(
     assert "tokens" in diagnosis.verdict
 
 
+@pytest.mark.parametrize(("seed", "ranks", "shape"), [(6, 16, "blocking"), (8, 8, "sharded")])
+def test_work_of_which_the_same_ranks_always_have_most_is_divided_by_all(tmp_path, seed: int, ranks: int, shape: str):
+    """As of a causal mask: no rank stands out from ranks that all differ, and repairing the worst leaves the next."""
+    job = IrregularJob(seed, shape, ranks, 12, 60, "variable lengths")
+    job.length[:] = np.linspace(0.6, 1, ranks)[:, None]
+    (found,) = (diagnosis := diagnose(job, tmp_path)).culprits
+    assert (found.scope, found.ranks, found.cause) == ("job", tuple(range(ranks)), "workload_imbalance")
+    assert (found.recurs, found.confidence) == ("yes", "medium")
+    assert found.gain_ns == pytest.approx(even_work_saves_ns(job), rel=0.05)
+    assert "divide it evenly" in diagnosis.verdict
+
+
+def write_layers(folder: Path, share: "np.ndarray[Any, Any]", *, has_sizes: bool) -> None:
+    """Write steps in which ranks compute for the share of tokens of their experts, (steps, layers, ranks), and meet."""
+    folder.mkdir()
+    begin, layers, ranks, bring_back = 1_000.0, *share.shape[1:], "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)"
+    meeting = {"Collective name": "all_to_allv", "In msg nelems": 4096, "Out msg nelems": 4096, "dtype": "BFloat16"}
+    meeting |= {"Group size": ranks, "Process Group Name": "ep", "Process Group Ranks": str(list(range(ranks)))}
+    events: list[list[Row]] = [[] for _ in range(ranks)]
+    for number, of_layers in enumerate(share.tolist()):
+        now = begin + 30 * layers
+        for layer, of_ranks in enumerate(of_layers):
+            end = now + 500 * max(of_ranks) + 60
+            for rank, own in enumerate(of_ranks):
+                launch, grid = 1_000 * number + 2 * layer, [round(800 * own) if has_sizes else 132, 1, 1]
+                at, since = begin + 20 * layer, now + 500 * own + 2
+                events[rank] += [call(ts=at + 8 * behind, correlation=launch + behind) for behind in range(2)]
+                events[rank] += [
+                    kernel("grouped_gemm", now, 500 * own, pid=rank, correlation=launch, grid=grid, block=[128, 1, 1])
+                ]
+                events[rank] += [
+                    kernel(bring_back, since, end - since, pid=rank, stream=20, correlation=launch + 1, **meeting)
+                ]
+            now = end + 3
+        for of_rank in events:
+            of_rank += [call("cudaDeviceSynchronize", begin + 20 * layers, now - begin - 20 * layers)]
+            of_rank += [step(number, ts=begin, dur=now + 10 - begin)]
+        begin = now + 10
+    for rank, of_rank in enumerate(events):
+        write(folder / f"rank{rank}.json", of_rank, before={"distributedInfo": {"rank": rank, "world_size": ranks}})
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_experts_that_differ_in_each_layer_need_no_test_where_launches_tell_their_work(tmp_path, has_sizes: bool):
+    """Over the layers of a step they even out: the job waits in each layer for another rank."""
+    share = np.random.default_rng(5).normal(1, 0.08, (8, 10, 16))
+    write_layers(tmp_path / "traces", share, has_sizes=has_sizes)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
+    uneven = [one for one in jitter.open(tmp_path / "lake").diagnose().culprits if one.rung == "ranks"]
+    waited_ns = 500e3 * float((share.max(axis=2) - share.mean(axis=2))[1:].sum())
+    assert [(one.cause, one.scope, one.recurs) for one in uneven] == [("workload_imbalance", "job", "no")] * has_sizes
+    assert [one.gain_ns for one in uneven] == [pytest.approx(waited_ns, rel=0.1)] * has_sizes
+
+
 @pytest.mark.parametrize("effect", ["noise", "spread"])
 def test_noise_and_gpus_that_differ_for_ever_are_no_uneven_work(tmp_path, effect: str):
     job = IrregularJob(4, "blocking", 8, 12, 60, "plain", **{effect: 0.04})

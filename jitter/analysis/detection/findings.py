@@ -206,7 +206,11 @@ def part_and_measure(outlier: Outlier) -> tuple[TimePart, bool]:
 
 
 def split_random_events(
-    outliers: Sequence[Outlier], ranks: int, steps: int, node_of: Mapping[int, object]
+    outliers: Sequence[Outlier],
+    ranks: int,
+    steps: int,
+    node_of: Mapping[int, object],
+    beside: Sequence[Outlier] = (),
 ) -> tuple[list[Outlier], list[Finding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
@@ -218,6 +222,7 @@ def split_random_events(
         ranks: how many ranks these teams have.
         steps: how many steps the run has.
         node_of: the nodes of these teams' ranks, where known.
+        beside: the outliers of another part of these ranks' time that has the same causes.
 
     """
     single = [outlier for outlier in outliers if not outlier.persistent]
@@ -228,7 +233,8 @@ def split_random_events(
     if not is_random_over(is_late):
         return list(outliers), []
     # nor are as many in the steps of one node, or on its ranks in one step: each is as likely as it has ranks
-    places = Counter((node_of.get(late.rank, late.rank), step) for late in single for step in late.steps)
+    events = {(late.rank, step) for late in (*single, *beside) if not late.persistent for step in late.steps}
+    places = Counter((node_of.get(rank, rank), step) for rank, step in events)
     times, sizes = Counter(node for node, _ in places), Counter(node_of.values())
     shares = {node: size / ranks for node, size in sizes.items() if size < ranks}
     chances = [chance_of_repetition(times[node], len(places), share) for node, share in shares.items()]
@@ -239,8 +245,8 @@ def split_random_events(
     ]
     if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return list(outliers), []
-    events, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
-    sentence = f"{events} on {late}, each on one rank in one step: no rank has more of them than chance gives"
+    counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
+    sentence = f"{counted} on {late}, each on one rank in one step: no rank has more of them than chance gives"
     in_turn = [replace(outlier, is_in_turn=True) for outlier in single]
     return others, [join_outliers("random_pauses", in_turn, sentence)]
 

@@ -145,13 +145,15 @@ class RunOutliers:
             of_run += self._add_kernels(team.team, of_team)
         for part in OWN_PARTS:
             of_part = [outlier for outlier in of_run if outlier.part is part]
+            # a host that pauses does so before a step and within it
+            beside = [outlier for outlier in of_run if {part, outlier.part} == {TimePart.START, TimePart.CPU}]
             # what may hit any rank may do so on any stage, of which each alone shows few events
-            split = self._split_random_events(part, teams, of_part)
+            split = self._split_random_events(part, teams, of_part, beside)
             if not split.random:
                 split = OutliersAboveNoise([], [])
                 for team in teams:
                     mine = [outlier for outlier in of_part if outlier.team == team.team]
-                    of_ranks, random = self._split_random_events(part, [team], mine)
+                    of_ranks, random = self._split_random_events(part, [team], mine, beside)
                     split.of_ranks.extend(of_ranks)
                     split.random.extend(random)
             outliers.of_ranks.extend(split.of_ranks)
@@ -159,17 +161,18 @@ class RunOutliers:
         return outliers
 
     def _split_random_events(
-        self, part: TimePart, teams: Sequence[TeamDeviations], of_part: Sequence[Outlier]
+        self, part: TimePart, teams: Sequence[TeamDeviations], of_part: Sequence[Outlier], beside: Sequence[Outlier]
     ) -> OutliersAboveNoise:
-        """Return these teams' outliers of one part, random events apart."""
+        """Return these teams' outliers of one part, random events apart; those `beside` tell of the same hosts."""
         step_ns, ranks = self._measured.assumed_step_ns, sum(len(team.ranks) for team in teams)
         here = set(chain.from_iterable(team.ranks.tolist() for team in teams))
         node_of = {rank: node for rank, node in self._nodes.items() if rank in here}
-        split = OutliersAboveNoise(*split_random_events(of_part, ranks, len(step_ns), node_of))
+        beside = [outlier for outlier in beside if outlier.rank in here]
+        split = OutliersAboveNoise(*split_random_events(of_part, ranks, len(step_ns), node_of, beside))
         if split.random and all(outlier.pace is None for outlier in of_part):
             # where any rank may pause, what is as far above its noise is one more of them
             every = (self.standouts[team.team, part].with_all_events(step_ns).outliers(step_ns) for team in teams)
-            further = split_random_events([*chain.from_iterable(every)], ranks, len(step_ns), node_of)
+            further = split_random_events([*chain.from_iterable(every)], ranks, len(step_ns), node_of, beside)
             split = OutliersAboveNoise(*further) if further[1] else split
         return split
 

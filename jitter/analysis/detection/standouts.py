@@ -417,13 +417,16 @@ class Recurrence:
     """Steps to record beside these until an unknown recurrence can be decided; None if more steps cannot."""
 
 
-def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -> Recurrence:
+def decide_recurrence(
+    standouts: Standouts, ranks: Collection[int], seen: int, place: Collection[int] = ()
+) -> Recurrence:
     """Return whether a finding about these ranks recurs.
 
     Args:
         standouts: of the finding's team and part.
         ranks: of the finding.
         seen: steps in which it occurs.
+        place: all ranks of the host that they are of, if the finding is about a host: any of them may be late there.
 
     """
     columns = standouts.columns(ranks)
@@ -439,6 +442,10 @@ def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -
     times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(columns), 1)).sum())
     share = len(columns) / all_ranks
     if times and _is_repeated(times, elsewhere, share):
+        return Recurrence("yes")
+    here = np.isin(standouts.ranks, list(place))
+    at_place, at_others = (int(is_late[:, of].any(axis=1).sum()) for of in (here, ~here))
+    if here.any() and _is_repeated(at_place, at_others, float(here.mean())):
         return Recurrence("yes")
     of_steps = is_late.sum(axis=1)
     events = int(of_steps.sum())

@@ -24,6 +24,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_numbers, format_ordinal, format_percent, format_time
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import assign_nodes
 
 _LIMITS: Final = THRESHOLDS.sentences
 _GAIN_RANGE: Final = "the saving is known as a range only: {}"
@@ -445,8 +446,10 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
         if candidate.kind not in ("late_rank", "late_together", "awaited")
     ]
     alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
+    nodes, ranks = assign_nodes(evidence.locations), group.group.ranks
+    host = [rank for rank, node in nodes.items() if group.group.scope == "host" and node == nodes.get(ranks[0])]
     answers = answers or [
-        decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), group.group.ranks, len(group.steps))
+        decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), ranks, len(group.steps), host)
         for outlier in alike.values()
     ]
     return min(answers, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))

@@ -253,8 +253,8 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     told = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
     candidates = [candidate for candidate in evidence.pricing.worth_fixing if candidate not in told]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
-    alike = by_key(((late.cause, late.candidates[0].part), late) for late in _by_rank(candidates, evidence))
-    return groups + [group for members in alike.values() for group in _group_ranks(members, evidence)]
+    late = by_key(((one.cause, one.candidates[0].part), one) for one in _by_rank(candidates, evidence))
+    return groups + [group for members in late.values() for group in _group_ranks(members, evidence)]
 
 
 def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
@@ -264,16 +264,20 @@ def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
 
 def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
     """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
-    late = {
-        (candidate.ranks[0], candidate.part): candidate for candidate in candidates if candidate.kind == "late_rank"
-    }
+    worth = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
+    # what other ranks mask is of the same host
+    late = {(one.ranks[0], one.part): one for one in evidence.analysis.candidates if one.kind == "late_rank"} | worth
     merged = []
-    for (rank, part), finding in late.items():
+    for rank in sorted({rank for rank, _ in worth}):
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
-        if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
-            merged.append(_of_rank(evidence, finding))
-        elif part == TimePart.CPU:
-            merged.append(_of_rank(evidence, finding, start))
+        is_one = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
+        if start is not None and cpu is not None and is_one and {(rank, start.part), (rank, cpu.part)} & worth.keys():
+            merged.append(_of_rank(evidence, cpu, start))
+        merged += [
+            _of_rank(evidence, finding)
+            for (of, part), finding in worth.items()
+            if of == rank and not (is_one and part is not TimePart.GPU)
+        ]
     return merged
 
 
@@ -286,11 +290,29 @@ def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
         for group in group_late_ranks(by_rank, evidence.locations, masked):
             groups.append(_join_ranks(by_rank, group, "the same"))
     single = {late.rank: late for late in groups if late.group.scope == "rank"}
-    for group in group_late_ranks(single, evidence.locations):
-        if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats:
-            groups = [late for late in groups if late.group.scope != "rank" or late.rank not in group.ranks]
-            groups.append(_join_ranks(single, group, "different"))
+    masked_too = _masked_beside(single, evidence)
+    for group in group_late_ranks(single.keys() | masked_too.keys(), evidence.locations):
+        told = single.keys() & set(group.ranks)
+        if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and told:
+            groups = [late for late in groups if late.group.scope != "rank" or late.rank not in told]
+            groups.append(_join_ranks(masked_too | single, group, "different"))
     return groups
+
+
+def _masked_beside(single: Mapping[int, FindingGroup], evidence: Evidence) -> dict[int, FindingGroup]:
+    """Return late ranks that later ones mask, like single ones of their node that have a finding each."""
+    nodes = assign_nodes(evidence.locations)
+    alike = {(nodes.get(late.rank), late.cause, late.candidates[0].part) for late in single.values()}
+    places = {(node, part) for node, _, part in alike if node is not None}
+    masked = [
+        _of_rank(evidence, one)
+        for one in evidence.analysis.candidates
+        if one.kind == "late_rank"
+        and (nodes.get(one.ranks[0]), one.part) in places
+        and one.ranks[0] not in single
+        and one not in evidence.pricing.worth_fixing
+    ]
+    return {late.rank: late for late in masked if (nodes[late.rank], late.cause, late.candidates[0].part) in alike}
 
 
 def _join_ranks(by_rank: Mapping[int, FindingGroup], group: RankGroup, which_steps: str) -> FindingGroup:

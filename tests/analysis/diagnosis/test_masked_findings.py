@@ -63,6 +63,21 @@ def test_ranks_of_a_node_that_stall_in_different_steps_are_one_finding(tmp_path:
     assert node.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
 
 
+def test_ranks_of_a_node_that_later_ones_mask_are_of_its_finding(tmp_path: Path):
+    """Most ranks of the node stall, and others hide it: two were named, at half of the price, one of them at none."""
+    longer, masked = {1: (1, 2), 2: (3, 4), 3: (5, 6)}, {4: (1, 3, 5), 5: (2, 4, 6), 6: (1, 4, 6)}
+    faults = [
+        Fault.parse(f"cpu_stall:rank={rank},step={step},kernel=9,ms={ms}")
+        for stalls, ms in ((longer, 4), (masked, 2))
+        for rank, steps in stalls.items()
+        for step in steps
+    ]
+    run = simulate(Job(ranks=16, steps=8, kernels=40, seed=5, shape="sharded", gpus_per_node=8), faults)
+    (node,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (node.scope, node.ranks, node.recurs) == ("host", (1, 2, 3, 4, 5, 6), "yes")
+    assert node.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
+
+
 def test_groups_whose_networks_are_as_slow_are_one_finding(tmp_path: Path):
     """Each was a finding that saves 20 to 40 µs: repaired alone, the step waits for the other group."""
     links = [Fault.parse("slow_link:ranks=8-15,factor=3")]

@@ -252,9 +252,11 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     told = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
     candidates = [candidate for candidate in evidence.pricing.worth_fixing if candidate not in told]
+    known = {*map(id, told), *map(id, evidence.pricing.worth_fixing)}
+    masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and id(one) not in known]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
-    late = by_key(((one.cause, one.candidates[0].part), one) for one in _by_rank(candidates, evidence))
-    return groups + [group for members in late.values() for group in _group_ranks(members, evidence)]
+    late = by_key(((one.cause, one.candidates[0].part), one) for one in _by_rank(candidates, masked, evidence))
+    return groups + [group for members in late.values() for group in _group_ranks(members, evidence, masked)]
 
 
 def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
@@ -262,35 +264,38 @@ def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
     return FindingGroup(findings, RankGroup("rank", findings[0].ranks), find_cause(evidence, findings[0]))
 
 
-def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
-    """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
+def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
+    """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing.
+
+    So it is with what is `masked`: late ranks that alone are not worth fixing, as others are later.
+    """
     worth = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
-    # what other ranks mask is of the same host
-    late = {(one.ranks[0], one.part): one for one in evidence.analysis.candidates if one.kind == "late_rank"} | worth
+    late = {(one.ranks[0], one.part): one for one in masked} | worth
     merged = []
-    for rank in sorted({rank for rank, _ in worth}):
+    for (rank, part), finding in worth.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
-        is_one = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
-        if start is not None and cpu is not None and is_one and {(rank, start.part), (rank, cpu.part)} & worth.keys():
+        if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part is TimePart.GPU:
+            merged.append(_of_rank(evidence, finding))
+        elif finding is cpu or cpu not in worth.values():
             merged.append(_of_rank(evidence, cpu, start))
-        merged += [
-            _of_rank(evidence, finding)
-            for (of, part), finding in worth.items()
-            if of == rank and not (is_one and part is not TimePart.GPU)
-        ]
     return merged
 
 
-def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
-    """Return groups of ranks by their place: late in the same steps, or single ones of a host, each in its own."""
+def _group_ranks(
+    members: Sequence[FindingGroup], evidence: Evidence, masked: Sequence[Finding] = ()
+) -> list[FindingGroup]:
+    """Return groups of ranks by their place: late in the same steps, or single ones of a host, each in its own.
+
+    To a host belong its ranks that are late alike, and that others have `masked`.
+    """
     groups = []
     for alike in divide_by_steps(members):
         by_rank = {late.rank: late for late in alike}
-        masked = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
-        for group in group_late_ranks(by_rank, evidence.locations, masked):
+        hidden = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
+        for group in group_late_ranks(by_rank, evidence.locations, hidden):
             groups.append(_join_ranks(by_rank, group, "the same"))
     single = {late.rank: late for late in groups if late.group.scope == "rank"}
-    masked_too = _masked_beside(single, evidence)
+    masked_too = _masked_beside(single, masked, evidence)
     for group in group_late_ranks(single.keys() | masked_too.keys(), evidence.locations):
         told = single.keys() & set(group.ranks)
         if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and told:
@@ -299,20 +304,19 @@ def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
     return groups
 
 
-def _masked_beside(single: Mapping[int, FindingGroup], evidence: Evidence) -> dict[int, FindingGroup]:
-    """Return late ranks that later ones mask, like single ones of their node that have a finding each."""
+def _masked_beside(
+    single: Mapping[int, FindingGroup], masked: Sequence[Finding], evidence: Evidence
+) -> dict[int, FindingGroup]:
+    """Return masked ranks that are late as single ones of their node are."""
     nodes = assign_nodes(evidence.locations)
     alike = {(nodes.get(late.rank), late.cause, late.candidates[0].part) for late in single.values()}
     places = {(node, part) for node, _, part in alike if node is not None}
-    masked = [
+    beside = [
         _of_rank(evidence, one)
-        for one in evidence.analysis.candidates
-        if one.kind == "late_rank"
-        and (nodes.get(one.ranks[0]), one.part) in places
-        and one.ranks[0] not in single
-        and one not in evidence.pricing.worth_fixing
+        for one in masked
+        if (nodes.get(one.ranks[0]), one.part) in places and one.ranks[0] not in single
     ]
-    return {late.rank: late for late in masked if (nodes[late.rank], late.cause, late.candidates[0].part) in alike}
+    return {late.rank: late for late in beside if (nodes[late.rank], late.cause, late.candidates[0].part) in alike}
 
 
 def _join_ranks(by_rank: Mapping[int, FindingGroup], group: RankGroup, which_steps: str) -> FindingGroup:

@@ -1,6 +1,6 @@
 """Leads: what explains a loss that findings do not, without a test of significance.
 
-It is one rank with most of the loss, or all ranks that hold up the job in turn.
+It is one rank with most of the loss, or all ranks that hold up the job, in turn or the same ones always.
 """
 
 from collections.abc import Collection, Sequence

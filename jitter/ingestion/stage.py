@@ -318,15 +318,20 @@ class Stager:
         staged.files.append((Path("host.parquet"), None))
 
     def _note_side_work(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
-        """Add the time of checkpoints and validations to the records of the steps in which they begin."""
+        """Add the time of checkpoints and validations to the records of the steps in which they begin.
+
+        One between two steps makes the second one late.
+        """
         keys = [step.key for step in self._ranges[gpu.process]]
+        starts = np.array([step.start_ns for step in self._ranges[gpu.process]], np.int64)
         steps = {step.key: step for step in staged.record.steps}
         for kind in ("checkpoint", "validation"):
             covered_to = -1
             work = mine.filter(pc.equal(mine["kind"], kind)).sort_by("start_ns")
             columns = (work[name].to_pylist() for name in ("step_row", "start_ns", "end_ns"))
             for row, start_ns, end_ns in zip(*columns, strict=True):
-                step = None if row is None else steps.get(keys[row])
+                at = int(np.searchsorted(starts, start_ns)) if row is None else row
+                step = steps.get(keys[at]) if at < len(keys) else None
                 if step is None or end_ns is None or end_ns <= covered_to:  # inside the range before it
                     continue
                 field = f"{kind}_ns"

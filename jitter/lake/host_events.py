@@ -75,7 +75,7 @@ class HostEvents:
         self._number = {key: number for number, key in enumerate(keys)}
         ends = [step.end_ns for step in sorted(record.steps, key=lambda step: step.start_ns)]
         self._ends = [int(self._bounds[at + 1]) if end is None else end for at, end in enumerate(ends)]
-        self._matching: dict[re.Pattern[str], pa.Table] = {}
+        self._meant: dict[re.Pattern[str] | str, pa.Table] = {}
 
     @cached_property
     def calls(self) -> SyncCalls:
@@ -96,32 +96,39 @@ class HostEvents:
         """
         return self._of_step(self._data_loading, key)
 
-    def of_names(self, pattern: re.Pattern[str], key: StepKey) -> HostTimes:
-        """Return when any event whose name the pattern matches went on in a step, or since the end of the step before.
+    def of_events(self, what: re.Pattern[str] | str, key: StepKey, *, is_after: bool = False) -> HostTimes:
+        """Return when any event of a kind, or whose name a pattern matches, went on in a step.
 
-        Times do not overlap: an event may be within another one, or stand for several threads.
+        Or since the end of the step before; if `is_after`, instead up to the start of the step after. Times do not
+        overlap: an event may be within another one, or stand for several threads.
         """
-        if pattern not in self._matching:
-            names = self._rows["name"].unique()
-            matching = names.filter(
-                pa.array([pattern.match(name) is not None for name in names.to_pylist()], pa.bool_())
-            )
-            rows = self._rows.filter(pc.is_in(self._rows["name"], matching)).sort_by("start_ns").combine_chunks()
+        if what not in self._meant:
+            if isinstance(what, str):
+                is_meant = pc.equal(self._rows["kind"], what)
+            else:
+                names = self._rows["name"].unique()
+                matching = [name for name in names.to_pylist() if what.match(name) is not None]
+                is_meant = pc.is_in(self._rows["name"], pa.array(matching, names.type))
+            rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
             start = rows["start_ns"].to_numpy()
             end = np.maximum.accumulate(rows["end_ns"].fill_null(_ENDLESS).to_numpy())
             begin = np.maximum(start, np.append(start[:1], end[:-1])[: len(start)])
             apart = pa.table({"start_ns": begin, "end_ns": end})
-            self._matching[pattern] = apart.filter(pa.array(begin < end))
-        return self._of_step(self._matching[pattern], key)
+            self._meant[what] = apart.filter(pa.array(begin < end))
+        return self._of_step(self._meant[what], key, is_after=is_after)
 
-    def _of_step(self, rows: pa.Table, key: StepKey) -> HostTimes:
+    def _of_step(self, rows: pa.Table, key: StepKey, *, is_after: bool = False) -> HostTimes:
         at = self._number.get(key)
         if at is None:
             return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64))
         start = rows["start_ns"].to_numpy()
-        end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), self._ends[at])
-        since = min(self._ends[at - 1], int(self._bounds[at])) if at else np.iinfo(np.int64).min
-        inside = (start >= since) & (start < self._ends[at])
+        since, until = int(self._bounds[at]), self._ends[at]
+        if is_after:
+            until = max(until, int(self._bounds[at + 1])) if at + 1 < len(self._ends) else until
+        else:
+            since = min(self._ends[at - 1], since) if at else np.iinfo(np.int64).min
+        end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), until)
+        inside = (start >= since) & (start < until)
         return HostTimes(start[inside], end[inside])
 
     @cached_property

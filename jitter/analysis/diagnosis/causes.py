@@ -6,7 +6,7 @@ each. The rules over the logs of a job are in `evidence.logs.rules`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -221,8 +221,10 @@ def _after_last_launch(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(min(share, 1.0))}) if share >= THRESHOLDS.main_share else None
 
 
-def _side_work(evidence: "Evidence", late: "Outlier") -> Match | None:
-    sentences = evidence.side_work(late)
+def _side_work(is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
+    if is_after and _after_last_launch(evidence, late) is None:
+        return None
+    sentences = evidence.side_work(late, is_after=is_after)
     return Match({"work": " and a ".join(sentences)}, tuple(sentences.values())) if sentences else None
 
 
@@ -239,8 +241,10 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     return _loading(evidence, late) if _is_most_of_excess(evidence.data_loading(late), late) else None
 
 
-def _held_up_by(pattern: re.Pattern[str], evidence: "Evidence", late: "Outlier") -> Match | None:
-    held_up = evidence.held_up(late, pattern)
+def _held_up_by(pattern: re.Pattern[str], is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
+    if is_after and _after_last_launch(evidence, late) is None:
+        return None
+    held_up = evidence.held_up(late, pattern, is_after=is_after)
     return Match({"own": format_time(held_up.own_ns)}) if _is_most_of_excess(held_up, late) else None
 
 
@@ -491,12 +495,21 @@ _EVEN_LAUNCHES: Final = (
 )
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
 
+
+def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:
+    """Yield the rules by which recorded work of the host makes a late host certain or likely."""
+    is_after = cause == "cpu_after"
+    yield Rule(cause, parts, "certain", partial(_side_work, is_after), *_BESIDE)
+    for names, *words in _HOLD_UPS:
+        yield Rule(cause, parts, "likely", partial(_held_up_by, names, is_after), *words)
+
+
 # fmt: off
 RULES: Final = (
+    *_hold_ups("cpu_after", _HOST),
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
-    Rule("late_start", _START, "certain", _side_work, *_BESIDE),
-    *(Rule("late_start", _START, "likely", partial(_held_up_by, names), *words) for names, *words in _HOLD_UPS),
+    *_hold_ups("late_start", _START),
     Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
          "{it:starts its|start their} steps late: check the data loading", "more loader workers or prefetching"),
     Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
@@ -504,8 +517,7 @@ RULES: Final = (
     Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",
          "{it:starts its|start their} steps late: check the {it:host|hosts}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
-    Rule("cpu_launch", _CPU, "certain", _side_work, *_BESIDE),
-    *(Rule("cpu_launch", _CPU, "likely", partial(_held_up_by, names), *words) for names, *words in _HOLD_UPS),
+    *_hold_ups("cpu_launch", _CPU),
     Rule("cpu_launch", _CPU, "unknown",
          lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),

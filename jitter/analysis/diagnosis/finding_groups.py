@@ -6,7 +6,7 @@ Each group is one thing to fix.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -259,26 +259,29 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     return groups + [group for members in late.values() for group in _group_ranks(members, evidence, masked)]
 
 
-def _of_rank(evidence: Evidence, *findings: Finding) -> FindingGroup:
-    """Return findings of one rank, with the cause of the first."""
-    return FindingGroup(findings, RankGroup("rank", findings[0].ranks), find_cause(evidence, findings[0]))
+def _of_rank(evidence: Evidence, finding: Finding) -> FindingGroup:
+    return FindingGroup((finding,), RankGroup("rank", finding.ranks), find_cause(evidence, finding))
 
 
 def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
     """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing.
 
-    So it is with what is `masked`: late ranks that alone are not worth fixing, as others are later.
+    So is one that the same work holds up before and after a step begins. So it is with what is `masked`: late ranks
+    that alone are not worth fixing, as others are later.
     """
     worth = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
     late = {(one.ranks[0], one.part): one for one in masked} | worth
-    merged = []
-    for (rank, part), finding in worth.items():
+    groups = {place: _of_rank(evidence, one) for place, one in worth.items()}
+    for rank in dict.fromkeys(rank for rank, part in worth if part is not TimePart.GPU):
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
-        if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part is TimePart.GPU:
-            merged.append(_of_rank(evidence, finding))
-        elif finding is cpu or cpu not in worth.values():
-            merged.append(_of_rank(evidence, cpu, start))
-    return merged
+        if start is None or cpu is None:
+            continue
+        first, second = (start, cpu) if start.excess_ns > cpu.excess_ns else (cpu, start)
+        main, other = (groups.get((rank, one.part)) or _of_rank(evidence, one) for one in (first, second))
+        if first is cpu or main.judgement.advice == other.judgement.advice != "":
+            groups.pop((rank, second.part), None)
+            groups[rank, first.part] = replace(main, candidates=(first, second))
+    return list(groups.values())
 
 
 def _group_ranks(

@@ -84,5 +84,5 @@ def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):
     lake = ingest_traces(tmp_path, paused)
     hosts = lake.run_reader(lake.step_keys).host(lake.step_keys[5], 1)
     profiler = re.compile(PROFILER)
-    assert hosts.of_names(profiler, lake.step_keys[5]).total_ns == pytest.approx(30e6, rel=0.1)
-    assert hosts.of_names(profiler, lake.step_keys[4]).total_ns == 0
+    assert hosts.of_events(profiler, lake.step_keys[5]).total_ns == pytest.approx(30e6, rel=0.1)
+    assert hosts.of_events(profiler, lake.step_keys[4]).total_ns == 0

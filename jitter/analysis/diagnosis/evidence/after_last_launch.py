@@ -41,8 +41,12 @@ class TimeAfterLaunches:
     def share(self, rank: int, part: TimePart, steps: tuple[int, ...]) -> float:
         """Return the share of what a rank's part costs in these steps that lies after the last launch of a step."""
         classes, whole, after = {*CLASSES_OF_PART[part], LossClass.AFTER}, 0.0, 0.0
-        for number in steps:
+        counted = len(self._analysis.account.of_steps)
+        # a step may end late for what a rank lost in one before it
+        reach = {later for number in steps for later in range(number, number + THRESHOLDS.most_in_flight + 1)}
+        for number in sorted(reach.intersection(range(counted))):
             shares = self.losses(number).of(classes, rank)
+            shares = shares.where(np.isin(shares.origin, steps))
             is_late_start = shares.place <= self._analysis.run.job.first_kernel[shares.team]
             shares = shares.where(is_late_start if part == TimePart.START else ~is_late_start)
             whole += float(shares.loss_ns.sum())

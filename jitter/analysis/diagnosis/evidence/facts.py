@@ -385,20 +385,34 @@ class Evidence:
         """Return the time in data-loading ranges in an outlier's worst steps."""
         return self._compare_hosts(outlier, HostEvents.loading)
 
-    def held_up(self, outlier: Outlier, pattern: re.Pattern[str]) -> OwnTimes:
-        """Return how long events of a name that the pattern matches held up hosts in an outlier's worst steps."""
-        return self._compare_hosts(outlier, lambda host, key: host.of_names(pattern, key))
+    def held_up(self, outlier: Outlier, pattern: re.Pattern[str], *, is_after: bool) -> OwnTimes:
+        """Return how long events of a name that the pattern matches held up hosts in an outlier's worst steps.
 
-    def _compare_hosts(self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes]) -> OwnTimes:
+        If `is_after`, at the ends of steps that its time after their last launches makes late.
+        """
+        return self._compare_hosts(
+            outlier, lambda host, key: host.of_events(pattern, key, is_after=is_after), is_after=is_after
+        )
+
+    def _worst_keys(self, outlier: Outlier, *, is_after: bool = False) -> list[StepKey]:
+        """Return the worst steps; if `is_after`, those with the last launches before its late time."""
+        # the account charges it to the next step's start where that is late
+        back = int(is_after and outlier.part == TimePart.START)
+        return [self.analysis.keys[number - back] for number in self.worst_steps(outlier) if number >= back]
+
+    def _compare_hosts(
+        self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes], *, is_after: bool = False
+    ) -> OwnTimes:
         """Return a rank's time beside that of the other ranks; of all ranks alike, beside that in its other steps."""
-        keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
+        keys = self._worst_keys(outlier, is_after=is_after)
 
         def times_ns(key: StepKey, rank: int) -> float:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
 
         def others_ns() -> list[float]:
             if outlier.is_of_all_ranks:
-                others = (key for number, key in enumerate(self.analysis.keys) if number not in outlier.steps)
+                late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)
+                others = (key for key in self.analysis.keys if key not in late)
                 return [times_ns(key, outlier.rank) for key in others if outlier.rank in self.records[key]]
             return [times_ns(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
 
@@ -415,13 +429,19 @@ class Evidence:
                         times_of.setdefault(kind, {}).setdefault(key, {})[rank] = ns
         return dict(sorted(times_of.items()))
 
-    def side_work(self, outlier: Outlier) -> dict[str, str]:
-        """Return evidence, by kind, that a checkpoint or validation explains most of an outlier; empty if none does."""
-        keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
+    def side_work(self, outlier: Outlier, *, is_after: bool = False) -> dict[str, str]:
+        """Return evidence, by kind, that a checkpoint or validation explains most of an outlier; empty if none does.
+
+        If `is_after`, of its time after the last launches of steps.
+        """
+        keys = self._worst_keys(outlier, is_after=is_after)
+        recorded = [key for key in keys if outlier.rank in self.records[key]]
+        hosts = {key: self.analysis.lake.host(key, outlier.rank) for key in recorded}
         least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
         sentences = {}
-        for kind, times in self.side_work_times.items():
-            of_rank = [times[key][outlier.rank] for key in keys if outlier.rank in times.get(key, {})]
+        for kind in ("checkpoint", "validation"):
+            times = (host.of_events(kind, key, is_after=is_after) for key, host in hosts.items())
+            of_rank = [each.total_ns for each in times if len(each.start_ns)]
             if of_rank and sum(of_rank) / len(keys) >= least_ns:
                 sentences[kind] = (
                     f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {len(of_rank)} "

@@ -58,6 +58,7 @@ class HostTimes:
 
     start_ns: Ints
     end_ns: Ints
+    names: pa.ChunkedArray
 
     @property
     def total_ns(self) -> float:
@@ -113,14 +114,14 @@ class HostEvents:
             start = rows["start_ns"].to_numpy()
             end = np.maximum.accumulate(rows["end_ns"].fill_null(_ENDLESS).to_numpy())
             begin = np.maximum(start, np.append(start[:1], end[:-1])[: len(start)])
-            apart = pa.table({"start_ns": begin, "end_ns": end})
+            apart = pa.table({"name": rows["name"], "start_ns": begin, "end_ns": end})
             self._meant[what] = apart.filter(pa.array(begin < end))
         return self._of_step(self._meant[what], key, is_after=is_after)
 
     def _of_step(self, rows: pa.Table, key: StepKey, *, is_after: bool = False) -> HostTimes:
         at = self._number.get(key)
         if at is None:
-            return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64))
+            return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64), rows["name"].slice(0, 0))
         start = rows["start_ns"].to_numpy()
         since, until = int(self._bounds[at]), self._ends[at]
         if is_after:
@@ -129,7 +130,7 @@ class HostEvents:
             since = min(self._ends[at - 1], since) if at else np.iinfo(np.int64).min
         end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), until)
         inside = (start >= since) & (start < until)
-        return HostTimes(start[inside], end[inside])
+        return HostTimes(start[inside], end[inside], rows["name"].filter(pa.array(inside)))
 
     @cached_property
     def _data_loading(self) -> pa.Table:

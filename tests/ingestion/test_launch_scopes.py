@@ -166,7 +166,7 @@ def test_random_nests(tmp_path: Path, seed: int, kept: str, monkeypatch: pytest.
     launches.sort(key=lambda launch: launch[1])
     found = annotated(scopes, launches[:cut]) + annotated(scopes, launches[cut:])
     for (thread, at), (operator, scope, _) in zip(launches, found, strict=True):
-        around = [one for one in ranges if one.thread == thread and one.start_ns <= at <= (one.end_ns or at)]
+        around = [one for one in ranges if one.thread == thread and one.start_ns <= at < (one.end_ns or at + 1)]
         around.sort(key=lambda one: (one.start_ns, -(one.end_ns or 0)))
         names = [one.text for one in around if one.kind == "operator"]
         parts = [one.text.removeprefix("nn.Module: ") for one in around if one.kind != "operator"]

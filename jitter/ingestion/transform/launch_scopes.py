@@ -290,13 +290,13 @@ class LaunchScopes:
         near = np.flatnonzero((ranges.start_ns <= times.max()) & (ranges.end_ns >= times.min()))
         launches = np.sort(times)
         first = np.searchsorted(launches, ranges.start_ns[near], side="left")
-        holds_launch[near] |= np.searchsorted(launches, ranges.end_ns[near], side="right") > first
+        holds_launch[near] |= np.searchsorted(launches, ranges.end_ns[near], side="left") > first
 
     def _nodes_on_thread(self, process: int, thread: int, ranges: ThreadRanges, start_ns: Ints) -> Ints:
         order = np.argsort(start_ns, kind="stable")
         times = start_ns[order]
         first = np.searchsorted(times, ranges.start_ns, side="left")
-        until = np.searchsorted(times, ranges.end_ns, side="right")
+        until = np.searchsorted(times, ranges.end_ns, side="left")  # one that ended then launched nothing
         kept = np.flatnonzero(until > first)
         first, until, keys = first[kept], until[kept], ranges.key[kept]
         depth = _depths(first, until)

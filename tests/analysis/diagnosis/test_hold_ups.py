@@ -86,3 +86,36 @@ def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):
     profiler = re.compile(PROFILER)
     assert hosts.of_events(profiler, lake.step_keys[5]).total_ns == pytest.approx(30e6, rel=0.1)
     assert hosts.of_events(profiler, lake.step_keys[4]).total_ns == 0
+
+
+@pytest.mark.parametrize("is_between", [False, True])
+def test_a_checkpoint_after_the_last_launch_is_one_finding(tmp_path: Path, is_between: bool):
+    """Within the step's marker, or between two markers: a copy that the host waits for, then calls that write it."""
+    run = simulate(small(ranks=4, steps=10), [Fault.parse("late_end:rank=1,step=5,ms=30")])
+    trace = write_traces(run, tmp_path / "traces")[1]
+    content = json.loads(trace.read_text())
+    events = content["traceEvents"]
+    calls = [event for event in events if event.get("cat") == "cuda_runtime"]
+    begin, end = longest_gap([(call["ts"], call["ts"] + call["dur"]) for call in calls])
+    marker = next(one for one in events if one["name"] == "ProfilerStep#5" and one["cat"] == "user_annotation")
+    if is_between:
+        marker["dur"] = begin + 1 - marker["ts"]
+    else:
+        end = marker["ts"] + marker["dur"]
+    begin += 2
+    saved = {"ph": "X", "pid": calls[0]["pid"], "tid": calls[0]["tid"], "ts": begin, "dur": end - begin - 2}
+    wait = {"cat": "cuda_runtime", "name": "cudaStreamSynchronize", "args": {"correlation": 88_888}}
+    events.append({**saved, "cat": "user_annotation", "name": "save_checkpoint"})
+    events.append({**saved, **wait, "dur": saved["dur"] * 0.3})
+    trace.write_text(json.dumps(content))
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    (culprit,) = diagnosis.culprits
+    assert culprit.ranks == (1,)
+    assert culprit.cause == ("late_start" if is_between else "cpu_after")
+    assert culprit.loss_ns == pytest.approx(30e6, rel=0.1)
+    assert "is held up by a checkpoint: let it run beside the steps" in diagnosis.verdict
+    (told,) = [line for line in culprit.evidence if "checkpoint" in line]
+    assert re.fullmatch(
+        r"a checkpoint takes (29|30)\.\d ms of its host's time in 1 of 1 step \(`save_checkpoint`\)", told
+    )
+    assert any(note.startswith(f"A checkpoint lies in step {5 + is_between} (rank 1") for note in diagnosis.notes)

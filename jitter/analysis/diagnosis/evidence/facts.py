@@ -440,11 +440,11 @@ class Evidence:
         least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
         sentences = {}
         for kind in ("checkpoint", "validation"):
-            times = (host.of_events(kind, key, is_after=is_after) for key, host in hosts.items())
-            of_rank = [each.total_ns for each in times if len(each.start_ns)]
+            times = [host.of_events(kind, key, is_after=is_after) for key, host in hosts.items()]
+            of_rank = [each.total_ns for each in times if len(each.names)]
             if of_rank and sum(of_rank) / len(keys) >= least_ns:
                 sentences[kind] = (
                     f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {len(of_rank)} "
-                    f"of {format_count(len(keys), 'step')}"
+                    f"of {format_count(len(keys), 'step')} (`{next(each.names[0] for each in times if each.names)}`)"
                 )
         return sentences

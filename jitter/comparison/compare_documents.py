@@ -339,8 +339,11 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
             "one run is of batches of one size, and another has too few of it: give the lakes in place of baselines"
         ]
     if not any(pair.base == 0 for pair in pairs):
-        has_marker = bases[0].has_marker_of(new)
-        reasons.append(f"the runs' kernel sequences share {'nothing' if has_marker else 'less than half'}")
+        took, takes = (format_time(middle_value(step_times(one))) for one in (bases[0], new))
+        nothing = f"nothing: a step takes {took} in the base, {takes} in the new run, and may do other work"
+        reasons.append(
+            f"the runs' kernel sequences share {nothing if bases[0].has_marker_of(new) else 'less than half'}"
+        )
     elif not bases[0].has_marker_of(new):
         partner = next(pair.new for pair in pairs if pair.base == 0)
         of_base, of_new = len(bases[0].teams[0].places), len(new.teams[partner].places)

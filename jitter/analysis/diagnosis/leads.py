@@ -23,8 +23,8 @@ from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 _UNEVEN: Final = (
-    "have unequal work, the same ones most of it in every step: divide it evenly (tokens, experts, tables, blocks of a "
-    "causal mask)"
+    "do unequal work, the same ones most of it in every step: divide the work evenly (tokens, experts, tables, blocks "
+    "of a causal mask)"
 )
 _HOST_PARTS: Final = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 

@@ -57,7 +57,7 @@ def test_work_of_which_the_same_ranks_always_have_most_is_divided_by_all(tmp_pat
     assert (found.scope, found.ranks, found.cause) == ("job", tuple(range(ranks)), "workload_imbalance")
     assert (found.recurs, found.confidence) == ("yes", "medium")
     assert found.gain_ns == pytest.approx(even_work_saves_ns(job), rel=0.05)
-    assert "divide it evenly" in diagnosis.verdict
+    assert "divide the work evenly" in diagnosis.verdict
 
 
 def write_layers(folder: Path, share: "np.ndarray[Any, Any]", *, has_sizes: bool) -> None:

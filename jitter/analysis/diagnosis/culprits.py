@@ -131,7 +131,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     of_steps = "per step" if is_whole else "in this step" if len(group.steps) == 1 else "per affected step"
     usual_ns = float(evidence.analysis.measured.usual_steps_ns[list(group.steps)].mean())
     if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
-        per_step = group.excess_ns / len(group.steps)
+        # ranks that are ahead shorten what those behind lose: a lead costs what both make together
+        per_step = (group.share_ns if group.is_lead else group.excess_ns) / len(group.steps)
         share = _format_share(per_step / usual_ns)
         where = "on this rank" if len(ranks) == 1 else "on these ranks"
         if group.is_lead:

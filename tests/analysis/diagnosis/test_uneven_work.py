@@ -9,6 +9,7 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.core.formatting import format_time
 from tests.accuracy.irregular.job import IrregularJob
 from tests.accuracy.irregular.programs import duration_ns, run_job
 from tests.accuracy.irregular.scoring import ingest_job
@@ -57,6 +58,8 @@ def test_work_of_which_the_same_ranks_always_have_most_is_divided_by_all(tmp_pat
     assert (found.scope, found.ranks, found.cause) == ("job", tuple(range(ranks)), "workload_imbalance")
     assert (found.recurs, found.confidence) == ("yes", "medium")
     assert found.gain_ns == pytest.approx(even_work_saves_ns(job), rel=0.05)
+    per_step = format_time(found.loss_ns / found.seen.steps)
+    assert any(line.startswith(f"{per_step} per affected step where the job waited") for line in found.evidence)
     assert "divide the work evenly" in diagnosis.verdict
 
 

@@ -28,7 +28,7 @@ from jitter.ingestion.transform.launch_scopes import SCOPE_COLUMNS, LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, RankRepetition
 from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
-from jitter.lake.records import RepetitionRecord, SourceRecord, StepRecord
+from jitter.lake.records import SIDE_WORK, RepetitionRecord, SourceRecord, StepRecord
 from jitter.lake.times import append_times
 from jitter.readers import Recording, readers
 
@@ -325,7 +325,7 @@ class Stager:
         keys = [step.key for step in self._ranges[gpu.process]]
         starts = np.array([step.start_ns for step in self._ranges[gpu.process]], np.int64)
         steps = {step.key: step for step in staged.record.steps}
-        for kind in ("checkpoint", "validation"):
+        for kind in SIDE_WORK:
             covered_to = -1
             work = mine.filter(pc.equal(mine["kind"], kind)).sort_by("start_ns")
             columns = (work[name].to_pylist() for name in ("step_row", "start_ns", "end_ns"))

@@ -119,18 +119,19 @@ class HostEvents:
         return self._of_step(self._meant[what], key, is_after=is_after)
 
     def _of_step(self, rows: pa.Table, key: StepKey, *, is_after: bool = False) -> HostTimes:
+        """Return the times of a step; `rows` are in order of start."""
         at = self._number.get(key)
         if at is None:
             return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64), rows["name"].slice(0, 0))
-        start = rows["start_ns"].to_numpy()
         since, until = int(self._bounds[at]), self._ends[at]
         if is_after:
             until = max(until, int(self._bounds[at + 1])) if at + 1 < len(self._ends) else until
         else:
             since = min(self._ends[at - 1], since) if at else np.iinfo(np.int64).min
-        end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), until)
-        inside = (start >= since) & (start < until)
-        return HostTimes(start[inside], end[inside], rows["name"].filter(pa.array(inside)))
+        first, last = np.searchsorted(rows["start_ns"].to_numpy(), (since, until)).tolist()
+        here = rows.slice(first, max(last - first, 0))
+        end = np.minimum(here["end_ns"].fill_null(_ENDLESS).to_numpy(), until)
+        return HostTimes(here["start_ns"].to_numpy(), end, here["name"])
 
     @cached_property
     def _data_loading(self) -> pa.Table:

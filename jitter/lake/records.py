@@ -40,6 +40,8 @@ TRAIN: Final = "train"
 """The kind of a step whose marker names none."""
 ON_REQUEST: Final = frozenset(("serve", "prefill", "decode", "mixed", "verify", "draft", "idle"))
 """Kinds of steps that a serving engine runs when it has requests."""
+SIDE_WORK: Final = ("checkpoint", "validation")
+"""Kinds of host ranges beside the training; the record of a step has the time of each."""
 RANK_ASSUMED: Final = "assumption"
 """In `rank_told_by`: nothing states the rank of the lake's only recording, which counts as rank 0."""
 
@@ -72,9 +74,9 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     sequence: str
     """Digest of (kernel name, concurrent or not) in launch order: equal digests are equal sequences."""
     checkpoint_ns: Int64 | None = None
-    """Host time in ranges that write the model, begun in this step; None: no such range was recorded."""
+    """Host time in ranges that write the model, begun in this step or since the last; None: none was recorded."""
     validation_ns: Int64 | None = None
-    """Host time in ranges that evaluate the model, begun in this step; None: no such range was recorded."""
+    """Host time in ranges that evaluate the model, begun in this step or since the last; None: none was recorded."""
     checksum: str | None = None
     """Checksum of its parquet file; None in records of version 1."""
     size: Count | None = None

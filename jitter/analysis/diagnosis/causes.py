@@ -174,13 +174,16 @@ class Match(NamedTuple):
     """Sentences that the evidence states itself."""
 
 
+_Matches = Callable[["Evidence", Any], Match | None]
+
+
 class Rule(NamedTuple):
     """What tells that something which stands out in some parts of the time has a cause."""
 
     cause: Cause
     parts: tuple[TimePart, ...]
     certainty: CauseCertainty
-    match: Callable[["Evidence", Any], Match | None]
+    match: _Matches
     """Returns None if the rule is not true of an `Outlier`, or, of transfers, of a `Finding`."""
     words: str = ""
     advice: str = ""
@@ -221,9 +224,12 @@ def _after_last_launch(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(min(share, 1.0))}) if share >= THRESHOLDS.main_share else None
 
 
+def _after_launches(match: _Matches, evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Return the match of what explains time after the last launches of steps; None where most is elsewhere."""
+    return None if _after_last_launch(evidence, late) is None else match(evidence, late)
+
+
 def _side_work(is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
-    if is_after and _after_last_launch(evidence, late) is None:
-        return None
     sentences = evidence.side_work(late, is_after=is_after)
     return Match({"work": " and a ".join(sentences)}, tuple(sentences.values())) if sentences else None
 
@@ -242,8 +248,6 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _held_up_by(pattern: re.Pattern[str], is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
-    if is_after and _after_last_launch(evidence, late) is None:
-        return None
     held_up = evidence.held_up(late, pattern, is_after=is_after)
     return Match({"own": format_time(held_up.own_ns)}) if _is_most_of_excess(held_up, late) else None
 
@@ -499,9 +503,13 @@ _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step ta
 def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:
     """Yield the rules by which recorded work of the host makes a late host certain or likely."""
     is_after = cause == "cpu_after"
-    yield Rule(cause, parts, "certain", partial(_side_work, is_after), *_BESIDE)
+
+    def where_it_lies(match: _Matches) -> _Matches:
+        return partial(_after_launches, match) if is_after else match
+
+    yield Rule(cause, parts, "certain", where_it_lies(partial(_side_work, is_after)), *_BESIDE)
     for names, *words in _HOLD_UPS:
-        yield Rule(cause, parts, "likely", partial(_held_up_by, names, is_after), *words)
+        yield Rule(cause, parts, "likely", where_it_lies(partial(_held_up_by, names, is_after)), *words)
 
 
 # fmt: off

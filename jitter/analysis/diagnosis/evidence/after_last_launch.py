@@ -30,6 +30,7 @@ class TimeAfterLaunches:
         """Take an analysis and the records of its steps; nothing is computed yet."""
         self._analysis, self._records = analysis, records
         self._divided: dict[int, Losses] = {}
+        self._shares: dict[tuple[int, TimePart, tuple[int, ...]], float] = {}
 
     def losses(self, number: int) -> Losses:
         """Return the shares of the loss of the run's `number`th step."""
@@ -40,6 +41,11 @@ class TimeAfterLaunches:
 
     def share(self, rank: int, part: TimePart, steps: tuple[int, ...]) -> float:
         """Return the share of what a rank's part costs in these steps that lies after the last launch of a step."""
+        if (asked := (rank, part, steps)) not in self._shares:  # by each rule about it
+            self._shares[asked] = self._share(*asked)
+        return self._shares[asked]
+
+    def _share(self, rank: int, part: TimePart, steps: tuple[int, ...]) -> float:
         classes, whole, after = {*CLASSES_OF_PART[part], LossClass.AFTER}, 0.0, 0.0
         counted = len(self._analysis.account.of_steps)
         # a step may end late for what a rank lost in one before it

@@ -35,7 +35,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.rank_places import RankPlace
-from jitter.lake.records import RankStepRecord, SourceRecord
+from jitter.lake.records import SIDE_WORK, RankStepRecord, SourceRecord
 
 
 class Coverage:
@@ -420,12 +420,12 @@ class Evidence:
 
     @cached_property
     def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:
-        """By kind (`checkpoint`, `validation`) that occurs: its time, ns, by step and rank, as the records state it."""
+        """By kind of side work that occurs: its time, ns, by step and rank, as the records state it."""
         times_of: dict[str, dict[StepKey, dict[int, int]]] = {}
         for key, ranks in self.records.items():
             for rank, (_, step) in ranks.items():
-                for kind, ns in (("checkpoint", step.checkpoint_ns), ("validation", step.validation_ns)):
-                    if ns is not None:
+                for kind in SIDE_WORK:
+                    if (ns := getattr(step, f"{kind}_ns")) is not None:
                         times_of.setdefault(kind, {}).setdefault(key, {})[rank] = ns
         return dict(sorted(times_of.items()))
 
@@ -439,7 +439,7 @@ class Evidence:
         hosts = {key: self.analysis.lake.host(key, outlier.rank) for key in recorded}
         least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
         sentences = {}
-        for kind in ("checkpoint", "validation"):
+        for kind in SIDE_WORK:
             times = [host.of_events(kind, key, is_after=is_after) for key, host in hosts.items()]
             of_rank = [each.total_ns for each in times if len(each.names)]
             if of_rank and sum(of_rank) / len(keys) >= least_ns:

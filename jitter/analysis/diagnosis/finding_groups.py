@@ -251,9 +251,9 @@ def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     told = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
-    candidates = [candidate for candidate in evidence.pricing.worth_fixing if candidate not in told]
-    known = {*map(id, told), *map(id, evidence.pricing.worth_fixing)}
-    masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and id(one) not in known]
+    worth = evidence.pricing.worth_fixing
+    candidates = [candidate for candidate in worth if candidate not in told]
+    masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and one not in worth]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     late = by_key(((one.cause, one.candidates[0].part), one) for one in _by_rank(candidates, masked, evidence))
     return groups + [group for members in late.values() for group in _group_ranks(members, evidence, masked)]

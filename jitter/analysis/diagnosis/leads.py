@@ -183,7 +183,7 @@ def _every_rank(
     if whole <= 0 or whole < THRESHOLDS.main_share * charges.all_ns():
         return None
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
-    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
+    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole or (part in _HOST_PARTS and not is_above_noise):
         return None
     others = [rank for rank in charges.ranks if (rank, part) not in named]
     varied = _Varied.of_ranks(evidence, others, steps) if part is TimePart.GPU else _Varied(0.0, 0.0, 0.0)
@@ -203,13 +203,12 @@ def _every_rank(
         if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
             usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)
             is_above_noise, evened_pace = True, usual_ns / (usual_ns + max(whole - waited_ns, 0.0))
-        if is_recorded and is_lasting:
-            judgement = judgement._replace(job_advice=_UNEVEN)
+        if not is_above_noise and not is_recorded:
+            return None
         if is_recorded:
-            is_above_noise, chance = True, min(chance, THRESHOLDS.medium_chance)
+            judgement = judgement._replace(job_advice=_UNEVEN) if is_lasting else judgement
+            chance = min(chance, THRESHOLDS.medium_chance)
         candidate = replace(candidate, evened_pace=evened_pace, chance=chance)
-    if not is_above_noise:
-        return None
     (gain,) = analysis.gains([candidate.repair])
     if gain < THRESHOLDS.min_clear_share * time_ns:
         return None

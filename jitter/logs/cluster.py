@@ -1,7 +1,9 @@
 """How processes ended, and what held up hosts, by launchers, schedulers and the system."""
 
 import re
+from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from jitter.logs.declared import KILLED, Columns, Patterns, Values, rule
@@ -13,10 +15,22 @@ _OUT: Final = r"[\w+*]*(?:DOWN|DRAIN|FAIL|NOT_RESPONDING)"
 _REASON: Final = r"(?P<why>.{1,200}?) \[[^\s@\]]{0,64}@(?P<time_ns>[^\s\]]{1,40})\]"
 _ENDS: Final = ("NODE_FAIL", "OUT_OF_MEMORY")
 _OUT_OF_SERVICE: Final = "out of service in Slurm ({why})"
-_SWAPPED_KIB: Final = 1_000
-"""In a second. The system swaps less than that also on a healthy host: memory that no program uses."""
-_STOLEN_PERCENT: Final = 5
-_IDLE_PERCENT: Final = 2
+_SWAPPED_PAGES: Final = 250
+"""A second, 1,000 KiB. The system swaps less than that also on a healthy host: memory that no program uses."""
+_LOADS: Final = (
+    (("si", "so"), 4 * _SWAPPED_PAGES, inf, "memory was swapped"),
+    (("pswpin/s", "pswpout/s"), _SWAPPED_PAGES, inf, "memory was swapped"),
+    (("majflt/s",), _SWAPPED_PAGES, inf, "programs waited for pages of theirs from disks"),
+    (("st",), 5, inf, "other virtual machines had its processors"),
+    (("%steal",), 5, inf, "other virtual machines had its processors"),
+    (("id", "wa"), 0, 2, "all processors were busy"),
+    (("%idle", "%iowait"), 0, 2, "all processors were busy"),
+)
+"""Columns of vmstat (KiB, %) and of sar and mpstat (pages, %), the least and the most of their sum, what it means."""
+_SLOW_CLOCK: Final = 0.95
+"""Of the base clock (TSC): processors that work run at it at least, to the accuracy of a sample."""
+_WORKING_PERCENT: Final = 1
+"""Of their time: processors that work less are idle, and at any clock."""
 
 
 def _sacct(row: Values, context: Context) -> Values | None:
@@ -39,20 +53,50 @@ def _condition(match: re.Match[str], before: str) -> Values | None:
 
 
 def _load(row: Values, context: Context) -> Values | None:
-    def of(*columns: str) -> float:
-        return sum(number(row.get(column, "")) or 0 for column in columns)
-
-    if of("si", "so") >= _SWAPPED_KIB:
-        detail = "memory was swapped"
-    elif of("st") >= _STOLEN_PERCENT:
-        detail = "other virtual machines had its processors"
-    elif of("id", "wa") <= _IDLE_PERCENT:
-        detail = "all processors were busy"
-    else:
+    if row.get("CPU", "all") != "all":
         return None
-    return {"kind": "load", "detail": detail, "count": 1}
+    for columns, least, most, detail in _LOADS:
+        stated = [number(row.get(column, "").replace(",", ".")) for column in columns]
+        known = [value for value in stated if value is not None]
+        if len(known) == len(stated) and least <= sum(known) <= most:
+            return {"kind": "load", "detail": detail, "count": 1, **_time_of_day(row)}
+    return None
 
 
+def _time_of_day(row: Values) -> Values:
+    """Return the time of a row of sar or mpstat, whose banner states the day: `2/23/2025`, `23.02.25`, `2025-02-23`."""
+    clock, day = next(iter(re.findall(r"\b\d\d:\d\d:\d\d\b", " ".join(row.values()))), None), row.get("day")
+    if clock is None or day is None:
+        return {}
+    first, second, third = map(int, re.split(r"[-./]", day))
+    year, month, of_month = (first, second, third) if first > 31 else (third % 100 + 2000, first, second)
+    if month > 12 or "." in day:
+        month, of_month = of_month, month
+    half = row.get("AM") or row.get("PM")
+    hour = int(clock[:2]) % 12 + 12 * (half == "PM") if half else int(clock[:2])
+    return {"time_ns": f"{year}-{month:02}-{of_month:02} {hour:02}{clock[2:]}"}
+
+
+def _processors(row: Values, context: Context) -> Values | None:
+    """Return that processors ran below their base clock, where they worked."""
+    busy, mhz, base_mhz = (number(row.get(column, "")) for column in ("Busy%", "Bzy_MHz", "TSC_MHz"))
+    if busy is None or mhz is None or base_mhz is None or busy < _WORKING_PERCENT or mhz >= _SLOW_CLOCK * base_mhz:
+        return None
+    return {"kind": "load", "detail": "processors ran below their base clock", "count": 1}
+
+
+_CLOCKS: Final = r"(?=.*\bBzy_MHz\b)(?=.*\bTSC_MHz\b)"
+# `turbostat`, with `-S` a row alone; without, the row of all processors, below which theirs lack the last columns
+_TURBOSTAT: Final = Columns(
+    "turbostat",
+    (b"Bzy_MHz",),
+    "incidents",
+    {"time_ns": "Time_Of_Day_Seconds", "detail": "Bzy_MHz"},
+    rf"^(?=.*\bCPU\b){_CLOCKS}",
+    gaps=r"\s+",
+    row=r"(?:[\d.]+\s+){0,2}-\s",
+    values=_processors,
+)
 _state: Final = partial(rule, "incidents", kind="state", count=1)
 
 FORMATS: Final = (
@@ -165,4 +209,19 @@ FORMATS: Final = (
         values=_load,
         begins_with_mean=True,
     ),
+    # `sar -u`, `-P ALL`, `-B` and `-W`, and `mpstat`
+    Columns(
+        "sar",
+        (b" CPU)", b"%idle", b"majflt/s", b"pswpin/s"),
+        "incidents",
+        {"detail": "%idle|majflt/s|pswpout/s"},
+        r"^\d\d:\d\d:\d\d(?: [AP]M)?\s+(?:CPU\s+%us|pgpgin/s|pswpin/s)",
+        gaps=r"\s+",
+        row=r"\d\d:\d\d:\d\d\s",
+        values=_load,
+        closes=r"^\s*$|^Average:",
+        banner=r"^Linux \S+ \((?P<host>[\w.-]{1,253})\)\s+(?P<day>\d{1,4}[-./]\d\d[-./]\d{2,4})\s",
+    ),
+    _TURBOSTAT,
+    replace(_TURBOSTAT, header=rf"^(?!.*\bCPU\b){_CLOCKS}", row=r"[\d.]+\s"),
 )  # fmt: skip

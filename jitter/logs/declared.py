@@ -157,6 +157,8 @@ class Columns:
     closes: str | None = None
     begins_with_mean: bool = False
     """Whether the first row below the first header is no sample, but a mean over the time before."""
+    banner: str | None = None
+    """A line above headers whose named groups are values of all rows that follow."""
     gauge: str | None = None
     """A column whose last value the source repeats, 0 for none: a GPU's rows are those in which it changes, and the
     first, whose time is not known."""
@@ -303,12 +305,16 @@ class ColumnsParser(_DeclaredParser):
         self._declared = declared
         self._names: list[str] = []
         self._at: dict[str, int] = {}
+        self._stated: dict[str, str] = {}
+        """By the banner."""
         self._is_before_samples = False
 
     def line(self, line: bytes, number: int) -> None:
         declared = self._declared
         prefix, text, rank = split_prefix(line)
-        if _compiled(declared.header).search(text):
+        if declared.banner and (match := _compiled(declared.banner).search(text)):
+            self._stated = match.groupdict()
+        elif _compiled(declared.header).search(text):
             names = list(self._cells(text.strip()))
             at = dict(_columns_of(names, declared.columns))
             if at:
@@ -328,12 +334,12 @@ class ColumnsParser(_DeclaredParser):
             return
         if not is_like_row and (self._declared.words or self._declared.gaps):
             return
-        row = dict(zip(self._names, cells, strict=True))
+        row = {**self._stated, **dict(zip(self._names, cells, strict=True))}
         more = None if self._is_before_samples else self._declared.values(row, self.context)
         self._is_before_samples = False
         if more is None:
             return
-        values = {**{name: cells[at] for name, at in self._at.items()}, **more}
+        values = {**self._stated, **{name: cells[at] for name, at in self._at.items()}, **more}
         schema = SCHEMAS[self._declared.relation]
         measured = [name for name in values if name in schema.names and kinds.is_floating(schema.field(name).type)]
         known = (number(value) if isinstance(value := values[name], str) else value for name in measured)

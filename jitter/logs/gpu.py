@@ -215,6 +215,7 @@ _STATUS: Final = {
 _ECC: Final = {"CE": "corrected", "UE": "uncorrected"}
 _event: Final = partial(rule, "links", count=1, is_event=True)
 _incident: Final = partial(rule, "incidents", count=1)
+_of_tcp: Final = partial(rule, "links", nic="any adapter", counter="TCP segments sent again")
 
 
 def _completion(match: re.Match[str], before: str) -> Values:
@@ -283,6 +284,10 @@ _NVIDIA_REPORT: Final = Patterns(
     opens="NVSMI LOG|<nvidia_smi_log>",
     section=r"\s+<?([A-Za-z][\w()]*(?: [\w()]+)*)>?\s*",
 )  # fmt: skip
+
+
+_NO_SOFTWARE: Final = "^(?!Deployment)"
+"""Titles of sections of `dcgmi diag` that are of GPUs."""
 
 
 def read_dcgm_diagnostic(content: bytes, context: Context) -> None:
@@ -553,6 +558,21 @@ FORMATS: Final = (
         values=_dmon_row,
     ),
     DCGM,
+    # `dcgmi diag`: tests by name, in DCGM 3 with lists of GPUs, in DCGM 4 with a line a GPU
+    Patterns(
+        "dcgmi-diag",
+        (
+            rule(None, r"^(?=\| (?P<test>[A-Za-z][\w ]{0,24}?) +\| (?:Pass|Fail|Skip))",
+                 values=lambda match, _: {"memory": f"DCGM's diagnostic: failures of {match['test']}"}),
+            rule("gpu_errors", r"(?:Fail - GPUs?: |(?<=\d, ))<device>(?=[\d, ]*\|)", b"Fail - GPU",
+                 section=_NO_SOFTWARE, count=1),
+            rule("gpu_errors", r"\| GPU<device>: Fail\b", section=_NO_SOFTWARE, count=1),
+        ),
+        (b"| Diagnostic  ",),
+        opens=r"^\| Diagnostic +\| Result",
+        closes=r"^(?![|+])",
+        section=r"[|+]-----  (\w+)  -+\+-+[|+]",
+    ),
     # the concise table of ROCm 5 and 6; ROCm 6 puts node, ids and partitions (`NPS1, SPX, 0`) between
     Patterns(
         "rocm-smi",
@@ -678,6 +698,15 @@ FORMATS: Final = (
         ),
         (b"Errors for ",),
         opens="^Errors for ",
+    ),
+    # `nstat`, `netstat -s`
+    Patterns(
+        "tcp-counters",
+        (
+            _of_tcp(r"^TcpRetransSegs\s+<count>\s"),
+            _of_tcp(r"^\s+<count> segments? retransmit"),
+        ),
+        (b"TcpRetransSegs", b" retransmit"),
     ),
     # `ip -s link`
     Patterns(

@@ -324,7 +324,7 @@ LOG_SENTENCES: Final = {
     "exits": "Processes that failed or were killed, by torchrun, srun, Slurm, Kubernetes, the system and the program.",
     "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
     "gpu_errors": "Errors of GPUs and NVSwitches: Xid and SXid of kernel logs, fabric manager and DCGM; memory errors.",
-    "incidents": "What kernel, schedulers, vmstat and PyTorch's allocator report of hosts, PCIe links and GPU memory.",
+    "incidents": "What kernel, schedulers, sar, vmstat and PyTorch's allocator report of hosts, PCIe links and memory.",
     "links": "Speeds, states and error counters of NVLinks and of network adapters' ports.",
     "bindings": "CPUs and GPUs that ranks are bound to.",
     "topology": "CPUs and NICs near each GPU.",

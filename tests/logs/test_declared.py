@@ -401,6 +401,60 @@ procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----
  9  0      0 123456  12345 123456    0    0     1     2    3    4 90 10  0  0  0 2025-02-23 16:24:18
  9  0      0 123456  12345 123456    0    0     1     2    3    4 40 10 40  0 10 2025-02-23 16:24:18
 """
+SAR = """\
+Linux 5.15.0-91-generic (gpu-7) \t02/23/2025 \t_x86_64_\t(128 CPU)
+
+04:24:16 PM     CPU     %user     %nice   %system   %iowait    %steal     %idle
+04:24:17 PM     all     10.69      0.00      0.44      0.04      0.00     88.83
+04:24:18 PM     all     99.10      0.00      0.90      0.00      0.00      0.00
+04:24:18 PM       0     99.10      0.00      0.90      0.00      0.00      0.00
+04:24:18 PM     all     80.00      0.00      0.90      0.00     10.00      9.10
+Average:        all     99.10      0.00      0.90      0.00      0.00      0.00
+
+04:24:16 PM  pgpgin/s pgpgout/s   fault/s  majflt/s  pgfree/s pgscank/s pgscand/s pgsteal/s    %vmeff
+04:24:18 PM  90000.00   1024.00  48123.00   4123.00  51234.00      0.00      0.00      0.00      0.00
+"""
+MPSTAT = """\
+Linux 6.1.0 (gpu-8)     23.02.25        _x86_64_        (96 CPU)
+
+16:24:17     CPU    %usr   %nice    %sys %iowait    %irq   %soft  %steal  %guest  %gnice   %idle
+16:24:18     all   99,99    0,00    0,01    0,00    0,00    0,00    0,00    0,00    0,00    0,00
+16:24:19     all    0,99    0,00    0,01    0,00    0,00    0,00    0,00    0,00    0,00   99,00
+"""
+TURBOSTAT = (
+    "Time_Of_Day_Seconds\tCore\tCPU\tAvg_MHz\tBusy%\tBzy_MHz\tTSC_MHz\tIRQ\tPkgTmp\n"
+    "1740327858.250000\t-\t-\t961\t80.10\t1200\t2600\t1234\t99\n"
+    "1740327858.250000\t0\t0\t961\t80.10\t1200\t2600\t12\t99\n1740327858.250000\t0\t48\t961\t80.10\t1200\t2600\n"
+    "1740327859.250000\t-\t-\t2603\t80.10\t3250\t2600\t1234\t61\n"
+)
+TURBOSTAT_SUMMARY = (
+    "Busy%\tBzy_MHz\tTSC_MHz\tPkgTmp\n0.07\t1200\t2600\t40\n80.1\t1200\t2600\t99\n80.1\t2598\t2600\t61\n"
+)
+DCGMI_DIAG = """\
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+|-----  Metadata  ----------+------------------------------------------------|
+| DCGM Version              | 3.3.5                                          |
+|-----  Deployment  --------+------------------------------------------------|
+| Persistence Mode          | Fail - GPU: 7                                  |
+| software                  | Fail                                           |
+|                           | GPU1: Fail                                     |
++-----  Hardware  ----------+------------------------------------------------+
+| GPU Memory                | Pass - GPUs: 1, 2, 3, 4, 5, 6, 7               |
+|                           | Fail - GPU: 0                                  |
+| Warning                   | GPU 0 Thermal violations totaling 13.3 second  |
+|                           | s started at 9.7 seconds into the test for GP  |
+| Diagnostic                | Fail - GPUs: 2, 13                             |
+| memory                    | Fail                                           |
+|                           | GPU0: Pass                                     |
+|                           | GPU3: Fail                                     |
++-----  Stress  ------------+------------------------------------------------+
+| Targeted Stress           | Skip - All                                     |
++---------------------------+------------------------------------------------+
+"""
+NETSTAT = "Tcp:\n    12 active connection openings\n    123456 segments sent out\n    881 segments retransmitted\n"
+NSTAT = "#kernel\nIpInReceives                 1234               0.0\nTcpRetransSegs                  881                0.0\n"
 FAILED = (
     "[rank62]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 19.14 GiB. GPU 6 has a total capacity\n"
     "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA error: quoted\n"
@@ -633,6 +687,37 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             (1740327858 * 10**9, "load", "all processors were busy"),
             (1740327858 * 10**9, "load", "other virtual machines had its processors"),
         ],
+    ),
+    (
+        "sar", SAR, "incidents", ("time_ns", "host", "detail"),
+        [
+            (1740327858 * 10**9, "gpu-7", "all processors were busy"),
+            (1740327858 * 10**9, "gpu-7", "other virtual machines had its processors"),
+            (1740327858 * 10**9, "gpu-7", "programs waited for pages of theirs from disks"),
+        ],
+    ),
+    (
+        "sar", MPSTAT, "incidents", ("time_ns", "host", "detail"),
+        [(1740327858 * 10**9, "gpu-8", "all processors were busy")],
+    ),
+    (
+        "turbostat", TURBOSTAT, "incidents", ("time_ns", "kind", "detail"),
+        [(1740327858_250_000_000, "load", "processors ran below their base clock")],
+    ),
+    (
+        "turbostat", TURBOSTAT_SUMMARY, "incidents", ("time_ns", "kind", "detail"),
+        [(None, "load", "processors ran below their base clock")],
+    ),
+    (
+        "dcgmi-diag", DCGMI_DIAG, "gpu_errors", ("device", "memory", "count"),
+        [
+            (gpu, f"DCGM's diagnostic: failures of {test}", 1)
+            for gpu, test in ((0, "GPU Memory"), (2, "Diagnostic"), (13, "Diagnostic"), (3, "memory"))
+        ],
+    ),
+    *(
+        ("tcp-counters", text, "links", ("nic", "counter", "count"), [("any adapter", "TCP segments sent again", 881)])
+        for text in (NETSTAT, NSTAT)
     ),
     (
         "training-log", FAILED, "exits", ("rank", "manner"),

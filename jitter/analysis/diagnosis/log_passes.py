@@ -82,7 +82,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     of_all = tuple(
         fact
         for fact in facts
-        if fact not in explained and (fact.is_of_job or (fact.kind == "network" and fact.certainty == "certain"))
+        if fact not in explained and (fact.is_of_job or (fact.kind == "network" and fact.certainty != "unknown"))
     )
     shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]

@@ -200,11 +200,14 @@ def name_side(words: str, side: str | None) -> str:
 def describe_advice(culprit: Culprit) -> str:
     """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit.
 
-    Where the logs make the cause certain, what to do is what they advise.
+    Where the logs make a cause certain, what to do is what they advise; where likely, it comes first.
     """
     behaviour, colon, action = _advise(culprit).rpartition(": ")
-    stated = [fact.advice for fact in culprit.facts if fact.certainty == "certain" and fact.advice]
-    return f"{behaviour}{colon}{(*stated, action)[0]}"
+    for certainty, otherwise in (("certain", ""), ("likely", f"; if that is not it, {action}")):
+        stated = [fact.advice for fact in culprit.facts if fact.certainty == certainty and fact.advice]
+        if stated:
+            return f"{behaviour}{colon}{stated[0]}{otherwise}"
+    return f"{behaviour}{colon}{action}"
 
 
 def _advise(culprit: Culprit) -> str:

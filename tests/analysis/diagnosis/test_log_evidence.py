@@ -241,6 +241,27 @@ def test_links(row: dict[str, Any], said: str | None):
     assert words(JobLogs(links=links)) == ([] if said is None else [said])
 
 
+@pytest.mark.parametrize(
+    ("state", "down", "said"),
+    [
+        ("Down", [2], [("port of mlx5_1 down (1 link) on node2", "likely")]),
+        ("Down", [0, 1, 2, 3], []),  # an adapter that no host uses
+        ("Down", [0, 1, 2], []),
+        (None, [2], [("port of mlx5_1: 12.5 of 50 GB/s (1 link) on node2", "likely")]),
+        (None, [0, 1, 2, 3], []),
+    ],
+)
+def test_ports_are_compared_with_those_of_the_same_name(state: str | None, down: list[int], said: list[Any]):
+    links = [
+        {"host": f"node{host}", "device": None, "nic": f"mlx5_{nic}", "link": 1, "counter": None, "count": None}
+        | {"state": "Active", "gb_per_s": 50.0}
+        | (({"state": state} if state else {"gb_per_s": 12.5}) if nic and host in down else {})
+        for host in range(4)
+        for nic in range(2)
+    ]
+    assert [(fact.words, fact.certainty) for fact in find_facts(JobLogs(links=links))] == said
+
+
 def test_a_link_of_an_unknown_host_is_evidence_of_no_rank():
     row = {"host": None, "device": None, "nic": "mlx5_0", "link": 1, "state": None, "counter": "port error", "count": 1}
     places = {rank: RankPlace(f"node{rank}", 0) for rank in range(2)}

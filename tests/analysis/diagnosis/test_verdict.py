@@ -369,6 +369,27 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     assert "By the logs" not in add_log_evidence(diagnosis(culprit(1), culprit(3)), logs).verdict
 
 
+def test_what_a_likely_cause_of_the_logs_advises_comes_first():
+    error = {"host": None, "device": 3, "bus_id": None, "code": 48}
+    logs = JobLogs(gpu_errors=[error], places={rank: RankPlace(None, rank) for rank in (1, 3)})
+    (named,) = add_log_evidence(diagnosis(culprit(3)), logs).culprits
+    assert write_advice(named).startswith(
+        "Rank 3 executes the same kernels more slowly: read the kernel log; reset or replace the GPU; if that is not "
+        "it, check GPU clocks, power, temperature and neighbours"
+    )
+
+
+def test_a_slow_port_is_evidence_where_communication_is_slow_in_every_step():
+    shared = culprit(scope="job", ranks=(0, 1, 2, 3), cause="exposed_communication", rung="overlap", rank=0)
+    places = {rank: RankPlace(f"n{rank}", 0) for rank in range(4)}
+    row = {"device": None, "nic": "mlx5_0", "link": 1, "state": "Active", "counter": None, "count": None}
+    links = [row | {"host": f"n{host}", "gb_per_s": 12.5 if host == 2 else 50.0} for host in range(4)]
+    told = add_log_evidence(replace(diagnosis(), of_all_ranks=(shared,)), JobLogs(links=links, places=places))
+    assert told.facts == ()
+    assert "port of mlx5_0: 12.5 of 50 GB/s (1 link) on n2" in told.of_all_ranks[0].evidence
+    assert "communicate without computing at the same time: check the cable" in write_advice(told.of_all_ranks[0])
+
+
 def test_the_advice_on_one_rank_is_that_of_its_evidence():
     """Without advice of its evidence it is the cause's: for all ranks of the job that of several."""
     found = {"cause": "late_start", "advice": "starts its steps late: check the data loading"}

@@ -51,7 +51,7 @@ _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_
 _OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")
 _OF_CLOCK: Final = "'s counter of "
 """In the names of counters of the time for which a GPU's clock was limited."""
-_OF_TRAFFIC: Final = re.compile(f"(?i:xmit_?wait|link.?down)|_pause|retrans_pkts|{_OF_CLOCK}")
+_OF_TRAFFIC: Final = re.compile(f"(?i:xmit_?wait|link.?down)|_pause|retrans_pkts|TCP segments|{_OF_CLOCK}")
 """Counters that grow on healthy hosts, too, as at each boot: they tell something beside those of others."""
 _LINK_ERRORS: Final = frozenset((74, 137, *range(144, 151)))
 """Xid numbers of NVLink."""
@@ -338,44 +338,70 @@ def _below_benchmark(logs: JobLogs) -> Iterator[Statement]:
         yield Statement(f"{row.collective} of {row.size_bytes:,} B: {reached} in every step")
 
 
-def _links(logs: JobLogs) -> Iterator[Statement]:
-    """Find links that are down, slower or have fewer lanes, beside others that work, and counters that stand out."""
-    links: dict[_Link, Counter[str]] = defaultdict(Counter)
-    events: dict[_Link, list[Mapping[str, Any]]] = defaultdict(list)
+def _links(logs: JobLogs, *, is_of_clock: bool = False) -> Iterator[Statement]:
+    """Find links that are down or slower than those like them, their events, and counters that stand out.
+
+    `is_of_clock`: the counters of the time for which clocks of GPUs were limited instead.
+    """
+    odd = by_key((one.link, one) for one in _odd_links(logs))
+    for (host, device, what), alike in sorted(odd.items(), key=str):
+        if (_OF_CLOCK in what) != is_of_clock:
+            continue
+        ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
+        first, count = alike[0], sum(one.errors or 0 for one in alike)
+        number = f" ({format_count(len(alike), 'link')})" if first.errors is None else f" {count:,}" if count else ""
+        of_rank = f" ({format_ranks(ranks)})" if ranks else ""
+        where = f" on {host}" if host is not None else ""
+        causes = _OF_PCIE if what.startswith("PCIe") else None
+        if host is None and logs.places and logs.node_of(None) is None:
+            causes = ()  # of an unknown host: evidence of no rank
+        words = f"{what}{number}{of_rank}{where}{first.undated}"
+        yield Statement(words, ranks, host, device, causes=causes, certainty=first.certainty)
+
+
+class _OddLink(NamedTuple):
+    link: "_Link"
+    certainty: CauseCertainty
+    errors: int | None = None
+    """0 for none; None: the links of one name are counted."""
+    undated: str = ""
+
+
+def _odd_links(logs: JobLogs) -> Iterator[_OddLink]:
+    """Yield links that are down or slow unlike those like them, with events, or with counters that stand out."""
     fastest: dict[tuple[Any, ...], float] = defaultdict(float)  # of links that are compared, and of each link
-    working = any(row["state"] in ("active", "Active") for row in logs.links)
+    states: dict[object, dict[_Link, bool]] = defaultdict(dict)
+    events: dict[_Link, list[Mapping[str, Any]]] = defaultdict(list)
     for row in logs.links:
-        link = row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"
+        name = _name_of_link(row)
         # NVLinks are compared with each other, adapters with those of the same name
         is_width = row["counter"] in (LANES, PCIE_GENERATION)
         alike, speed = (row["counter"], row["count"]) if is_width else (row["nic"], row.get("gb_per_s"))
-        if row["state"] not in (None, "active", "Active"):
-            if working:
-                links[*link[:2], f"{_name_of_link(row)} {row['state'].lower()}"]["down"] += 1
-        elif speed:
-            for key in ((alike,), (alike, *link[:2], _name_of_link(row), row.get("link"))):
+        if row["state"] is not None:
+            is_down = row["state"] not in ("active", "Active")
+            link = row["host"], row["device"], f"{name} {row['state'].lower() if is_down else ''}"
+            states[row["nic"], row["device"] is None, row.get("link")][link] = is_down
+        if speed and row["state"] in (None, "active", "Active"):
+            for key in ((alike,), (alike, row["host"], row["device"], name, row.get("link"))):
                 fastest[key] = max(fastest[key], speed)
         elif row.get("is_event"):
-            links[link]["errors"] += row["count"] or 0
-            events[link].append(row)
+            events[row["host"], row["device"], f"{name}: {row['counter']}"].append(row)
+    is_working = any(not is_down for links in states.values() for is_down in links.values())
+    for links in states.values():
+        down = [link for link, is_down in links.items() if is_down]
+        if is_working and (len(links) == 1 or 2 * len(down) <= len(links)):  # else all of them are out of use
+            yield from (_OddLink(link, "unknown" if len(links) == 1 else "likely") for link in down)
     for (alike, *of_link), speed in fastest.items():
         if of_link and speed < (most := fastest[alike,]):
             is_width = alike in (LANES, PCIE_GENERATION)
             width = f"{alike.removeprefix('PCIe ')} {speed} of {most}" if is_width else format_bandwidth(speed, of=most)
-            links[of_link[0], of_link[1], f"{of_link[2]}: {width}"]["links" if is_width else "down"] += 1
-    for link, count in _odd_counters(logs):
-        links[link]["errors"] += count
-    for (host, device, what), counts in sorted(links.items(), key=str):
-        ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
-        number = f" {counts['errors']:,}" if counts["errors"] else ""
-        number = f" ({format_count(counts['down'], 'link')})" if counts["down"] else number
-        of_rank = f" ({format_ranks(ranks)})" if ranks else ""
-        where = f" on {host}" if host is not None else ""
-        undated = _undated(logs, events[host, device, what]) if (host, device, what) in events else ""
-        causes = _OF_PCIE if what.startswith("PCIe") else _GPU_CAUSES if what.startswith("GPU") else None
-        if host is None and logs.places and logs.node_of(None) is None:
-            causes = ()  # of an unknown host: evidence of no rank
-        yield Statement(f"{what}{number}{of_rank}{where}{undated}", ranks, host, device, causes=causes)
+            link = of_link[0], of_link[1], f"{of_link[2]}: {width}"
+            # idle GPUs lower the generation
+            yield _OddLink(link, "unknown" if alike == PCIE_GENERATION else "likely", 0 if is_width else None)
+    for link, rows in events.items():
+        undated = _undated(logs, rows)
+        yield _OddLink(link, "unknown" if undated else "likely", sum(row["count"] or 0 for row in rows), undated)
+    yield from (_OddLink(link, "unknown", count) for link, count in _odd_counters(logs))
 
 
 _Link = tuple[str | None, int | None, str]
@@ -868,13 +894,16 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "unknown", _without_gdr, "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
     Rule("network", _NETWORK, "unknown", _without_p2p,
          "check NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, the IOMMU, and PCIe access control (ACS)"),
-    Rule("network", _NETWORK, "unknown", _links),
+    Rule("network", _NETWORK, "unknown", _links,
+         "check the cable or the slot of that link, and the port at its other end"),
     Rule("network", _NETWORK, "unknown", lambda logs: map(Statement, describe_proxies(logs.proxied)), is_item=False),
     Rule("network", _NETWORK, "unknown", _unlike("version", itemgetter("version"))),
     Rule("network", _NETWORK, "unknown", _below_benchmark, is_item=False),
     Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy),
     Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "check the GPU's cooling and its power limit"),
     Rule("gpu_clock", _GPU_CAUSES, "likely", _power_caps, "give the GPU the power limit of the others"),
+    Rule("gpu_clock", _GPU_CAUSES, "unknown", partial(_links, is_of_clock=True),
+         "check the GPU's cooling and its power limit"),
     Rule("gpu_clock", _GPU_CAUSES, "unknown", _all_limited, "check the cooling and the power limits"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _errors, "read the kernel log; reset or replace the GPU"),
     Rule("gpu_error", (), "unknown", _faults_of_program,

@@ -454,7 +454,7 @@ DCGMI_DIAG = """\
 +---------------------------+------------------------------------------------+
 """
 NETSTAT = "Tcp:\n    12 active connection openings\n    123456 segments sent out\n    881 segments retransmitted\n"
-NSTAT = "#kernel\nIpInReceives                 1234               0.0\nTcpRetransSegs                  881                0.0\n"
+NSTAT = "#kernel\nIpInReceives   1234   0.0\nTcpRetransSegs                  881                0.0\n"
 FAILED = (
     "[rank62]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 19.14 GiB. GPU 6 has a total capacity\n"
     "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA error: quoted\n"

@@ -796,6 +796,30 @@ def test_errors_of_another_day_are_no_evidence_of_a_hang(dumps, capsys):
     ]
 
 
+@pytest.mark.parametrize(("last_of_rank_3", "rank", "is_evidence"), [(None, 3, True), (None, 2, False), (20, 3, True)])
+def test_errors_of_ranks_that_may_hold_up_a_hang_are_its_evidence(
+    dumps, capsys, last_of_rank_3: int | None, rank: int, is_evidence: bool
+):
+    """No rank is named: rank 3 left no dump, or all ranks entered the operation."""
+    for waiting in range(8):
+        if waiting != 3 or last_of_rank_3 is not None:
+            dump(dumps, waiting, up_to(last_of_rank_3 or 20))
+    lines = [
+        f"n{one}:42:43 [0] NCCL INFO comm 0x7f rank {one} nranks 8 cudaDev 0 busId 1{one}000 - Init COMPLETE"
+        for one in range(8)
+    ]
+    lines.append(f"2024-08-27T17:21:00Z n{rank} kernel: NVRM: Xid (PCI:0000:1{rank}:00): 79, pid=1, GPU has fallen")
+    (dumps / "job.log").write_text("\n".join(lines) + "\n")
+    document = report(dumps, capsys)
+    assert document["hang"]["culprit_ranks"] == []
+    told = [line for line in document["hang"]["evidence"] if "Xid" in line]
+    assert (told, [fact["words"] for fact in document["facts"]]) == (
+        ([f"Xid 79 of GPU 0 (rank {rank}) on n{rank}"], [])
+        if is_evidence
+        else ([], [f"Xid 79 of GPU 0 (rank {rank}) on n{rank}"])
+    )
+
+
 @pytest.mark.parametrize(("day", "culprits"), [("2024-07-01", []), ("2024-08-27", [5])])
 def test_a_rank_that_failed_on_another_day_is_not_to_blame(dumps, capsys, day: str, culprits: list[int]):
     for rank in {*range(8)} - {3, 5}:

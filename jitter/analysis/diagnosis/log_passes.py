@@ -254,11 +254,11 @@ def add_hang(diagnosis: Diagnosis, lake: DiagnosedLake, logs: JobLogs) -> Diagno
     if diagnosis.steps:
         at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
         hang = hang.with_evidence(describe_last_kernels(lake, at, hang.operation.since_ns))
-    # how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame
+    # how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks that may be to blame
     facts = [
         fact
         for fact in _facts_around(diagnosis, logs, hang)
-        if fact.kind == "exit" or (fact.kind in _OF_HANG and _is_about(fact, hang.culprits, logs))
+        if fact.kind == "exit" or (fact.kind in _OF_HANG and _is_about(fact, hang.suspects, logs))
     ]
     hang = hang.with_evidence([fact.words for fact in facts])
     # what another fact adds to the words is that its time is not that of the steps

@@ -115,6 +115,13 @@ class Hang:
     evidence: tuple[str, ...] = ()
     advice: str = ""
 
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The culprits, without any the ranks that did not enter, or may not have; all ranks if all entered it."""
+        operation = self.operation
+        absent = self.culprits or operation.not_entered or (*operation.unrecorded, *operation.unknown)
+        return absent or (operation.waiting if self.kind == "all_entered" else ())
+
     def with_evidence(self, sentences: Sequence[str]) -> "Hang":
         """Return the hang with more evidence at its end."""
         return replace(self, evidence=(*self.evidence, *(text for text in sentences if text not in self.evidence)))

@@ -82,7 +82,7 @@ def _processors(row: Values, context: Context) -> Values | None:
     busy, mhz, base_mhz = (number(row.get(column, "")) for column in ("Busy%", "Bzy_MHz", "TSC_MHz"))
     if busy is None or mhz is None or base_mhz is None or busy < _WORKING_PERCENT or mhz >= _SLOW_CLOCK * base_mhz:
         return None
-    return {"kind": "load", "detail": "processors ran below their base clock", "count": 1}
+    return {"kind": "cpu_clock", "count": 1}
 
 
 _CLOCKS: Final = r"(?=.*\bBzy_MHz\b)(?=.*\bTSC_MHz\b)"
@@ -91,7 +91,7 @@ _TURBOSTAT: Final = Columns(
     "turbostat",
     (b"Bzy_MHz",),
     "incidents",
-    {"time_ns": "Time_Of_Day_Seconds", "detail": "Bzy_MHz"},
+    {"time_ns": "Time_Of_Day_Seconds", "kind": "Bzy_MHz"},
     rf"^(?=.*\bCPU\b){_CLOCKS}",
     gaps=r"\s+",
     row=r"(?:[\d.]+\s+){0,2}-\s",

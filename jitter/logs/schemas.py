@@ -190,7 +190,11 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _HOST,
         _DEVICE,
         _BUS_ID,
-        ("kind", pa.string(), "soft_lockup, hung_task, cpu_heat, file_system, pcie, memory, allocator, state or load"),
+        (
+            "kind",
+            pa.string(),
+            "soft_lockup, hung_task, cpu_heat, cpu_clock, file_system, pcie, memory, allocator, state or load",
+        ),
         (
             "detail",
             pa.string(),

@@ -241,6 +241,24 @@ def test_links(row: dict[str, Any], said: str | None):
     assert words(JobLogs(links=links)) == ([] if said is None else [said])
 
 
+@pytest.mark.parametrize("kind", ["load", "cpu_clock"])
+@pytest.mark.parametrize(("busy", "certainty"), [([1], "likely"), ([0, 1], "unknown")])
+def test_the_load_of_all_hosts_tells_nothing_of_one(kind: str, busy: list[int], certainty: str):
+    row = {
+        "rank": None,
+        "bus_id": None,
+        "kind": kind,
+        "detail": "all processors were busy",
+        "count": 1,
+        "seconds": None,
+    }
+    places = {rank: RankPlace(f"node{rank // 2}", rank % 2) for rank in range(4)}
+    facts = find_facts(JobLogs(incidents=[row | {"host": f"node{host}"} for host in busy], places=places))
+    assert [(fact.host, fact.certainty, fact.is_item) for fact in facts] == [
+        (f"node{host}", certainty, False) for host in busy
+    ]
+
+
 @pytest.mark.parametrize(
     ("state", "down", "said"),
     [

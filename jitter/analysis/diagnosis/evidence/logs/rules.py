@@ -727,7 +727,10 @@ def _is_of_switch(code: int) -> bool:
 
 
 def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobLogs], Iterator[Statement]]:
-    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
+    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind.
+
+    Without `is_told` they tell something of a host only beside a finding, and only where not all hosts have them.
+    """
 
     def find(logs: JobLogs) -> Iterator[Statement]:
         has_detail = kind in ("pcie", "memory", "file_system", "state", "load")
@@ -737,6 +740,8 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
             if row["kind"] == kind
             for host in logs.hosts_in(row["host"])
         )
+        nodes = {logs.node_of(host) for _, host, *_ in alike}
+        is_everywhere = not is_told and len(nodes) > 1 and nodes.issuperset(logs.nodes.values())
         for (rank, host, bus_id, detail), rows in sorted(alike.items(), key=str):
             of_gpu = logs.ranks_of_gpu(host, None, bus_id) if bus_id is not None else ()
             ranks = (rank,) if rank is not None else of_gpu
@@ -764,7 +769,7 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
                 ranks,
                 host,
                 causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank
-                certainty="unknown" if undated else None,
+                certainty="unknown" if undated or is_everywhere else None,
                 is_item=is_told and (detail != "corrected" or count >= _LIMITS.min_corrected),
             )
 
@@ -929,6 +934,9 @@ RULES: Final[tuple[Rule, ...]] = (
     # healthy hosts are busy, too
     Rule("host", _HOST_CAUSES, "likely", _incidents("load", "{detail}{times}", is_told=False),
          "look for what else runs on the host"),
+    Rule("host", _HOST_CAUSES, "likely",
+         _incidents("cpu_clock", "processors ran below their base clock{times}", is_told=False),
+         "check the host's power settings and its cooling"),
     Rule("host", (*_HOST_CAUSES, *_GPU_CAUSES, *_NETWORK), "unknown", _incidents("state", "{detail}"),
          "ask the cluster's administrators for the reason"),
     Rule("host", _OF_PCIE, "unknown", _incidents("pcie", "{errors}"), "check the slot, the riser and the link's speed"),

@@ -107,6 +107,11 @@ def abbreviate(name: str, most: int = 44) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
+def abbreviate_start(name: str, most: int) -> str:
+    """Return a name, its start cut off for an ellipsis if it is longer than `most` characters."""
+    return name if len(name) <= most else f"…{name[-most:]}"
+
+
 def format_count(number: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun: `1 rank`, `1,152 kernels`."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.core import arrow
 from jitter.core.numeric.arrays import Ints
-from jitter.core.schema import HOST
+from jitter.core.schema import HOST, MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import read_host, unreadable_file_error
@@ -97,6 +97,18 @@ class HostEvents:
         """
         return self._of_step(self._data_loading, key)
 
+    def operation_times(self, key: StepKey, launches_ns: Ints, *, is_after: bool = False) -> dict[str, int]:
+        """Return how long the operations of each name take in a step, ns; when it begins and ends as in `of_events`.
+
+        Without those in which any of `launches_ns`, in order, lies, and without suspensions of threads.
+        """
+        times = self._of_step(self._operations, key, is_after=is_after)
+        ends = (np.searchsorted(launches_ns, at_ns) for at_ns in (times.start_ns, times.end_ns))
+        launch_nothing = pa.array(np.equal(*ends))
+        took = pa.table({"name": times.names, "ns": times.end_ns - times.start_ns}).filter(launch_nothing)
+        names, ns = took.group_by("name").aggregate([("ns", "sum")]).columns
+        return dict(zip(names.to_pylist(), ns.to_pylist(), strict=True))
+
     def of_events(self, what: re.Pattern[str] | str, key: StepKey, *, is_after: bool = False) -> HostTimes:
         """Return when any event of a kind, or whose name a pattern matches, went on in a step.
 
@@ -136,6 +148,12 @@ class HostEvents:
     @cached_property
     def _data_loading(self) -> pa.Table:
         return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
+
+    @cached_property
+    def _operations(self) -> pa.Table:
+        is_suspended = pc.is_in(self._rows["name"], pa.array([OFF_CPU, MIGRATION], self._rows["name"].type))
+        is_operation = pc.and_(pc.equal(self._rows["kind"], "operation"), pc.invert(is_suspended))
+        return self._rows.filter(is_operation).sort_by("start_ns").combine_chunks()
 
 
 def step_bounds(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:

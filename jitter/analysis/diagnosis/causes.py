@@ -19,7 +19,7 @@ from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
+from jitter.core.formatting import Ranks, abbreviate_start, format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.schema import PROFILER
@@ -238,9 +238,14 @@ def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     loading = evidence.data_loading(late)
     if not loading.is_recorded:
         return None
+    return Match(_beside_others(loading, late))
+
+
+def _beside_others(times: "OwnTimes", late: "Outlier") -> dict[str, str]:
     of_others = ", in its other steps" if late.is_of_all_ranks else ", the other ranks'"
-    others = "" if loading.others_ns is None else f"{of_others} {format_time(loading.others_ns)}"
-    return Match({"own": format_time(loading.own_ns), "others": others})
+    usual = "hardly any" if times.others_ns == 0 else format_time(times.others_ns)
+    others = "" if times.others_ns is None else f"{of_others} {usual}"
+    return {"own": format_time(times.own_ns), "others": others}
 
 
 def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -249,7 +254,25 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _held_up_by(pattern: re.Pattern[str], is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
     held_up = evidence.held_up(late, pattern, is_after=is_after)
-    return Match({"own": format_time(held_up.own_ns)}) if _is_most_of_excess(held_up, late) else None
+    return Match(_beside_others(held_up, late)) if _is_most_of_excess(held_up, late) else None
+
+
+def _long_operation(is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Return the match of the outermost operation that explains a host's excess; its words name the innermost, too."""
+    chosen = [
+        (name, times)
+        for name, times in evidence.long_operations(late, is_after=is_after)
+        if _is_most_of_excess(times, late)
+    ]
+    if not chosen:
+        return None
+    # advice is cut where what to do begins, at its last ": "
+    inner, outer = (
+        abbreviate_start(name.replace(": ", ":"), THRESHOLDS.sentences.max_scope_characters)
+        for name, _ in (chosen[0], chosen[-1])
+    )
+    inside = "" if inner == outer else f", most of it in `{inner}`"
+    return Match({"name": outer, "inside": inside, **_beside_others(chosen[-1][1], late)})
 
 
 def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
@@ -459,6 +482,13 @@ _HOLD_UPS: Final = (
      "no kernel that is compiled or loaded within steps"),
 )  # fmt: skip
 """What holds up a host, by the names of its events; words, advice and remedy of a rule."""
+_OWN_OPERATION: Final = (
+    "`{name}` takes {own} per step of its host's time{inside}{others}",
+    "{it:is|are} held up by what {it:its host does|their hosts do} between launches: check what `{name}` does, and "
+    "whether a step must wait for it",
+    "a step that does not wait for this operation",
+)
+"""The same."""
 _BESIDE: Final = (
     "",
     "{it:is|are} held up by a {work}: let it run beside the steps, or less often",
@@ -510,6 +540,17 @@ def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:
     yield Rule(cause, parts, "certain", where_it_lies(partial(_side_work, is_after)), *_BESIDE)
     for names, *words in _HOLD_UPS:
         yield Rule(cause, parts, "likely", where_it_lies(partial(_held_up_by, names, is_after)), *words)
+    if cause == "late_start":
+        yield Rule(
+            cause,
+            parts,
+            "certain",
+            _long_loading,
+            f"{_LOADING}: the input pipeline stalled",
+            "{it:starts its|start their} steps late: check the data loading",
+            "more loader workers or prefetching",
+        )
+    yield Rule(cause, parts, "likely", where_it_lies(partial(_long_operation, is_after)), *_OWN_OPERATION)
 
 
 # fmt: off
@@ -518,8 +559,6 @@ RULES: Final = (
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
     *_hold_ups("late_start", _START),
-    Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled",
-         "{it:starts its|start their} steps late: check the data loading", "more loader workers or prefetching"),
     Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
          _AS_OTHERS),
     Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",

@@ -65,7 +65,7 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
         ("kineto", "Lazy Function Loading", ""),
         ("kineto", "cudaFree", "held up by allocating"),
         ("kineto", "hipModuleLoadData", "loads or compiles kernels"),
-        ("kineto", "cudaMallocHost", ""),
+        ("kineto", "cudaMallocHost", "check what `cudaMallocHost` does"),
     ],
 )
 def test_what_held_up_a_host_is_told(tmp_path: Path, form: str, kind: int | str, advice: str):
@@ -119,3 +119,34 @@ def test_a_checkpoint_after_the_last_launch_is_one_finding(tmp_path: Path, is_be
         r"a checkpoint takes (29|30)\.\d ms of its host's time in 1 of 1 step \(`save_checkpoint`\)", told
     )
     assert any(note.startswith(f"A checkpoint lies in step {5 + is_between} (rank 1") for note in diagnosis.notes)
+
+
+def test_an_operation_that_only_one_rank_has_is_named(tmp_path: Path):
+    """Logging after the last launch of each step, in an annotation whose name looks like markup and like advice."""
+    run = simulate(small(ranks=4, steps=10), [Fault.parse("late_end:rank=1,ms=5")])
+    trace = write_traces(run, tmp_path / "traces")[1]
+    content = json.loads(trace.read_text())
+    events = content["traceEvents"]
+    thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
+    for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
+        last = marker["ts"] + marker["dur"]
+        for name, ms in (("log {step}: all", 4.9), ("log.py(7): write", 4.6)):
+            events.append(
+                {
+                    "ph": "X",
+                    "cat": "user_annotation",
+                    "name": name,
+                    **thread,
+                    "ts": last - ms * 1e3,
+                    "dur": ms * 1e3 - 1,
+                }
+            )
+    trace.write_text(json.dumps(content))
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    (culprit,) = diagnosis.culprits
+    assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((1,), "cpu_after", "likely")
+    assert (
+        "`log {step}:all` takes 4.90 ms per step of its host's time, most of it in `log.py(7):write`, the other ranks' "
+        "hardly any"
+    ) in culprit.evidence
+    assert "check what `log {step}:all` does, and whether a step must wait for it (seen" in diagnosis.verdict

@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Pause
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_time
+from jitter.core.formatting import abbreviate_start, format_time
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
@@ -100,16 +100,12 @@ def describe_code(code: CodeLocation) -> str | None:
     operator, scope, phase = code.operator, code.scope, code.phase
     if operator is None and scope is None and code.source_line is None:
         return None
-    line = "" if code.source_line is None else f" at `{_inner(code.source_line)}`"
+    longest = THRESHOLDS.sentences.max_scope_characters
+    line = "" if code.source_line is None else f" at `{abbreviate_start(code.source_line, longest)}`"
     by = "" if operator is None else f" by `{operator}`"
-    within = "" if scope is None else f" in `{_inner(scope)}`"
+    within = "" if scope is None else f" in `{abbreviate_start(scope, longest)}`"
     phase_text = "" if phase is None or phase == (scope or "").rpartition("/")[2] else f", {phase}"
     return f"launched{by}{within}{line}{phase_text}"
-
-
-def _inner(scope: str) -> str:
-    longest = THRESHOLDS.sentences.max_scope_characters
-    return scope if len(scope) <= longest else f"…{scope[-longest:]}"
 
 
 def _find_launch(lake: DiagnosedLake, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:

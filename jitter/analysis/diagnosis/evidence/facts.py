@@ -1,7 +1,7 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on, and what the recordings lack."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
@@ -171,6 +171,10 @@ class OwnTimes:
     def __init__(self, own: Sequence[float], others: Callable[[], list[float]]) -> None:
         self._own, self._others = own, others
         self.own_ns = float(np.median(own))
+
+    def with_own(self, own: Sequence[float]) -> "OwnTimes":
+        """Return other times of the rank beside the same baseline."""
+        return OwnTimes(own, self._others)
 
     @cached_property
     def _of_others(self) -> list[float]:
@@ -393,6 +397,29 @@ class Evidence:
         return self._compare_hosts(
             outlier, lambda host, key: host.of_events(pattern, key, is_after=is_after), is_after=is_after
         )
+
+    def long_operations(self, outlier: Outlier, *, is_after: bool = False) -> Iterator[tuple[str, OwnTimes]]:
+        """Yield operations in which nothing is launched and that may make a host late, the shortest first.
+
+        They take at least half of what the outlier is late by in its worst steps; if `is_after`, at their ends.
+        """
+        keys = self._worst_keys(outlier, is_after=is_after)
+        of_steps = [self._operation_times(key, outlier.rank, is_after=is_after) for key in keys]
+        least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
+        medians = {
+            name: float(np.median([times.get(name, 0) for times in of_steps]))
+            for name in sorted(set().union(*of_steps))
+        }
+        for name in sorted((name for name, ns in medians.items() if ns >= least_ns), key=medians.__getitem__):
+            of_others = self.held_up(outlier, re.compile(rf"{re.escape(name)}\Z"), is_after=is_after)
+            yield name, of_others.with_own([times.get(name, 0) for times in of_steps])
+
+    def _operation_times(self, key: StepKey, rank: int, *, is_after: bool) -> dict[str, int]:
+        if rank not in self.records[key]:
+            return {}
+        launches = self.traces.step_columns(key, ("launch_start_ns",), [rank]).table["launch_start_ns"]
+        launches_ns = np.sort(launches.drop_null().to_numpy())
+        return self.analysis.lake.host(key, rank).operation_times(key, launches_ns, is_after=is_after)
 
     def _worst_keys(self, outlier: Outlier, *, is_after: bool = False) -> list[StepKey]:
         """Return the worst steps; if `is_after`, those with the last launches before its late time."""

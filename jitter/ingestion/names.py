@@ -195,6 +195,7 @@ _CHECKPOINT = re.compile(
     r"(?i)(?<![a-z])(?:save|saving|write|writing|dump|store)[ _.\-]*(?:\w{0,64}[ _.\-])?"
     r"(?:checkpoint|ckpt|state_?dict|model|weights)s?(?![a-z])"
     r"|(?<![a-z])(?:checkpoint|ckpt)s?[ _\-]*(?:saving|save|writing|write)(?![a-z])"
+    r"|(?<![a-z])(?:torch|dcp)\.(?:async_)?save(?![a-z])"
 )
 _VALIDATION = re.compile(
     r"(?i)(?<![a-z])(?:run[ _\-]?)?(?:validat(?:ion|e|ing)|evaluat(?:ion|e|ing)|eval)"

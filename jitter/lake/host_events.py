@@ -66,6 +66,16 @@ class HostTimes:
         return float((self.end_ns - self.start_ns).sum())
 
 
+class HostOperations(NamedTuple):
+    """Operations on a rank's host, ns on its own clock; arrays have shape (operations)."""
+
+    start_ns: Ints
+    end_ns: Ints
+    took_ns: Ints
+    """Without synchronising calls, in which the host waits for its GPU."""
+    names: pa.Array
+
+
 class HostEvents:
     """The host events of one recording, by step. Raises `LakeError` if the file is missing or damaged."""
 
@@ -97,17 +107,23 @@ class HostEvents:
         """
         return self._of_step(self._data_loading, key)
 
-    def operation_times(self, key: StepKey, launches_ns: Ints, *, is_after: bool = False) -> dict[str, int]:
-        """Return how long the operations of each name take in a step, ns; when it begins and ends as in `of_events`.
+    @cached_property
+    def operations(self) -> "HostOperations":
+        """The operations in which their own thread launches nothing, in order of start; no suspensions of threads."""
+        is_suspended = pc.is_in(self._rows["name"], pa.array([OFF_CPU, MIGRATION], self._rows["name"].type))
+        is_operation = pc.and_(pc.equal(self._rows["kind"], "operation"), pc.invert(is_suspended))
+        rows = self._rows.filter(is_operation).sort_by("start_ns").combine_chunks()
+        start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
+        begin_ns, finish_ns = _apart(self.calls.start_ns, self.calls.end_ns)
+        waited_ns = np.append(0, np.cumsum(finish_ns - begin_ns))
 
-        Without those in which any of `launches_ns`, in order, lies, and without suspensions of threads.
-        """
-        times = self._of_step(self._operations, key, is_after=is_after)
-        ends = (np.searchsorted(launches_ns, at_ns) for at_ns in (times.start_ns, times.end_ns))
-        launch_nothing = pa.array(np.equal(*ends))
-        took = pa.table({"name": times.names, "ns": times.end_ns - times.start_ns}).filter(launch_nothing)
-        names, ns = took.group_by("name").aggregate([("ns", "sum")]).columns
-        return dict(zip(names.to_pylist(), ns.to_pylist(), strict=True))
+        def waited_until(at_ns: Ints) -> Ints:
+            calls = np.searchsorted(begin_ns, at_ns)
+            still_ns = np.append(0, finish_ns)[calls] - at_ns
+            return waited_ns[calls] - np.where(calls > 0, np.maximum(still_ns, 0), 0)
+
+        waits_ns = waited_until(end_ns) - waited_until(start_ns)
+        return HostOperations(start_ns, end_ns, end_ns - start_ns - waits_ns, rows["name"].combine_chunks())
 
     def of_events(self, what: re.Pattern[str] | str, key: StepKey, *, is_after: bool = False) -> HostTimes:
         """Return when any event of a kind, or whose name a pattern matches, went on in a step.
@@ -123,9 +139,7 @@ class HostEvents:
                 matching = [name for name in names.to_pylist() if what.match(name) is not None]
                 is_meant = pc.is_in(self._rows["name"], pa.array(matching, names.type))
             rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
-            start = rows["start_ns"].to_numpy()
-            end = np.maximum.accumulate(rows["end_ns"].fill_null(_ENDLESS).to_numpy())
-            begin = np.maximum(start, np.append(start[:1], end[:-1])[: len(start)])
+            begin, end = _apart(rows["start_ns"].to_numpy(), rows["end_ns"].fill_null(_ENDLESS).to_numpy())
             apart = pa.table({"name": rows["name"], "start_ns": begin, "end_ns": end})
             self._meant[what] = apart.filter(pa.array(begin < end))
         return self._of_step(self._meant[what], key, is_after=is_after)
@@ -149,11 +163,11 @@ class HostEvents:
     def _data_loading(self) -> pa.Table:
         return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
 
-    @cached_property
-    def _operations(self) -> pa.Table:
-        is_suspended = pc.is_in(self._rows["name"], pa.array([OFF_CPU, MIGRATION], self._rows["name"].type))
-        is_operation = pc.and_(pc.equal(self._rows["kind"], "operation"), pc.invert(is_suspended))
-        return self._rows.filter(is_operation).sort_by("start_ns").combine_chunks()
+
+def _apart(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return times, in order of start, without what is within an earlier one: those within one whole are empty."""
+    ends = np.maximum.accumulate(end)
+    return np.maximum(start, np.append(start[:1], ends[:-1])[: len(start)]), ends
 
 
 def step_bounds(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:

@@ -199,6 +199,8 @@ def test_kinds_of_host_ranges():
         assert host_range_kind(text) == "data_loading", text
     for text in (
         "save_checkpoint iteration 0",
+        "torch.save",
+        "dcp.async_save",
         "saving checkpoint",
         "save_model",
         "torch.save state_dict",

@@ -19,7 +19,7 @@ from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import Ranks, abbreviate_start, format_count, format_percent, format_ranks, format_time
+from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.schema import PROFILER
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
     from jitter.analysis.detection.standouts import Outlier
     from jitter.analysis.diagnosis.evidence.facts import Evidence, OwnTimes
+    from jitter.analysis.diagnosis.evidence.host_operations import LongOperation
 
 Side = Literal["CPU", "GPU", "network"]
 
@@ -241,7 +242,7 @@ def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(_beside_others(loading, late))
 
 
-def _beside_others(times: "OwnTimes", late: "Outlier") -> dict[str, str]:
+def _beside_others(times: "OwnTimes | LongOperation", late: "Outlier") -> dict[str, str]:
     of_others = ", in its other steps" if late.is_of_all_ranks else ", the other ranks'"
     usual = "hardly any" if times.others_ns == 0 else format_time(times.others_ns)
     others = "" if times.others_ns is None else f"{of_others} {usual}"
@@ -258,21 +259,8 @@ def _held_up_by(pattern: re.Pattern[str], is_after: bool, evidence: "Evidence", 
 
 
 def _long_operation(is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
-    """Return the match of the outermost operation that explains a host's excess; its words name the innermost, too."""
-    chosen = [
-        (name, times)
-        for name, times in evidence.long_operations(late, is_after=is_after)
-        if _is_most_of_excess(times, late)
-    ]
-    if not chosen:
-        return None
-    # advice is cut where what to do begins, at its last ": "
-    inner, outer = (
-        abbreviate_start(name.replace(": ", ":"), THRESHOLDS.sentences.max_scope_characters)
-        for name, _ in (chosen[0], chosen[-1])
-    )
-    inside = "" if inner == outer else f", most of it in `{inner}`"
-    return Match({"name": outer, "inside": inside, **_beside_others(chosen[-1][1], late)})
+    operation = evidence.long_operation(late, is_after=is_after)
+    return None if operation is None else Match({**operation.values, **_beside_others(operation, late)})
 
 
 def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
@@ -482,13 +470,13 @@ _HOLD_UPS: Final = (
      "no kernel that is compiled or loaded within steps"),
 )  # fmt: skip
 """What holds up a host, by the names of its events; words, advice and remedy of a rule."""
-_OWN_OPERATION: Final = (
-    "`{name}` takes {own} per step of its host's time{inside}{others}",
+OWN_OPERATION: Final = (
+    "`{name}` takes {own} of host time per step{inside}{others}",
     "{it:is|are} held up by what {it:its host does|their hosts do} between launches: check what `{name}` does, and "
     "whether a step must wait for it",
     "a step that does not wait for this operation",
 )
-"""The same."""
+"""The same, of an operation by its name."""
 _BESIDE: Final = (
     "",
     "{it:is|are} held up by a {work}: let it run beside the steps, or less often",
@@ -550,7 +538,7 @@ def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:
             "{it:starts its|start their} steps late: check the data loading",
             "more loader workers or prefetching",
         )
-    yield Rule(cause, parts, "likely", where_it_lies(partial(_long_operation, is_after)), *_OWN_OPERATION)
+    yield Rule(cause, parts, "likely", where_it_lies(partial(_long_operation, is_after)), *OWN_OPERATION)
 
 
 # fmt: off

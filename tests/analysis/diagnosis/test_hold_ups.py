@@ -146,7 +146,28 @@ def test_an_operation_that_only_one_rank_has_is_named(tmp_path: Path):
     (culprit,) = diagnosis.culprits
     assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((1,), "cpu_after", "likely")
     assert (
-        "`log {step}:all` takes 4.90 ms per step of its host's time, most of it in `log.py(7):write`, the other ranks' "
+        "`log {step}:all` takes 4.90 ms of host time per step, most of it in `log.py(7):write`, the other ranks' "
         "hardly any"
     ) in culprit.evidence
     assert "check what `log {step}:all` does, and whether a step must wait for it (seen" in diagnosis.verdict
+
+
+def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
+    """Between the last launch of each step and the first one of the next; waits for the GPU within it do not count."""
+    run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
+    for trace in write_traces(run, tmp_path / "traces"):
+        content = json.loads(trace.read_text())
+        events = content["traceEvents"]
+        thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
+        waits = [one for one in events if "Synchronize" in one["name"]]
+        for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
+            last = marker["ts"] + marker["dur"]
+            collect = {"ph": "X", "cat": "cpu_op", "name": "gc.collect", **thread, "ts": last - 4900, "dur": 4899}
+            waited = min(one["ts"] for one in waits if one["ts"] > marker["ts"])
+            item = {"ph": "X", "cat": "cpu_op", "name": "item", **thread, "ts": waited - 1, "dur": last - 4901 - waited}
+            events += [collect, item]
+        trace.write_text(json.dumps(content))
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
+    assert "`gc.collect` takes 4.90 ms of host time per step" in paused.evidence
+    assert "check what `gc.collect` does" in paused.advice

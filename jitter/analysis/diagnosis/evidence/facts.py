@@ -1,7 +1,7 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on, and what the recordings lack."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
@@ -15,6 +15,7 @@ from jitter.analysis.detection.run_analysis import Pricing, RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
+from jitter.analysis.diagnosis.evidence.host_operations import Gap, HostGaps, LongOperation
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, stages_of_ranks
 from jitter.analysis.diagnosis.evidence.workload import (
     WorkloadComparison,
@@ -172,10 +173,6 @@ class OwnTimes:
         self._own, self._others = own, others
         self.own_ns = float(np.median(own))
 
-    def with_own(self, own: Sequence[float]) -> "OwnTimes":
-        """Return other times of the rank beside the same baseline."""
-        return OwnTimes(own, self._others)
-
     @cached_property
     def _of_others(self) -> list[float]:
         return self._others()
@@ -211,6 +208,11 @@ class Evidence:
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
+
+    @cached_property
+    def host_gaps(self) -> HostGaps:
+        """What hosts do between launches."""
+        return HostGaps(self.analysis.lake, self.records, self.traces)
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -398,28 +400,25 @@ class Evidence:
             outlier, lambda host, key: host.of_events(pattern, key, is_after=is_after), is_after=is_after
         )
 
-    def long_operations(self, outlier: Outlier, *, is_after: bool = False) -> Iterator[tuple[str, OwnTimes]]:
-        """Yield operations in which nothing is launched and that may make a host late, the shortest first.
+    def long_operation(self, outlier: Outlier, *, is_after: bool = False) -> LongOperation | None:
+        """Return the operation between launches that takes most of what makes a host late in its worst steps.
 
-        They take at least half of what the outlier is late by in its worst steps; if `is_after`, at their ends.
+        If `is_after`, at the ends of steps that its time after their last launches makes late.
         """
         keys = self._worst_keys(outlier, is_after=is_after)
-        of_steps = [self._operation_times(key, outlier.rank, is_after=is_after) for key in keys]
-        least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
-        medians = {
-            name: float(np.median([times.get(name, 0) for times in of_steps]))
-            for name in sorted(set().union(*of_steps))
-        }
-        for name in sorted((name for name, ns in medians.items() if ns >= least_ns), key=medians.__getitem__):
-            of_others = self.held_up(outlier, re.compile(rf"{re.escape(name)}\Z"), is_after=is_after)
-            yield name, of_others.with_own([times.get(name, 0) for times in of_steps])
-
-    def _operation_times(self, key: StepKey, rank: int, *, is_after: bool) -> dict[str, int]:
-        if rank not in self.records[key]:
-            return {}
-        launches = self.traces.step_columns(key, ("launch_start_ns",), [rank]).table["launch_start_ns"]
-        launches_ns = np.sort(launches.drop_null().to_numpy())
-        return self.analysis.lake.host(key, rank).operation_times(key, launches_ns, is_after=is_after)
+        if outlier.is_of_all_ranks:
+            late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)
+            others = [(key, outlier.rank) for key in self.analysis.keys if key not in late]
+        else:
+            others = [(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
+        sampled = [others[at] for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
+        start: Gap = "before the first launch" if outlier.part == TimePart.START else "between launches"
+        return self.host_gaps.find_operation(
+            [(key, outlier.rank) for key in keys],
+            sampled,
+            "after the last launch" if is_after else start,
+            THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps),
+        )
 
     def _worst_keys(self, outlier: Outlier, *, is_after: bool = False) -> list[StepKey]:
         """Return the worst steps; if `is_after`, those with the last launches before its late time."""

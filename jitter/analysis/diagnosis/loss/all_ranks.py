@@ -18,9 +18,10 @@ from jitter.analysis.detection.awaited_ranks import MAY_WAIT, find_awaited_ranks
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.causes import CAUSES, find_cause
+from jitter.analysis.diagnosis.causes import CAUSES, OWN_OPERATION, find_cause
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.evidence.host_operations import Gap
 from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, SAVES_MORE, Cause, Culprit, IndexRange, Seen
@@ -293,8 +294,24 @@ def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns
     pause = _Pause(loss.ranks, may_be_wait=are_others and longest_ns >= THRESHOLDS.main_share * whole_ns)
     if loss.cause == "late_start":
         pause = _explain_loading(evidence, pause, whole_ns)
+    if pause.cause is None and pause.may_be_wait and (named := _name_operation(evidence, loss, pause, whole_ns)):
+        return named
     is_open = pause.may_be_wait and pause.cause is None
     return pause._replace(evidence=(*pause.evidence, MAY_WAIT)) if is_open else pause
+
+
+def _name_operation(evidence: Evidence, loss: _Loss, pause: _Pause, paused_ns: float) -> _Pause | None:
+    """Name the operation that takes most of what hosts pause per step, ns; None if none is recorded."""
+    (first, last), ranks = evidence.window, pause.ranks
+    steps = [evidence.analysis.keys[first + at] for at in spread_positions(last - first, THRESHOLDS.tried_steps)]
+    sampled = [(key, ranks[at]) for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks) for key in steps]
+    gap: Gap = "before the first launch" if loss.cause == "late_start" else "between launches"
+    operation = evidence.host_gaps.find_operation(sampled, (), gap, THRESHOLDS.main_share * paused_ns)
+    if operation is None:
+        return None
+    sentence, advice, _ = OWN_OPERATION
+    values = {**operation.values, "own": format_time(operation.own_ns), "others": "", "it": Ranks(ranks)}
+    return pause._replace(evidence=(*pause.evidence, sentence.format(**values)), advice=advice.format(**values))
 
 
 def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Pause:

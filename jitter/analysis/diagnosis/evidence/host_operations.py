@@ -1,0 +1,115 @@
+"""What hosts do between launches: operations in which nothing is launched, as far as recordings have them.
+
+API calls, operators, annotations, Python functions and system calls of 50 µs or more. Time in synchronising calls
+within them is not counted: there the host waits for its GPU.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import abbreviate_start
+from jitter.core.numeric.arrays import Ints
+from jitter.core.step_key import StepKey
+from jitter.lake.records import RankStepRecord
+
+Gap = Literal["before the first launch", "between launches", "after the last launch"]
+"""Of a step. Before the first launch is after the last one of the step before."""
+RankStep = tuple[StepKey, int]
+"""A step of a rank."""
+_ENDLESS: Final = np.iinfo(np.int64).max
+
+
+class LongOperation(NamedTuple):
+    """An operation that takes much of a gap."""
+
+    outer: str
+    """Its name; of operations within each other the outermost one's."""
+    inner: str
+    """The name of the innermost one."""
+    own_ns: float
+    """How long it takes per step."""
+    others_ns: float | None
+    """What it takes elsewhere; None where nothing else is recorded."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What texts name of it."""
+        # advice is cut where what to do begins, at its last ": "
+        outer, inner = (
+            abbreviate_start(name.replace(": ", ":"), THRESHOLDS.sentences.max_scope_characters)
+            for name in (self.outer, self.inner)
+        )
+        return {"name": outer, "inside": "" if inner == outer else f", most of it in `{inner}`"}
+
+
+class HostGaps:
+    """The operations in the gaps between launches of any rank."""
+
+    def __init__(
+        self, reader: RunReader, records: Mapping[StepKey, Mapping[int, RankStepRecord]], traces: DiagnosedLake
+    ) -> None:
+        """`records` are those of `traces`."""
+        self._reader, self._records = reader, records
+        self._launches = lru_cache(1024)(lambda key, rank: _read_launches(traces, key, rank))
+
+    def find_operation(
+        self, own: Sequence[RankStep], others: Sequence[RankStep], gap: Gap, least_ns: float
+    ) -> LongOperation | None:
+        """Return the operation that takes at least so much more in some steps of ranks than in others; None if none."""
+        own_ns = _medians([self.times_ns(key, rank, gap) for key, rank in own])
+        long = [name for name, ns in own_ns.items() if ns >= least_ns]
+        # the others' files are read only where they matter
+        others_ns = _medians([self.times_ns(key, rank, gap) for key, rank in others]) if long else {}
+        longer = sorted(
+            (name for name in long if own_ns[name] - others_ns.get(name, 0.0) >= least_ns), key=own_ns.__getitem__
+        )
+        if not longer:
+            return None
+        usual_ns = others_ns.get(longer[-1], 0.0) if others else None
+        return LongOperation(longer[-1], longer[0], own_ns[longer[-1]], usual_ns)
+
+    def times_ns(self, key: StepKey, rank: int, gap: Gap) -> dict[str, int]:
+        """Return how long the operations of each name take in a gap of a rank's step; none of a rank without it."""
+        if rank not in self._records.get(key, {}):
+            return {}
+        launches, operations = self._launches(key, rank), self._reader.host(key, rank).operations
+        if not len(launches):
+            return {}
+        since_ns, until_ns = int(launches[0]), int(launches[-1])
+        if gap == "before the first launch":
+            since_ns, until_ns = self._edge(key, rank, -1), since_ns
+        elif gap == "after the last launch":
+            since_ns, until_ns = until_ns, self._edge(key, rank, 1)
+        first, last = np.searchsorted(operations.start_ns, (since_ns, until_ns)).tolist()
+        start_ns, end_ns, took_ns, names = (values[first:last] for values in operations)
+        is_inside = end_ns <= until_ns
+        is_inside &= np.searchsorted(launches, start_ns) == np.searchsorted(launches, end_ns)
+        took = pa.table({"name": names, "ns": took_ns}).filter(pa.array(is_inside))
+        texts, sums = took.group_by("name").aggregate([("ns", "sum")]).columns
+        return dict(zip(texts.to_pylist(), sums.to_pylist(), strict=True))
+
+    def _edge(self, key: StepKey, rank: int, by: Literal[-1, 1]) -> int:
+        """Return the last launch of the step before, or the first one of the step after; else the step's own edge."""
+        beside = StepKey(key.epoch, key.step + by)
+        if rank in self._records.get(beside, {}) and len(launches := self._launches(beside, rank)):
+            return int(launches[-1 if by < 0 else 0])
+        step = self._records[key][rank].step
+        return step.start_ns if by < 0 else _ENDLESS if step.end_ns is None else step.end_ns
+
+
+def _read_launches(traces: DiagnosedLake, key: StepKey, rank: int) -> Ints:
+    launches = traces.step_columns(key, ("launch_start_ns",), [rank]).table["launch_start_ns"]
+    return np.sort(launches.drop_null().to_numpy())
+
+
+def _medians(of_steps: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    """Return the median time of each name that occurs; it is 0 where it does not."""
+    names = sorted(set[str]().union(*of_steps))
+    return {name: float(np.median([times.get(name, 0) for times in of_steps])) for name in names}

@@ -12,7 +12,7 @@ import numpy as np
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment, size_tolerance
+from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment, HostEntry, size_tolerance
 from jitter.comparison.kernel_changes import KernelChange, KernelComparison, compare_kernels
 from jitter.comparison.log_tables import (
     BandwidthChange,
@@ -79,6 +79,20 @@ class Cost(msgspec.Struct, frozen=True):
     kernel_name: str | None
     new_kernel_name: str | None
     loss_ns: float
+
+
+class HostChange(msgspec.Struct, frozen=True):
+    """What operations of a name take of the usual host's time between launches, ns a step."""
+
+    name: str
+    is_start: bool
+    """Whether they lie between the last launch of a step and the first one of the next, else within a step."""
+    base_ns: int
+    new_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        return self.new_ns - self.base_ns
 
 
 class CollectiveChange(msgspec.Struct, frozen=True):
@@ -149,6 +163,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """Empty where a run has no usual step."""
     costs: tuple[Cost, ...]
     """The rows, the largest first; they add up to the difference of the step times."""
+    hosts: tuple[HostChange, ...]
+    """The largest change first; empty where a run's are unknown."""
     kernels: KernelComparison | None
     collectives: tuple[CollectiveChange, ...]
     ranks: tuple[RankChange, ...]
@@ -187,6 +203,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
         "split": comparison.split,
         "costs": comparison.costs[:_MOST_COSTS],
+        "hosts": comparison.hosts,
         "kernel_names": kernels and {"matched": kernels.names_matched, "base": kernels.names},
         "kernels": kernels.changes if kernels else [],
         "launch_shapes": kernels.shapes if kernels else [],
@@ -277,6 +294,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         new_loss=new.loss_fraction,
         split=split,
         costs=costs,
+        hosts=_hosts(base.hosts_time, new.hosts_time),
         kernels=kernels,
         collectives=tuple(_collectives(base.collectives, new.collectives)),
         ranks=_ranks(base, new),
@@ -444,6 +462,17 @@ def _costs(runs: AlignedRuns, rows: Sequence[Row]) -> tuple[Cost, ...]:
     return tuple(Cost(*key, ns) for key, ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])) if ns)
 
 
+def _hosts(base: Sequence[HostEntry] | None, new: Sequence[HostEntry] | None) -> tuple[HostChange, ...]:
+    if base is None or new is None:
+        return ()
+    times_ns: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
+    for side, entries in enumerate((base, new)):
+        for entry in entries:
+            times_ns[entry.name, entry.is_start][side] += entry.time_ns
+    changes = (HostChange(*key, *of_runs) for key, of_runs in times_ns.items())
+    return tuple(sorted(changes, key=lambda change: (-abs(change.difference_ns), change.name)))
+
+
 def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]) -> list[CollectiveChange]:
     """Match collectives by operation, size and type; where there are several, by group size and hosts too."""
 
@@ -602,9 +631,24 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
             for call in calls[loss_class, ranks[0] if ranks else None][:1]
             if len(ranks) < 2 and abs(ns - call.loss_ns) < _MIN_SHARE * abs(ns)
         ]
+        if not ranks:
+            alone += _describe_host(comparison.hosts, loss_class, ns)
         named.append(f"{words[loss_class]}{whose} {format_time(ns, signed=True)}{''.join(alone)}")
         left_ns -= ns
     return ", ".join(named)
+
+
+_AT_START: Final = {LossClass.START.label: True, LossClass.AFTER.label: True, LossClass.LAUNCH.label: False}
+"""Classes of the host's time: whether they lie between the last launch of a step and the first one of the next."""
+
+
+def _describe_host(hosts: Sequence[HostChange], loss_class: str, ns: float) -> Iterator[str]:
+    """Yield the operation that makes most of what hosts add in a class, if one does."""
+    for change in hosts:
+        is_of_class = change.is_start is _AT_START.get(loss_class)
+        if is_of_class and change.difference_ns * np.sign(ns) >= THRESHOLDS.main_share * abs(ns):
+            yield f" (`{abbreviate(change.name, 64)}`: {format_time(change.base_ns)} to {format_time(change.new_ns)})"
+            return
 
 
 def _beside_median(comparison: Comparison, effect: StepEffect) -> float:

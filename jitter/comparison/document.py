@@ -151,6 +151,15 @@ class RankEntry(msgspec.Struct, frozen=True):
     """What a usual step loses to it: the sum of the rank's jitter; of an earlier version the mean over all steps."""
 
 
+class HostEntry(msgspec.Struct, frozen=True, array_like=True):
+    """What operations of a name take of the usual host's time between launches, in a step."""
+
+    is_start: bool
+    """Whether they lie between the last launch of a step and the first one of the next, else within a step."""
+    name: str
+    time_ns: int
+
+
 class CulpritEntry(msgspec.Struct, frozen=True):
     """One finding of the run's diagnosis."""
 
@@ -232,6 +241,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     slow_steps: tuple[LossRow, ...] = ()
     """What they lose without it, on all ranks alike, against the usual step."""
     waterfall: tuple[RungEntry, ...] = ()
+    hosts_time: tuple[HostEntry, ...] | None = None
+    """The longest first; None in files of older versions."""
     step_kind: str = TRAIN
     """The kind of the steps that are compared; usual step, jitter and kernel times are of these alone."""
     step_size: float | None = None

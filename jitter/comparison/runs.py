@@ -28,6 +28,7 @@ from jitter.comparison.document import (
     CulpritEntry,
     Document,
     Environment,
+    HostEntry,
     LossRow,
     Place,
     RankEntry,
@@ -135,6 +136,7 @@ _MAX_NAME: Final = 320
 """Characters of a kernel's name; a longer one ends in a digest of the whole."""
 _MAX_COLLECTIVES: Final = 500
 _MAX_CULPRITS: Final = 50
+_MAX_HOST_ENTRIES: Final = 50
 _MANY_ROWS: Final = 4_000_000
 """Rows from which on collectives are measured in some steps only."""
 _MEASURED_STEPS: Final = 8
@@ -242,6 +244,7 @@ def _measure(
         "jitter": jitter,
         "slow_steps": _slow_steps(of_kind, usual, near),
         "waterfall": tuple(RungEntry(*rung_time) for rung_time in diagnosis.waterfall),
+        "hosts_time": _host_entries(lake, of_kind, [of_kind.keys[number] for number in places.tolist()]),
     }
 
 
@@ -322,6 +325,24 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names", alike: Ints, en
             )
         )
     return tuple(teams)
+
+
+def _host_entries(lake: Lake, analysis: "RunAnalysis", keys: Sequence[StepKey]) -> tuple[HostEntry, ...]:
+    """Return what operations take of the usual host's time in these steps; of files in paths the names alone."""
+    from jitter.analysis.diagnosis.evidence.host_operations import HostGaps
+
+    gaps, sampled = HostGaps(analysis.lake, records_by_step(lake.sources), lake), []
+    for key in (keys[at] for at in spread_positions(len(keys), THRESHOLDS.tried_steps)):
+        ranks = lake.ranks_of(key)
+        sampled += [(key, ranks[at]) for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]
+    entries = [
+        HostEntry(is_start, name.rpartition("/")[2], round(ns))
+        for is_start in (True, False)
+        for name, ns in gaps.usual_times_ns(
+            sampled, "before the first launch" if is_start else "between launches"
+        ).items()
+    ]
+    return tuple(sorted(entries, key=lambda entry: (-entry.time_ns, entry.name))[:_MAX_HOST_ENTRIES])
 
 
 def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, Floats]:

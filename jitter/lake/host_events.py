@@ -109,10 +109,11 @@ class HostEvents:
 
     @cached_property
     def operations(self) -> "HostOperations":
-        """The operations in which their own thread launches nothing, in order of start; no suspensions of threads."""
+        """All that ended and is no synchronising call or suspension of a thread, in order of start."""
         is_suspended = pc.is_in(self._rows["name"], pa.array([OFF_CPU, MIGRATION], self._rows["name"].type))
-        is_operation = pc.and_(pc.equal(self._rows["kind"], "operation"), pc.invert(is_suspended))
-        rows = self._rows.filter(is_operation).sort_by("start_ns").combine_chunks()
+        is_other = pc.or_(pc.equal(self._rows["kind"], "sync"), is_suspended)
+        is_meant = pc.and_(pc.invert(is_other), self._rows["end_ns"].is_valid())
+        rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
         start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
         begin_ns, finish_ns = _apart(self.calls.start_ns, self.calls.end_ns)
         waited_ns = np.append(0, np.cumsum(finish_ns - begin_ns))

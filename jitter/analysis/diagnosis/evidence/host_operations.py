@@ -63,10 +63,10 @@ class HostGaps:
         self, own: Sequence[RankStep], others: Sequence[RankStep], gap: Gap, least_ns: float
     ) -> LongOperation | None:
         """Return the operation that takes at least so much more in some steps of ranks than in others; None if none."""
-        own_ns = _medians([self.times_ns(key, rank, gap) for key, rank in own])
+        own_ns = self.usual_times_ns(own, gap)
         long = [name for name, ns in own_ns.items() if ns >= least_ns]
         # the others' files are read only where they matter
-        others_ns = _medians([self.times_ns(key, rank, gap) for key, rank in others]) if long else {}
+        others_ns = self.usual_times_ns(others, gap) if long else {}
         longer = sorted(
             (name for name in long if own_ns[name] - others_ns.get(name, 0.0) >= least_ns), key=own_ns.__getitem__
         )
@@ -75,8 +75,13 @@ class HostGaps:
         usual_ns = others_ns.get(longer[-1], 0.0) if others else None
         return LongOperation(longer[-1], longer[0], own_ns[longer[-1]], usual_ns)
 
-    def times_ns(self, key: StepKey, rank: int, gap: Gap) -> dict[str, int]:
-        """Return how long the operations of each name take in a gap of a rank's step; none of a rank without it."""
+    def usual_times_ns(self, steps: Sequence[RankStep], gap: Gap) -> dict[str, float]:
+        """Return the median over steps of ranks of what the operations of each name take; 0 where there are none."""
+        of_steps = [self._times_ns(key, rank, gap) for key, rank in steps]
+        names = sorted(set[str]().union(*of_steps))
+        return {name: float(np.median([times.get(name, 0) for times in of_steps])) for name in names}
+
+    def _times_ns(self, key: StepKey, rank: int, gap: Gap) -> dict[str, int]:
         if rank not in self._records.get(key, {}):
             return {}
         launches, operations = self._launches(key, rank), self._reader.host(key, rank).operations
@@ -107,9 +112,3 @@ class HostGaps:
 def _read_launches(traces: DiagnosedLake, key: StepKey, rank: int) -> Ints:
     launches = traces.step_columns(key, ("launch_start_ns",), [rank]).table["launch_start_ns"]
     return np.sort(launches.drop_null().to_numpy())
-
-
-def _medians(of_steps: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    """Return the median time of each name that occurs; it is 0 where it does not."""
-    names = sorted(set[str]().union(*of_steps))
-    return {name: float(np.median([times.get(name, 0) for times in of_steps])) for name in names}

@@ -553,3 +553,15 @@ def test_the_command(lakes: dict[str, jitter.Lake], tmp_path: Path, capsys: pyte
     assert main(["export", base, "--baseline", str(tmp_path / "base.json")]) == 0
     with pytest.raises(UsageError, match="a baseline of steps of kind decode, not prefill"):
         jitter.compare(tmp_path / "base.json", new, kind="prefill")
+
+
+def test_a_slower_data_loader_is_named_with_its_time_in_each_run(document_of):
+    job = job_of("data_parallel")
+    (base, _), (new, _) = document_of(job), document_of(job, "late_start:rank=0-3,ms=8")
+    compared = compare_documents([base], new)
+    loader = compared.hosts[0]
+    assert loader.name.startswith("enumerate(DataLoader)")
+    assert (loader.is_start, loader.difference_ns) == (True, pytest.approx(8e6, rel=0.05))
+    assert f"(`{loader.name}`: " in compared.sentence
+    older = msgspec.structs.replace(base, hosts_time=None)
+    assert not compare_documents([older], new).hosts

@@ -73,7 +73,10 @@ class HostOperations(NamedTuple):
     end_ns: Ints
     took_ns: Ints
     """Without synchronising calls, in which the host waits for its GPU."""
+    thread: Ints
+    """-1 if unknown."""
     names: pa.Array
+    """`OFF_CPU` of every suspension of a thread."""
 
 
 class HostEvents:
@@ -109,10 +112,8 @@ class HostEvents:
 
     @cached_property
     def operations(self) -> "HostOperations":
-        """All that ended and is no synchronising call or suspension of a thread, in order of start."""
-        is_suspended = pc.is_in(self._rows["name"], pa.array([OFF_CPU, MIGRATION], self._rows["name"].type))
-        is_other = pc.or_(pc.equal(self._rows["kind"], "sync"), is_suspended)
-        is_meant = pc.and_(pc.invert(is_other), self._rows["end_ns"].is_valid())
+        """All that ended and is no synchronising call, in order of start."""
+        is_meant = pc.and_(pc.not_equal(self._rows["kind"], "sync"), self._rows["end_ns"].is_valid())
         rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
         start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
         begin_ns, finish_ns = _apart(self.calls.start_ns, self.calls.end_ns)
@@ -124,7 +125,9 @@ class HostEvents:
             return waited_ns[calls] - np.where(calls > 0, np.maximum(still_ns, 0), 0)
 
         waits_ns = waited_until(end_ns) - waited_until(start_ns)
-        return HostOperations(start_ns, end_ns, end_ns - start_ns - waits_ns, rows["name"].combine_chunks())
+        names = pc.if_else(pc.equal(rows["name"], MIGRATION), OFF_CPU, rows["name"]).combine_chunks()
+        thread = arrow.to_numpy(rows["thread"], -1)
+        return HostOperations(start_ns, end_ns, end_ns - start_ns - waits_ns, thread, names)
 
     def of_events(self, what: re.Pattern[str] | str, key: StepKey, *, is_after: bool = False) -> HostTimes:
         """Return when any event of a kind, or whose name a pattern matches, went on in a step.

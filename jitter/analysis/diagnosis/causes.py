@@ -22,7 +22,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
-from jitter.core.schema import PROFILER
+from jitter.core.schema import OFF_CPU, PROFILER
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
@@ -258,9 +258,24 @@ def _held_up_by(pattern: re.Pattern[str], is_after: bool, evidence: "Evidence", 
     return Match(_beside_others(held_up, late)) if _is_most_of_excess(held_up, late) else None
 
 
-def _long_operation(is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
+def _long_operation(is_after: bool, words: "OperationWords", evidence: "Evidence", late: "Outlier") -> Match | None:
     operation = evidence.long_operation(late, is_after=is_after)
-    return None if operation is None else Match({**operation.values, **_beside_others(operation, late)})
+    if operation is None or words_of(operation) is not words:
+        return None
+    return Match({**operation.values, **_beside_others(operation, late)})
+
+
+class OperationWords(NamedTuple):
+    """Words, advice and remedy of what an operation between launches takes."""
+
+    words: str
+    advice: str
+    remedy: str
+
+
+def words_of(operation: "LongOperation") -> OperationWords:
+    """Return the words for an operation, or for a suspended thread."""
+    return _SUSPENSION if operation.outer == OFF_CPU else _OPERATION
 
 
 def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
@@ -470,19 +485,24 @@ _HOLD_UPS: Final = (
      "no kernel that is compiled or loaded within steps"),
 )  # fmt: skip
 """What holds up a host, by the names of its events; words, advice and remedy of a rule."""
-OWN_OPERATION: Final = (
+_OPERATION: Final = OperationWords(
     "`{name}` takes {own} of host time per step{inside}{others}",
     "{it:is|are} held up by what {it:its host does|their hosts do} between launches: check what `{name}` does, and "
     "whether a step must wait for it",
     "a step that does not wait for this operation",
 )
-"""The same, of an operation by its name."""
+_SUSPENSION: Final = OperationWords(
+    "launching threads are off the CPU for {own} per step{others}",
+    "{it:is|are} late because launching threads are off the CPU: check for other processes on their cores and for CPU "
+    "limits, then what these threads wait for",
+    "launching threads that are never off the CPU",
+)
 _BESIDE: Final = (
     "",
     "{it:is|are} held up by a {work}: let it run beside the steps, or less often",
     "a checkpoint or validation that no step waits for",
 )
-"""The same."""
+"""The same as `_HOLD_UPS`."""
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _OWN_DETAILS: Final = "its recording has {details}, most of the others' have not: recording them takes host time"
 _RECORD_ALIKE: Final = (
@@ -538,7 +558,8 @@ def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:
             "{it:starts its|start their} steps late: check the data loading",
             "more loader workers or prefetching",
         )
-    yield Rule(cause, parts, "likely", where_it_lies(partial(_long_operation, is_after)), *OWN_OPERATION)
+    for operation in (_OPERATION, _SUSPENSION):
+        yield Rule(cause, parts, "likely", where_it_lies(partial(_long_operation, is_after, operation)), *operation)
 
 
 # fmt: off

@@ -48,7 +48,8 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
     content = json.loads(trace.read_text())
     calls = [event for event in content["traceEvents"] if event.get("cat") == "cuda_runtime"]
     begin, end = longest_gap([(call["ts"], call["ts"] + call["dur"]) for call in calls])
-    thread = {"pid": calls[0]["pid"], "tid": calls[0]["tid"], "cat": "cuda_runtime", "args": {"correlation": 88_888}}
+    late = next(call for call in calls if call["ts"] == end)
+    thread = {"pid": late["pid"], "tid": late["tid"], "cat": "cuda_runtime", "args": {"correlation": 88_888}}
     where = thread if name[:2] in ("cu", "hi") else {"pid": -1, "tid": 0, "cat": "overhead"}
     content["traceEvents"].append({"ph": "X", "name": name, **where, "ts": begin, "dur": end - begin})
     trace.write_text(json.dumps(content))

@@ -1,5 +1,6 @@
 """Sizes of collectives from NCCL's NVTX payloads, by the launch inside NCCL's range."""
 
+import re
 import sqlite3
 import struct
 from contextlib import closing
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import jitter
-from jitter.core.schema import MIGRATION, OFF_CPU
+from jitter.analysis.diagnosis.model import Culprit
+from jitter.core.schema import OFF_CPU
 from jitter.readers.nsys.batches import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
 from jitter.readers.nsys.tables import SqliteTables
 from jitter.simulate import Fault, Job, simulate
@@ -178,21 +180,21 @@ def test_simulated_call_chains_name_the_program(tmp_path: Path):
     assert chained.sql(kinds).equals(plain.sql(kinds))
 
 
-def evidence(folder: Path, faults: list[str], *, scheduling: bool = False) -> tuple[str, ...]:
+def find(folder: Path, faults: list[str], *, scheduling: bool = False) -> Culprit:
     run = simulate(Job(ranks=4, steps=6, kernels=60, seed=3), [Fault.parse(fault) for fault in faults])
     write_traces(run, folder / "traces", "nsys")
     if scheduling:
         add_scheduling(folder / "traces")
     (culprit,) = ingest_traces(folder).diagnose().culprits
     assert (culprit.rank, culprit.cause) == (2, "cpu_launch")
-    return culprit.evidence
+    return culprit
 
 
 STALLS = [f"cpu_stall:rank=2,kernel={kernel},ms=1" for kernel in (17, 21, 26, 31, 36, 41)]
 
 
 def test_a_thread_that_is_moved_about_is_evidence_for_late_launches(tmp_path: Path):
-    said = [line for line in evidence(tmp_path, STALLS, scheduling=True) if "another CPU core" in line]
+    said = [line for line in find(tmp_path, STALLS, scheduling=True).evidence if "another CPU core" in line]
     assert len(said) == 1
     moves = float(said[0].split(" times per step")[0].rpartition(" ")[2])
     assert 6 <= moves <= 9
@@ -200,10 +202,12 @@ def test_a_thread_that_is_moved_about_is_evidence_for_late_launches(tmp_path: Pa
 
 
 def test_one_stall_is_explained_by_the_time_off_the_cpu(tmp_path: Path):
-    said = evidence(tmp_path, ["cpu_stall:rank=2,kernel=17,ms=3"], scheduling=True)
-    assert any(f"the host was in `{MIGRATION}` for 2.99 ms of 3.0" in line for line in said)
+    culprit = find(tmp_path, ["cpu_stall:rank=2,kernel=17,ms=3"], scheduling=True)
+    said = [line for line in culprit.evidence if "off the CPU" in line]
+    assert re.fullmatch(r"launching threads are off the CPU for [23]\.\d\d ms per step, the other ranks' .*", said[0])
+    assert "check for other processes on their cores" in culprit.advice
     assert not any("another CPU core" in line for line in said)  # the other ranks move as often at the step's end
 
 
 def test_without_scheduling_nothing_is_said_of_cores(tmp_path: Path):
-    assert not any("core" in line or OFF_CPU in line for line in evidence(tmp_path, STALLS))
+    assert not any("core" in line or OFF_CPU in line for line in find(tmp_path, STALLS).evidence)

@@ -69,12 +69,7 @@ def _with_code(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
     if launch is None:
         return culprit
     words = describe_launch(launch.code)
-    sentences = [] if words is None else [words]
-    if CAUSES[culprit.cause].is_late_launch:
-        operation = _describe_gap(lake, key, culprit.rank, launch)
-        if operation is not None:
-            sentences.insert(0, f"before the launch of kernel {where.first} the host was {operation}")
-    return replace(culprit.with_evidence(sentences), code=None if words is None else launch.code)
+    return culprit if words is None else replace(culprit.with_evidence([words]), code=launch.code)
 
 
 def _describe_pause(pause: Pause, lake: DiagnosedLake) -> str:

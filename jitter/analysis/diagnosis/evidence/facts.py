@@ -208,6 +208,7 @@ class Evidence:
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
+        self._operations: dict[tuple[Outlier, bool], LongOperation | None] = {}
 
     @cached_property
     def host_gaps(self) -> HostGaps:
@@ -405,6 +406,11 @@ class Evidence:
 
         If `is_after`, at the ends of steps that its time after their last launches makes late.
         """
+        if (asked := (outlier, is_after)) not in self._operations:  # by each rule about it
+            self._operations[asked] = self._find_operation(*asked)
+        return self._operations[asked]
+
+    def _find_operation(self, outlier: Outlier, is_after: bool) -> LongOperation | None:
         keys = self._worst_keys(outlier, is_after=is_after)
         if outlier.is_of_all_ranks:
             late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)

@@ -1,7 +1,7 @@
 """What hosts do between launches: operations in which nothing is launched, as far as recordings have them.
 
-API calls, operators, annotations, Python functions and system calls of 50 µs or more. Time in synchronising calls
-within them is not counted: there the host waits for its GPU.
+API calls, operators, annotations, Python functions and system calls of 50 µs or more, and suspensions, of the thread
+that makes the next launch. Time in synchronising calls within them is not counted: there the host waits for its GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate_start
 from jitter.core.numeric.arrays import Ints
+from jitter.core.schema import OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
@@ -46,7 +47,8 @@ class LongOperation(NamedTuple):
             abbreviate_start(name.replace(": ", ":"), THRESHOLDS.sentences.max_scope_characters)
             for name in (self.outer, self.inner)
         )
-        return {"name": outer, "inside": "" if inner == outer else f", most of it in `{inner}`"}
+        inside = "off the CPU" if self.inner == OFF_CPU else f"in `{inner}`"
+        return {"name": outer, "inside": "" if inner == outer else f", most of it {inside}"}
 
 
 class HostGaps:
@@ -85,30 +87,49 @@ class HostGaps:
         if rank not in self._records.get(key, {}):
             return {}
         launches, operations = self._launches(key, rank), self._reader.host(key, rank).operations
-        if not len(launches):
+        if not len(launches.start_ns):
             return {}
-        since_ns, until_ns = int(launches[0]), int(launches[-1])
+        since_ns, until_ns, after = int(launches.start_ns[0]), int(launches.start_ns[-1]), launches
         if gap == "before the first launch":
             since_ns, until_ns = self._edge(key, rank, -1), since_ns
         elif gap == "after the last launch":
-            since_ns, until_ns = until_ns, self._edge(key, rank, 1)
+            since_ns, until_ns, after = until_ns, self._edge(key, rank, 1), self._beside(key, rank, 1)
         first, last = np.searchsorted(operations.start_ns, (since_ns, until_ns)).tolist()
-        start_ns, end_ns, took_ns, names = (values[first:last] for values in operations)
+        start_ns, end_ns, took_ns, thread, names = (values[first:last] for values in operations)
         is_inside = end_ns <= until_ns
-        is_inside &= np.searchsorted(launches, start_ns) == np.searchsorted(launches, end_ns)
+        is_inside &= np.searchsorted(launches.start_ns, start_ns) == np.searchsorted(launches.start_ns, end_ns)
+        launching = np.append(after.thread, -1)[np.searchsorted(after.start_ns, end_ns)]
+        is_inside &= (thread == launching) | (thread < 0) | (launching < 0)
         took = pa.table({"name": names, "ns": took_ns}).filter(pa.array(is_inside))
         texts, sums = took.group_by("name").aggregate([("ns", "sum")]).columns
         return dict(zip(texts.to_pylist(), sums.to_pylist(), strict=True))
 
+    def _beside(self, key: StepKey, rank: int, by: Literal[-1, 1]) -> "_Launches":
+        """Return the launches of the step before or after; none of one that the rank did not record."""
+        beside = StepKey(key.epoch, key.step + by)
+        is_known = rank in self._records.get(beside, {})
+        return self._launches(beside, rank) if is_known else _Launches(np.empty(0, np.int64), np.empty(0, np.int64))
+
     def _edge(self, key: StepKey, rank: int, by: Literal[-1, 1]) -> int:
         """Return the last launch of the step before, or the first one of the step after; else the step's own edge."""
-        beside = StepKey(key.epoch, key.step + by)
-        if rank in self._records.get(beside, {}) and len(launches := self._launches(beside, rank)):
-            return int(launches[-1 if by < 0 else 0])
+        launches_ns = self._beside(key, rank, by).start_ns
+        if len(launches_ns):
+            return int(launches_ns[-1 if by < 0 else 0])
         step = self._records[key][rank].step
         return step.start_ns if by < 0 else _ENDLESS if step.end_ns is None else step.end_ns
 
 
-def _read_launches(traces: DiagnosedLake, key: StepKey, rank: int) -> Ints:
-    launches = traces.step_columns(key, ("launch_start_ns",), [rank]).table["launch_start_ns"]
-    return np.sort(launches.drop_null().to_numpy())
+class _Launches(NamedTuple):
+    """Launches of a rank in one step, in order of start; the thread is -1 where it is unknown."""
+
+    start_ns: Ints
+    thread: Ints
+
+
+def _read_launches(traces: DiagnosedLake, key: StepKey, rank: int) -> _Launches:
+    read = traces.step_columns(key, ("launch_start_ns", "launch_thread"), [rank])
+    is_known = read.known("launch_start_ns")
+    start_ns = read.values("launch_start_ns")[is_known]
+    thread = np.where(read.known("launch_thread"), read.values("launch_thread"), -1)[is_known]
+    order = np.argsort(start_ns, kind="stable")
+    return _Launches(start_ns[order], thread[order])

@@ -18,7 +18,7 @@ from jitter.analysis.detection.awaited_ranks import MAY_WAIT, find_awaited_ranks
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.causes import CAUSES, OWN_OPERATION, find_cause
+from jitter.analysis.diagnosis.causes import CAUSES, find_cause, words_of
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.host_operations import Gap
@@ -309,7 +309,7 @@ def _name_operation(evidence: Evidence, loss: _Loss, pause: _Pause, paused_ns: f
     operation = evidence.host_gaps.find_operation(sampled, (), gap, THRESHOLDS.main_share * paused_ns)
     if operation is None:
         return None
-    sentence, advice, _ = OWN_OPERATION
+    sentence, advice, _ = words_of(operation)
     values = {**operation.values, "own": format_time(operation.own_ns), "others": "", "it": Ranks(ranks)}
     return pause._replace(evidence=(*pause.evidence, sentence.format(**values)), advice=advice.format(**values))
 

@@ -205,7 +205,7 @@ def test_one_stall_is_explained_by_the_time_off_the_cpu(tmp_path: Path):
     culprit = find(tmp_path, ["cpu_stall:rank=2,kernel=17,ms=3"], scheduling=True)
     said = [line for line in culprit.evidence if "off the CPU" in line]
     assert re.fullmatch(r"launching threads are off the CPU for [23]\.\d\d ms per step, the other ranks' .*", said[0])
-    assert "check for other processes on their cores" in culprit.advice
+    assert "check for other processes on the cores of these threads" in culprit.advice
     assert not any("another CPU core" in line for line in said)  # the other ranks move as often at the step's end
 
 

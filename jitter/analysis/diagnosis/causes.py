@@ -493,8 +493,8 @@ _OPERATION: Final = OperationWords(
 )
 _SUSPENSION: Final = OperationWords(
     "launching threads are off the CPU for {own} per step{others}",
-    "{it:is|are} late because launching threads are off the CPU: check for other processes on the cores of these threads "
-    "and for CPU limits, then what they wait for",
+    "{it:is|are} late because launching threads are off the CPU: check for other processes on the cores of these "
+    "threads and for CPU limits, then what they wait for",
     "launching threads that are never off the CPU",
 )
 _BESIDE: Final = (

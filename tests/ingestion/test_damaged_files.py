@@ -1,6 +1,7 @@
 """Broken or missing files, and files that are no traces: each is named in one line, and the others go in."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def test_a_lake_where_something_else_lies(traces: Path, tmp_path: Path, capsys: 
 
 def test_a_report_that_is_not_exported(own_traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (own_traces / "it's.nsys-rep").write_bytes(b"report")
-    (own_traces / "rank1.nsys-rep").write_bytes(b"report")  # rank1.sqlite lies beside it
+    (own_traces / "rank1.nsys-rep").write_bytes(b"report")  # rank1.sqlite lies beside it, as old
+    shutil.copystat(own_traces / "rank1.sqlite", own_traces / "rank1.nsys-rep")
     assert _ingest(own_traces, "-o", tmp_path / "lake") == 0
     err = capsys.readouterr().err
     assert "rank1.nsys-rep" not in err

@@ -781,46 +781,32 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
 
 def _shared_threads(logs: JobLogs) -> Iterator[Statement]:
     bound = logs.bound
-    sharing = {rank: shared for rank, shared in bound.sharing.items() if shared}
-    for rank, shared in sorted(sharing.items()):
-        others = sorted(set().union(*shared.values()))
-        threads = format_count(len(bound.cpus[rank]), "hardware thread")
+    alike = by_key((len(shared) == len(bound.cpus[rank]), rank) for rank, shared in bound.sharing.items() if shared)
+    for is_all, ranks in alike.items():
         # ranks that are not bound at all share everything, and harm nobody where there are threads for all
-        is_odd = len(shared) == len(bound.cpus[rank]) and 2 * len(sharing) < len(bound.rows)
-        words = f"rank {rank} shares {len(shared)} of {threads} with {format_ranks(others)}"
+        is_odd = is_all and 2 * len(ranks) < len(bound.rows)
+        some = "all" if is_all else "some"
+        does = f"{{:shares {some} of its|share {some} of their}} hardware threads with other ranks".format(Ranks(ranks))
+        words = _of_ranks(does, ranks, list(bound.rows))
         reason = "launches late on shared hardware threads"
-        yield Statement(words, (rank,), reason=reason, certainty="certain" if is_odd else None)
+        yield Statement(words, tuple(sorted(ranks)), reason=reason, certainty="certain" if is_odd else None)
 
 
 def _far_threads(logs: JobLogs) -> Iterator[Statement]:
     bound = logs.bound
-    for rank, row in sorted(bound.rows.items()):
-        gpus = row["gpus"] or ()
-        gpu = (
-            device if (device := bound.devices.get(rank)) is not None else next(iter(gpus)) if len(gpus) == 1 else None
-        )
-        if bound.is_far(rank, gpu):
-            threads = format_numbers(set(row["cpus"]))
-            yield Statement(f"rank {rank} runs on hardware threads far from its GPU {gpu}: {threads}", (rank,))
-
-
-def _far_ranks(logs: JobLogs) -> Iterator[Statement]:
-    bound = logs.bound
     gpus = {rank: gpu for rank in bound.rows if (gpu := bound.gpu_of(rank)) in bound.near}
     far = [rank for rank, gpu in gpus.items() if bound.is_far(rank, gpu)]
-    if far:
-        is_assumed = any(bound.devices.get(rank) is None and len(bound.rows[rank]["gpus"] or ()) > 1 for rank in gpus)
-        assumed = ", if a rank uses the GPU of its number on the node" if is_assumed else ""
-        which = f"run on hardware threads far from their GPUs ({_name_ranks(far, list(gpus))}){assumed}"
-        yield Statement(f"{len(far)} of {format_count(len(gpus), 'rank')} {which}", tuple(sorted(far)))
+    assumed = {rank for rank in far if bound.devices.get(rank) is None and len(bound.rows[rank]["gpus"] or ()) > 1}
+    for is_assumed, ranks in by_key((rank in assumed, rank) for rank in far).items():
+        does = f"{Ranks(ranks):runs on hardware threads far from its GPU|run on hardware threads far from their GPUs}"
+        known = ", if a rank uses the GPU of its number on the node" if is_assumed else ""
+        words = f"{_of_ranks(does, ranks, list(gpus))}{known}"
+        certainty: CauseCertainty | None = "unknown" if is_assumed else None
+        yield Statement(words, tuple(sorted(ranks)), causes=() if is_assumed else None, certainty=certainty)
 
 
-def _sharing_ranks(logs: JobLogs) -> Iterator[Statement]:
-    bound = logs.bound
-    sharing = [rank for rank, shared in bound.sharing.items() if shared]
-    if sharing:
-        which = f"share hardware threads with other ranks ({_name_ranks(sharing, list(bound.rows))})"
-        yield Statement(f"{len(sharing)} of {format_count(len(bound.rows), 'rank')} {which}", tuple(sorted(sharing)))
+def _of_ranks(does: str, ranks: Sequence[int], every: Sequence[int]) -> str:
+    return f"{len(ranks)} of {format_count(len(every), 'rank')} {does} ({_name_ranks(ranks, every)})"
 
 
 def _conflicts(logs: JobLogs) -> Iterator[Statement]:
@@ -882,8 +868,6 @@ def _name_ranks(chosen: Sequence[int], every: Sequence[int]) -> str:
 
 
 _CHECK_FABRIC: Final = "check the network plug-in, NCCL_IB_DISABLE, NCCL_NET and the adapters of these nodes"
-_BIND: Final = "bind each rank to the CPU cores near its GPU"
-_BIND_APART: Final = "bind each rank to CPU cores of its own"
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "certain", _over_tcp, _CHECK_FABRIC),
@@ -940,10 +924,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("host", (*_HOST_CAUSES, *_GPU_CAUSES, *_NETWORK), "unknown", _incidents("state", "{detail}"),
          "ask the cluster's administrators for the reason"),
     Rule("host", _OF_PCIE, "unknown", _incidents("pcie", "{errors}"), "check the slot, the riser and the link's speed"),
-    Rule("placement", _HOST_CAUSES, "likely", _shared_threads, _BIND_APART, is_item=False),
-    Rule("placement", _HOST_CAUSES, "likely", _far_threads, _BIND, is_item=False),
-    Rule("placement", (), "unknown", _far_ranks, _BIND),
-    Rule("placement", (), "unknown", _sharing_ranks, _BIND_APART),
+    Rule("placement", _HOST_CAUSES, "unknown", _shared_threads, "bind each rank to CPU cores of its own"),
+    Rule("placement", _HOST_CAUSES, "likely", _far_threads, "bind each rank to the CPU cores near its GPU"),
     Rule("profiler", (), "unknown", _profiler_overhead, "record fewer activities: no stacks, no shapes, no memory"),
     Rule("contradiction", (), "unknown", _contested),
     Rule("contradiction", (), "unknown", _conflicts),

@@ -91,6 +91,7 @@ _BEGINS_WITH_TIME: Final = re.compile(
     rb"(?:<\d{1,3}>)?(?:\d{4}-\d\d-\d\d[T ]\d|[A-Z][a-z]{2} [ \d]\d \d\d:|\[ *\d+\.\d+\] |\[[A-Z][a-z]{2} [A-Z]|"
     rb"\{\"__|__CURSOR=)"
 )
+_LAST_LINES: Final = 100
 _LARGEST_DOCUMENT: Final = 256 << 20
 _QUOTING_SUFFIXES: Final = frozenset((
     ".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua",
@@ -222,6 +223,7 @@ def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
     blocks = _as_utf8(iter(blocks))
     readers: dict[str | None, _Readers] = {}
     is_of_hosts: bool | None = None
+    chunk = b""
     for whole, first in _chunks(blocks, context):
         chunk = _plain(_unwrapped(whole))
         is_of_hosts = _has_host_prefixes(chunk) if is_of_hosts is None else is_of_hosts
@@ -233,6 +235,9 @@ def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
                 readers[host].read(lines, of_host)
     for reader in readers.values():
         reader.end()
+    for line in chunk.split(b"\n")[-_LAST_LINES:]:  # the file was last modified when they were written
+        if _BEGINS_WITH_TIME.match(line):
+            context.times.read_last(line.decode("utf-8", "replace"))
 
 
 class _Readers:

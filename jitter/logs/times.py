@@ -32,6 +32,7 @@ _ZONES_NS: Final = tuple(
     for hours in (*range(-12, 15), -9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75)
 )
 """How far local times are ahead of UTC."""
+_LONGEST: Final = 40
 _SLOWEST_NS: Final = 60_000_000_000
 """Logs that state a time less often do not tell their zone."""
 
@@ -55,9 +56,21 @@ class LogTimes:
         time_ns, zone = _moment(text, yearless=yearless)
         if zone is not None:
             self.note_zone()
-        elif time_ns is not None and (self._last_ns is None or time_ns > self._last_ns):
-            self._before_ns, self._last_ns = self._last_ns, time_ns
+        elif time_ns is not None:
+            self._note(time_ns)
         return time_ns
+
+    def read_last(self, text: str) -> None:
+        """Take the time that begins one of the log's last lines; with a zone it tells nothing of other times."""
+        time_ns, zone = _moment(text[:_LONGEST], yearless=True)
+        if time_ns is not None and zone is None:
+            self._note(time_ns)
+
+    def _note(self, time_ns: int) -> None:
+        if self._last_ns is None or time_ns > self._last_ns:
+            self._before_ns, self._last_ns = self._last_ns, time_ns
+        elif (self._before_ns or 0) < time_ns < self._last_ns:
+            self._before_ns = time_ns
 
     def note_zone(self) -> None:
         """Take a time that is in UTC, or states its zone: nothing else is inferred then."""

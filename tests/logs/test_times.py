@@ -43,6 +43,19 @@ def test_a_log_whose_last_line_was_just_written_tells_its_zone(
     assert read == (FIRST.replace(year=YEARLESS) if is_year_unknown else FIRST - ahead)
 
 
+@pytest.mark.parametrize("at", [0, 4, 9])
+def test_lines_of_which_nothing_is_read_tell_the_zone_too(tmp_path: Path, at: int) -> None:
+    """A kernel log has one line of an error among others."""
+    ahead, path = timedelta(hours=9), tmp_path / "kern.log"
+    times = [FIRST + timedelta(seconds=40 * line) for line in range(10)]
+    others = "{:%b %e %H:%M:%S} node7 kernel: eth0: renamed\n"
+    path.write_text("".join((SYSLOG[1] if line == at else others).format(time) for line, time in enumerate(times)))
+    written = (times[-1] - ahead + timedelta(seconds=39)).timestamp()
+    os.utime(path, (written, written))
+    (table,) = parse(path).tables.values()
+    assert datetime.fromtimestamp(table["time_ns"][0].as_py() / 1e9, UTC) == times[at] - ahead
+
+
 @pytest.mark.parametrize(
     ("form", "rows", "late_s"),
     [

@@ -217,7 +217,7 @@ FORMATS: Final = (
         {"detail": "%idle|majflt/s|pswpout/s"},
         r"^\d\d:\d\d:\d\d(?: [AP]M)?\s+(?:CPU\s+%us|pgpgin/s|pswpin/s)",
         gaps=r"\s+",
-        row=r"\d\d:\d\d:\d\d\s",
+        row=r"\d\d:\d\d:\d\d(?: [AP]M)?\s+(?:all|[\d.,]+)\s",
         values=_load,
         closes=r"^\s*$|^Average:",
         banner=r"^Linux \S+ \((?P<host>[\w.-]{1,253})\)\s+(?P<day>\d{1,4}[-./]\d\d[-./]\d{2,4})\s",

@@ -81,6 +81,8 @@ _HOST_PREFIX: Final = re.compile(
     rb"(?!(?i:rank|worker|proc|process|task)[_-]?\d+:)([A-Za-z][\w.-]{0,62}\d[\w.-]{0,62}):(?: |$)"
 )
 _MOST_HOSTS: Final = 4_096
+_OF_LAUNCHERS: Final = (b"pdsh@", b"clush: ")
+"""Beginnings of lines that they print of a host: `pdsh@login: n7: ssh exited with exit code 1`."""
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\(B|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_LINE: Final = 4 << 20
@@ -266,7 +268,7 @@ class _Readers:
 
 def _has_host_prefixes(chunk: bytes) -> bool:
     """Return whether every line begins with the name of a host, as `pdsh` and `clush` print the output of several."""
-    lines = [line for line in chunk.split(b"\n") if line.strip()]
+    lines = [line for line in chunk.split(b"\n") if line.strip() and not line.startswith(_OF_LAUNCHERS)]
     hosts = [match[1] for line in lines if (match := _HOST_PREFIX.match(line)) is not None]
     return len(hosts) == len(lines) >= 2 * len(set(hosts)) > 0 and len(set(hosts)) <= _MOST_HOSTS
 

@@ -409,6 +409,7 @@ Linux 5.15.0-91-generic (gpu-7) \t02/23/2025 \t_x86_64_\t(128 CPU)
 04:24:18 PM     all     99.10      0.00      0.90      0.00      0.00      0.00
 04:24:18 PM       0     99.10      0.00      0.90      0.00      0.00      0.00
 04:24:18 PM     all     80.00      0.00      0.90      0.00     10.00      9.10
+04:24:19 PM  LINUX RESTART\t(128 CPU)
 Average:        all     99.10      0.00      0.90      0.00      0.00      0.00
 
 04:24:16 PM  pgpgin/s pgpgout/s   fault/s  majflt/s  pgfree/s pgscank/s pgscand/s pgsteal/s    %vmeff
@@ -970,6 +971,8 @@ def test_a_name_before_each_line_is_the_host(prefix: str) -> None:
     hosts = [prefix.format(host).strip(" :") for host in (1, 2)]
     assert sorted(found) == sorted((host, nic, state) for nic, state in (("mlx5_0", "Active"), ("mlx5_1", "Down"))
                                    for host in hosts)  # fmt: skip
+    failed = f"pdsh@login: {prefix.format(3)}ssh exited with exit code 255\n"
+    assert rows(parsed(mixed + failed), "links", "host", "nic", "state") == found
     assert {host for host, *_ in rows(parsed(mixed + "loss 1.0\n"), "links", "host", "nic")} <= {None}
     ranks = "".join(f"rank{rank}: {line}\n" for line in report for rank in (1, 2))
     assert {host for host, *_ in rows(parsed(ranks), "links", "host", "nic")} <= {None}

@@ -78,6 +78,12 @@ reading_options = _together(
     click.option("--rank", type=click.IntRange(min=0), help="Rank of the trace; for a single file."),
     click.option("--rank-map", type=PATH, metavar="CSV", help="CSV file with lines file,rank or file,device,rank."),
     click.option(
+        "--hosts",
+        metavar="HOST,…",
+        callback=lambda _context, _parameter, text: None if text is None else text.split(","),
+        help="Hosts in the order of their nodes, where traces state host and GPU and no rank.",
+    ),
+    click.option(
         "--nsys",
         type=PATH,
         metavar="PATH",

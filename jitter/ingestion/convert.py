@@ -20,7 +20,14 @@ from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern, node_in_path
 from jitter.ingestion.nsys_export import open_export
-from jitter.ingestion.ranks.decide_ranks import BY_NAME, GpuEvidence, ReadOptions, decide_ranks, unknown_rank_error
+from jitter.ingestion.ranks.decide_ranks import (
+    BY_HOSTS,
+    BY_NAME,
+    GpuEvidence,
+    ReadOptions,
+    decide_ranks,
+    unknown_rank_error,
+)
 from jitter.ingestion.ranks.jobs import RecordedRank
 from jitter.ingestion.ranks.windows import Window, window_of
 from jitter.ingestion.stage import StagedRank, Stager
@@ -59,6 +66,8 @@ class Task:
     """Whether the lake will hold this source alone, or windows of its process: then nothing need state its rank."""
     is_window: bool = False
     """Whether the number in its name is that of a window of its process."""
+    devices: tuple[int, ...] = ()
+    """The numbers of its node's GPUs, where each has a recording of its own and nothing states their ranks."""
 
 
 @dataclass(eq=False)
@@ -219,12 +228,14 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
             task.options,
             recording.rank_in_name,
             recording.rank_hint,
-            _node(task.source.path, recording),
+            _node(task.source.path, recording, task.options),
             is_only=task.is_only,
             is_window=task.is_window,
+            devices=task.devices,
         )
     except UnknownRankError:
-        outcome.window = _window(task.source.path, recording, uses[0].gpu, steps)
+        if not any(gpu.stated for gpu in evidence):
+            outcome.window = _window(task.source.path, recording, uses[0].gpu, steps)
         raise
     outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
     stager = Stager(
@@ -249,12 +260,15 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
         )
 
 
-def _node(path: Path, recording: Recording) -> tuple[int, str] | None:
+def _node(path: Path, recording: Recording, options: ReadOptions) -> tuple[int, str] | None:
     """Return the number of a recording's node among the job's, and what states it; None if nothing does."""
+    hosts = {process.host for process in recording.processes}
+    host = hosts.pop() if len(hosts) == 1 else None
+    if (by_hosts := options.node_of(path, host)) is not None:
+        return by_hosts, BY_HOSTS
     if recording.node is not None:
         return recording.node, recording.node_from or "recording"
-    hosts = {process.host for process in recording.processes}
-    in_path = node_in_path(path, hosts.pop() if len(hosts) == 1 else None)
+    in_path = node_in_path(path, host)
     return None if in_path is None else (in_path, BY_NAME)
 
 

@@ -29,7 +29,7 @@ from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discove
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Publisher
-from jitter.ingestion.ranks.decide_ranks import ReadOptions, parse_options, rank_map_rows
+from jitter.ingestion.ranks.decide_ranks import ReadOptions, find_host_gpus, parse_options, rank_map_rows
 from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, describe_clocks, left_out_errors, ranks_in_lake
 from jitter.ingestion.ranks.windows import find_misread
 from jitter.ingestion.workers import Progress, convert_in_pool
@@ -174,6 +174,7 @@ def ingest(
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
+    hosts: Sequence[str] | None = None,
     nsys: str | Path | None = None,
     label: str | None = None,
     replace: bool = False,
@@ -186,7 +187,8 @@ def ingest(
     Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
     `step` for step markers. `collective` is a regular expression for names of kernels that communicate, besides those
     that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
-    expression with a group `rank`) give ranks. `nsys` is the program that exports Nsight Systems reports (default: the
+    expression with a group `rank`) give ranks; `hosts`, in the order of their nodes, where the recordings state hosts
+    and GPUs and no ranks. `nsys` is the program that exports Nsight Systems reports (default: the
     one on PATH, if there is one). Logs beside the traces go into the lake too; `label` names what they
     belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
     kept, and sources of another job replace the lake's job. A lake holds one job: without `replace`, sources that
@@ -197,7 +199,7 @@ def ingest(
     Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
     a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
     """
-    options = parse_options(rank, rank_map, rank_pattern, step_pattern, collective)
+    options = parse_options(rank, rank_map, rank_pattern, step_pattern, collective, hosts or ())
     inputs = discover(_as_paths(paths), find_nsys(nsys))
     if rank is not None and len(inputs.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(inputs.sources)}", "use --rank-map")
@@ -365,7 +367,7 @@ class _Run:
             is_numbered = are_marked and outcome.is_new and not step_numbering.has_provisional_steps(outcome)
             if is_numbered and outcome.staged and not step_numbering.has_unnumbered_steps(outcome):
                 self._publisher.publish_certain(outcome)
-        converted = self._read_windows(converted, held)
+        converted = self._read_hosts(self._read_windows(converted, held))
         new = [outcome for outcome in converted if outcome.is_new]
         others = [outcome for outcome in converted if not outcome.is_new]
         choice = self._publisher.choose_job(new, held)
@@ -421,12 +423,32 @@ class _Run:
             self._publisher.withdraw(outcomes[file])
             shutil.rmtree(outcomes[file].staging, ignore_errors=True)
         self._report.unchanged -= len(again.keys() - outcomes.keys())
-        told: set[str] = set()
-        for file, outcome in zip(again, self._convert(list(again.values()), None), strict=True):
-            outcome.warnings = [warning for warning in outcome.warnings if warning not in told]  # once for all windows
-            told.update(outcome.warnings)
-            outcomes[file] = outcome
+        outcomes |= zip(again, self._convert(list(again.values()), None), strict=True)
+        _tell_once([outcomes[file] for file in again])
         return list(outcomes.values())
+
+    def _read_hosts(self, converted: list[Outcome]) -> list[Outcome]:
+        """Convert recordings of one GPU each, whose ranks nothing states, again with the numbers of all GPUs of a node.
+
+        Where these are unknown for want of the order of hosts, the errors tell how to give it.
+        """
+        unknown = {
+            number: outcome.window.process
+            for number, outcome in enumerate(converted)
+            if isinstance(outcome.error, UnknownRankError) and outcome.window is not None
+        }
+        if not unknown:
+            return converted
+        places = {converted[number].source.path: (host, device) for number, (_, host, _, device, _) in unknown.items()}
+        gpus = find_host_gpus(places, converted[0].task.options)
+        for number in unknown if gpus.way is not None else ():
+            error = converted[number].error
+            if error is not None:
+                converted[number].error = UnknownRankError(error.message, f"{gpus.way}; or {error.hint}")
+        again = [number for number in unknown if converted[number].source.path in gpus.files]
+        self._convert_again(converted, again, devices=gpus.devices)
+        _tell_once([converted[number] for number in again])
+        return converted
 
     def _leave_out(self, outcomes: Iterable[Outcome], errors: Mapping[Path, JitterError]) -> list[Outcome]:
         """Refuse the outcomes with an error, by path, and return the others."""
@@ -521,6 +543,14 @@ class _Run:
         self._report.rejected.append(_rejected(outcome, error))
         if not isinstance(error, OtherJobError):  # it says nothing of the lake's job
             self._publisher.refuse(outcome, error)
+
+
+def _tell_once(outcomes: Iterable[Outcome]) -> None:
+    """Drop warnings that an outcome before has."""
+    told: set[str] = set()
+    for outcome in outcomes:
+        outcome.warnings = [warning for warning in outcome.warnings if warning not in told]
+        told.update(outcome.warnings)
 
 
 def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRecord]) -> list[str]:

@@ -14,7 +14,14 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import rank_in_path
-from jitter.ingestion.ranks.decide_ranks import ReadOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
+from jitter.ingestion.ranks.decide_ranks import (
+    BY_HOSTS,
+    DEVICE_ORDER,
+    ReadOptions,
+    rank_by_pattern,
+    rank_map_rows,
+    unknown_rank_error,
+)
 from jitter.ingestion.ranks.jobs import (
     CORRECT_RANK,
     REPLACE,
@@ -451,6 +458,8 @@ def _as_told(record: SourceRecord, path: Path, options: ReadOptions) -> bool:
         return False  # they may state it
     if options.rank is not None:
         return record.rank == options.rank
+    if options.hosts and (record.rank_told_by or "").startswith((DEVICE_ORDER, BY_HOSTS)):
+        return record.rank_told_by == f"{BY_HOSTS}: node {options.node_of(path, record.host)}"
     rows = dict(rank_map_rows(path, options))
     if rows:
         return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)

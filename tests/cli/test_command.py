@@ -64,7 +64,7 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
     [
         (["repot"], "Did you mean 'report'?"),
         (["step"], "Did you mean 'steps'?"),
-        (["report", "--htm"], "Did you mean '--html'?"),
+        (["report", "--htm"], "'--html'"),
         (["ingest", "x", "--step-patern", "y"], "'--step-pattern'?"),
         (["."], "jitter report ."),
     ],

@@ -13,6 +13,7 @@ from jitter.ingestion.ranks.decide_ranks import (
     RankDecision,
     ReadOptions,
     decide_ranks,
+    find_host_gpus,
     parse_options,
     read_rank_map,
 )
@@ -225,6 +226,90 @@ def test_device_order_tells_no_ranks_of_two_hosts(tmp_path: Path):
     assert [(r.rank, r.host) for r in report.added] == [
         (0, "node0000"), (1, "node0000"), (2, "node0001"), (3, "node0001")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "options"), [("rocprof-csv", {}), ("rocpd", {"environment": "none"})], ids=["csv", "rocpd"]
+)
+def test_default_names_of_rocprofv3(form: str, options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture):
+    """A folder per host, a file per process: hosts and GPUs are known, and the order of hosts is asked for."""
+    traces, lake = tmp_path / "t", tmp_path / "lake"
+    job = small(ranks=4, gpus_per_node=2)
+    paths = write(simulate(job), traces, form, names="process", **options)
+    one_host, *_ = sorted({path.parent for path in paths})
+    # alone, a host's recordings are like one of several GPUs; a lost one moves no other
+    report = jitter.ingest(one_host, tmp_path / "one")
+    assert [(r.rank, r.host, r.rank_told_by) for r in sorted(report.added, key=lambda r: r.rank or 0)] == [
+        (0, "node0000", "device order"), (1, "node0000", "device order")
+    ]  # fmt: skip
+    assert len([warning for warning in report.warnings if "a guess" in warning]) == 1
+
+    report = jitter.ingest(traces, lake)
+    assert report.added == []
+    (hint,) = {error.hint for error in report.refused}
+    order = "give the hosts in the order of their nodes: --hosts node0000,node0001; or "
+    assert (hint or "").startswith(order)
+    # as typed, and in the other order, with a domain
+    assert main(["ingest", str(traces), "-o", str(lake), "--hosts", "node0000,node0001"]) == 0
+    assert sum("a guess" in line for line in capsys.readouterr().err.splitlines()) == 1
+    ranks = {(r["rank"], r["host"], r["device"], r["rank_told_by"]) for r in records(lake)}
+    assert ranks == {(n, f"node000{n // 2}", n % 2, f"--hosts: node {n // 2}") for n in range(4)}
+    assert jitter.ingest(traces, lake, hosts=["node0000", "node0001"]).unchanged == 4
+    report = jitter.ingest(traces, lake, hosts=["node0001.cluster", "node0000.cluster"], replace=True)
+    assert {(r.rank, r.host) for r in report.added} == {
+        (0, "node0001"),
+        (1, "node0001"),
+        (2, "node0000"),
+        (3, "node0000"),
+    }
+
+    next(path for path in paths if path.parent == one_host).unlink()
+    held = {
+        (r.rank, r.host, r.device) for r in jitter.ingest(traces, tmp_path / "l", hosts=["node0000", "node0001"]).added
+    }
+    assert len(held) == 3
+    assert held <= {(0, "node0000", 0), (1, "node0000", 1), (2, "node0001", 0), (3, "node0001", 1)}
+    # a host that is not named; one named twice
+    assert {r.host for r in jitter.ingest(traces, tmp_path / "m", hosts=["node0001"]).added} == {"node0001"}
+    with pytest.raises(UsageError, match="twice"):
+        jitter.ingest(traces, tmp_path / "m", hosts=["node0001", "node0001.cluster"])
+
+
+@pytest.mark.parametrize(
+    ("places", "hosts", "devices"),
+    [
+        ([("a", 2), ("a", 4)], (), (2, 3, 4)),
+        ([("a", 0)], (), ()),
+        ([("a", 0), ("a", 0)], (), ()),  # two runs
+        ([("a", 0), (None, 1)], (), ()),
+        ([("a", 0), ("a", None)], (), ()),
+        ([(None, 0), (None, 1)], (), ()),
+        ([("a", 1), ("b", 0)], (), ()),
+        ([("a", 1), ("b", 0)], ("b", "a"), (0, 1)),
+        ([("a", 1), ("b", 0)], ("c", "b"), (0,)),
+    ],
+)
+def test_gpus_of_a_host(places: list[tuple[str | None, int | None]], hosts: tuple[str, ...], devices: tuple[int, ...]):
+    by_path = {Path(f"{number}.db"): place for number, place in enumerate(places)}
+    assert find_host_gpus(by_path, ReadOptions(hosts=hosts)).devices == devices
+
+
+def test_reports_of_several_gpus_by_hosts(tmp_path: Path):
+    job = Job(ranks=4, steps=6, kernels=60, marker="iteration", gpus_per_node=2)
+    write(simulate(job), tmp_path / "t", "nsys", ranks_per_report=2)
+    report = jitter.ingest([tmp_path / "t"], tmp_path / "lake", hosts=["node0001", "node0000"])
+    assert {(r.rank, r.host) for r in report.added} == {
+        (0, "node0001"),
+        (1, "node0001"),
+        (2, "node0000"),
+        (3, "node0000"),
+    }
+    options = ReadOptions(hosts=("gpu-7", "gpu-12"))  # where no host is recorded, the path names it
+    assert [options.node_of(Path(name), None) for name in ("t/gpu-12/x.rpd", "t/trace_gpu-7.rpd", "t/gpu-71.rpd")] == [
+        1,
+        0,
+        None,
+    ]
 
 
 def test_reports_of_numbered_nodes(tmp_path: Path):

@@ -1,10 +1,12 @@
 """Rank decision: the global rank of each GPU of a recording, from evidence in order of trust."""
 
 import csv
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jitter.core.errors import UnknownRankError, UsageError, reason_of
 from jitter.core.names.launchers import MAX_RANKS
@@ -26,6 +28,11 @@ BY_NAME = "file name"
 """What decides ranks that the recording does not state."""
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
 _ASSUMED = "neither the trace nor the file name states its rank; as the only {} it is taken as rank 0, an assumption"
+BY_HOSTS = "--hosts"
+"""What decides ranks by the order of hosts, and the order of their GPUs."""
+_ORDER_OF_HOSTS = "give the hosts in the order of their nodes: --hosts {}"
+_MOST_HOSTS = 32
+"""Hosts that a hint lists: a line to copy."""
 _FILE_NAME = "the file name"
 _STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
@@ -39,11 +46,22 @@ class ReadOptions:
     rank_pattern: str | None = None
     step_pattern: str | None = None
     collective_pattern: str | None = None
+    hosts: tuple[str, ...] = ()
+    """Hosts in the order of their nodes."""
 
     @property
     def gives_ranks(self) -> bool:
         """Whether one of the options that give ranks is given."""
-        return self.rank is not None or bool(self.by_file) or self.rank_pattern is not None
+        return self.rank is not None or bool(self.by_file or self.hosts) or self.rank_pattern is not None
+
+    def node_of(self, path: Path, host: str | None) -> int | None:
+        """Return the number of a recording's node by --hosts; None if its host is not among them.
+
+        Where no host is recorded, the path names it: a folder, or a part of the file's name.
+        """
+        names = [_short(name) for name in self.hosts]
+        texts = [_short(host)] if host else [*path.parts[:-1], *re.split(r"[^A-Za-z0-9-]|-(?=rank)", path.name)]
+        return next((names.index(text) for text in reversed(texts) if text in names), None)
 
 
 @dataclass(frozen=True)
@@ -68,16 +86,28 @@ class RankDecision:
     warning: str | None = None
 
 
+def _short(host: str) -> str:
+    """Return a host's name without its domain."""
+    return host.partition(".")[0]
+
+
 def parse_options(
-    rank: int | None, rank_map: str | Path | None, rank_pattern: str | None, step: str | None, collective: str | None
+    rank: int | None,
+    rank_map: str | Path | None,
+    rank_pattern: str | None,
+    step: str | None,
+    collective: str | None,
+    hosts: Sequence[str] = (),
 ) -> ReadOptions:
-    """Return the options; raise `UsageError` for an invalid pattern or an unreadable map."""
+    """Return the options; raise `UsageError` for an invalid pattern, an unreadable map or a host given twice."""
+    if len({_short(host) for host in hosts}) < len(hosts) or not all(hosts):
+        raise UsageError("--hosts names a host twice, or none", f"got {','.join(hosts)}")
     if rank_pattern is not None:
         compile_rank_pattern(rank_pattern)
     compile_step_pattern(step)
     compile_collective_pattern(collective)
     by_file = () if rank_map is None else read_rank_map(Path(rank_map))
-    return ReadOptions(rank, by_file, rank_pattern, step, collective)
+    return ReadOptions(rank, by_file, rank_pattern, step, collective, tuple(hosts))
 
 
 def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
@@ -113,13 +143,15 @@ def decide_ranks(
     *,
     is_only: bool = False,
     is_window: bool = False,
+    devices: Sequence[int] = (),
 ) -> list[RankDecision]:
     """Return the rank decision of each GPU, in the order given.
 
     `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `node` is
     the number of the recording's node among the job's, and what states it. `is_only` says that the lake will hold the
     recordings of this process alone, `is_window` that it recorded several, which the number in the file's name counts.
-    Processes beside the job's have no rank, nor a say.
+    `devices` are the numbers of its node's GPUs, where each is in a recording of its own. Processes beside the job's
+    have no rank, nor a say.
 
     Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
     the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
@@ -133,14 +165,15 @@ def decide_ranks(
     strays = _strays(gpus)
     if strays:
         own = [gpu for gpu in gpus if gpu not in strays]
-        of_own = decide_ranks(path, own, options, in_name, hint, node, is_only=is_only, is_window=is_window)
+        ways = {"is_only": is_only, "is_window": is_window}
+        of_own = decide_ranks(path, own, options, in_name, hint, node, **ways, devices=devices)
         decided = dict(zip(own, of_own, strict=True))
         return [decided.get(gpu) or strays[gpu] for gpu in gpus]
     decisions = _decide(path, gpus, options, in_name, is_window)
     if decisions is None and is_only and len(gpus) == 1:
         assumed = _ASSUMED.format("process" if is_window else "recording")
         return [RankDecision(0, RANK_ASSUMED, f"{assumed}: {RANK_HINT}")]
-    decisions = _by_device_order(path, gpus, hint, node, is_window) if decisions is None else decisions
+    decisions = decisions or _by_device_order(path, gpus, hint, node, is_window, devices)
     largest = max((decision.rank for decision in decisions if decision.rank is not None), default=0)
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
@@ -294,8 +327,46 @@ def unknown_rank_error(
     )
 
 
+class HostGpus(NamedTuple):
+    """The GPUs of recordings that state no rank, of one GPU each: a host's are numbered as on the others."""
+
+    files: list[Path]
+    """The recordings whose ranks the order of hosts and GPUs tells."""
+    devices: tuple[int, ...]
+    """The numbers of a host's GPUs, also of those whose recordings are lost."""
+    way: str | None = None
+    """How to give the order of several hosts, if it is unknown."""
+
+
+def find_host_gpus(places: Mapping[Path, tuple[str | None, int | None]], options: ReadOptions) -> HostGpus:
+    """Return the GPUs of recordings at these hosts and devices.
+
+    None of a single recording, if two are of one GPU, or if the host or GPU of one is unknown; with --hosts, those of
+    these hosts.
+    """
+    hosts = sorted({host for host, _ in places.values() if host is not None})
+    if len(hosts) > 1 and not options.hosts:
+        listed = hosts if len(hosts) <= _MOST_HOSTS else [*hosts[:2], "…", hosts[-1]]
+        return HostGpus([], (), _ORDER_OF_HOSTS.format(",".join(listed)))
+    found = {
+        path: (host, device)
+        for path, (host, device) in places.items()
+        if not options.hosts or options.node_of(path, host) is not None
+    }
+    devices = [device for host, device in found.values() if device is not None and (options.hosts or host is not None)]
+    are_known = len(devices) == len(found) == len(set(found.values()))
+    if not are_known or len(found) < (1 if options.hosts else 2):
+        return HostGpus([], ())
+    return HostGpus([*found], tuple(range(min(devices), max(devices) + 1)))
+
+
 def _by_device_order(
-    path: Path, gpus: Sequence[GpuEvidence], hint: str | None, node: tuple[int, str] | None, is_window: bool
+    path: Path,
+    gpus: Sequence[GpuEvidence],
+    hint: str | None,
+    node: tuple[int, str] | None,
+    is_window: bool,
+    of_node: Sequence[int],
 ) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(set(devices)) < len(devices):
@@ -304,13 +375,17 @@ def _by_device_order(
             "record again with the rank in the steps' markers (`step 12 rank 3`), or each process by itself, with "
             "--rank, --rank-map or --rank-pattern",
         )
-    if len(gpus) < 2 or len(devices) < len(gpus):
+    if len(gpus) + len(of_node) < 2 or len(devices) < len(gpus):
         raise unknown_rank_error(path, hint, is_window=is_window)
-    first = 0 if node is None else node[0] * len(gpus)
-    assumed = f"are assumed to be ranks 0 to {len(gpus) - 1} in device order"
-    if node is not None:  # alike for all nodes
-        assumed = f"are assumed to have ranks by the number of their node ({node[1]}), then in device order"
-    warning = f"no rank is recorded; its {len(gpus)} GPUs {assumed}, a guess: {RANK_HINT}"
-    return [
-        RankDecision(first + devices.index(gpu.device), DEVICE_ORDER, warning) for gpu in gpus if gpu.device is not None
-    ]
+    by, first = DEVICE_ORDER, 0 if node is None else node[0] * len(of_node or devices)
+    assumed = f"its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1}"
+    if of_node:  # alike for all recordings
+        assumed = "this GPU and those of the other recordings without one are assumed to be ranks"
+    elif node is not None:  # alike for all nodes
+        assumed = f"its {len(gpus)} GPUs are assumed to have ranks"
+    if node is not None:
+        assumed += f" by the number of their node ({node[1]}), then"
+        by = f"{BY_HOSTS}: node {node[0]}" if node[1] == BY_HOSTS else by
+    warning = f"no rank is recorded; {assumed} in device order, a guess: {RANK_HINT}"
+    places = [(of_node or devices).index(gpu.device) for gpu in gpus if gpu.device is not None]
+    return [RankDecision(first + place, by, warning) for place in places]

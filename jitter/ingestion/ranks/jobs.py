@@ -751,7 +751,8 @@ _TWO_RANKS: Final = (
 _OF_STATED: Final = "run at the same time on another GPU, and stated there"
 _CORRECT_RANKS: Final = (
     "ingest each job alone, or correct the ranks: --rank-map CSV (file,rank or file,device,rank), or --rank-pattern RE "
-    "(group rank; of recordings of several GPUs each it numbers the recordings, as of nodes)"
+    "(group rank; of recordings of several GPUs each it numbers the recordings, as of nodes), or --hosts HOST,… in the "
+    "order of their nodes"
 )
 
 
@@ -875,6 +876,8 @@ def _conflict(
     reason: str,
     way: str | None = None,
 ) -> UnknownRankError:
+    if recording.ranks[0].record.rank_told_by == DEVICE_ORDER:
+        way = _CORRECT_RANKS
     is_later = time_apart(recording.utc_range, rival.utc_range) > RESTART_NS
     rank = min(rank for rank, _ in claims)
     steps = sorted((key for of_rank, key in claims if of_rank == rank), key=lambda key: key.order)

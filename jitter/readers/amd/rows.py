@@ -284,6 +284,11 @@ class RowBuilder:
             )
         recording.processes, recording.names = self.processes, self.names
         pids = {process.pid for process in self.processes if process.pid is not None}
+        in_name = pid_in_file_name(recording.path.name)
+        if in_name in pids:  # rocprofv3's default: a folder of the host's name
+            host = recording.path.absolute().parent.name
+            for process in self.processes:
+                process.host = process.host or (None if re.search("(?i)rank", host) else host)
         recording.rank_in_name = rank_in_file_name(self.stem, frozenset(pids or self.threads))
         left_out = [f"{count} {what} were left out" for what, count in self._left_out.items() if count]
         if len(self._queues) > 1 and not self._has_streams:

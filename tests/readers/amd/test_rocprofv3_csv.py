@@ -122,12 +122,15 @@ def test_ranks_from_names(tmp_path: Path):
         assert (report.refused, report.other_files) == ([], 0)
 
 
-def test_a_process_id_tells_nothing(tmp_path: Path):
-    sample(tmp_path / "traces", names="process")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
-    assert report.added == []
-    assert len(report.refused) == 2
-    assert "%env{RANK}%" in str(report.refused[0])
+def test_a_process_id_tells_no_rank_and_its_folder_the_host(tmp_path: Path):
+    """The default name is HOST/PID; another folder's name is no host's, where the number is not the process's."""
+    path, _ = sample(tmp_path / "traces", names="process")
+    found = read(path).recording
+    assert (found.processes[0].host, found.rank_in_name) == ("node0000", None)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "3_kernel_trace.csv").write_text(KERNEL + kernel(10, 20))
+    (process,) = read(tmp_path / "run" / "3_kernel_trace.csv").recording.processes
+    assert (process.pid, process.host) == (None, None)
 
 
 def test_a_process_id_behind_a_word_is_no_rank(tmp_path: Path):

@@ -169,7 +169,9 @@ def _processes(columns: Columns, rows: RowBuilder) -> pa.Array:
         if process.pid is None:
             pids = pc.drop_null(columns["pid"].filter(pc.equal(process_numbers, position)))
             in_name = pid_in_file_name(rows.stem) if len(positions) == 1 else None
-            process.pid = pids[0].as_py() if len(pids) else in_name
+            # a process's first thread has its number: without it, that of the name was chosen by the user
+            is_own = in_name is not None and pc.index(columns.get("launched_by", columns["pid"]), in_name).as_py() >= 0
+            process.pid = pids[0].as_py() if len(pids) else in_name if is_own else None
     return process_numbers
 
 

@@ -102,9 +102,7 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
                     )
                 for rank in range(RANKS):
                     times = round(float(start[rank]), 3), round(float(gpu[rank] - start[rank]), 3)
-                    shape: dict[str, list[int]] = {}
-                    if job.shapes:
-                        shape = {"grid": [round(100 * work), 1, 1], "block": [256, 1, 1]}
+                    shape = {"grid": [round(100 * work) if job.shapes else 100, 1, 1], "block": [256, 1, 1]}
                     launched[rank].append(kernel(name, *times, pid=rank, correlation=correlation, **shape))
                     if not is_graph or is_first:
                         made = "cudaGraphLaunch" if is_graph else "cudaLaunchKernel"

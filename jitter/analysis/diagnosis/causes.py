@@ -330,6 +330,12 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(values, (*evidence.side_work(late).values(), *evidence.marker_numbers(late)))
 
 
+def _unknown_shapes(evidence: "Evidence", late: "Outlier") -> Match | None:
+    work = evidence.workload(late)
+    is_unknown = late.pace is None and work.unknown_ns > THRESHOLDS.main_share * work.excess_ns
+    return Match({"share": format_percent(work.unknown_ns / work.excess_ns)}) if is_unknown else None
+
+
 def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
     match, replacement = _different_work(evidence, late), evidence.workload(late).main_replacement
     if match is None or replacement is None:
@@ -611,6 +617,9 @@ RULES: Final = (
          "experts with as many tokens on all ranks (balancing loss, capacity, placement)",
          "compute longer for their experts in turn: check how evenly the router fills the experts (balancing loss, "
          "capacity, placement), as the busiest expert changes"),
+    Rule("gpu_time", _GPU, "unknown", _unknown_shapes,
+         "{share} of the excess is in kernels of the same names, and their launch shapes are not recorded: more work, "
+         "or a slow GPU", job_advice=_CHECK_WORK),
     Rule("gpu_time", _GPU, "unknown",
          lambda _, late: Match({"kernel": short_name(*late.kernels)}) if len(late.kernels) == 1 else None,
          "most of the excess is in {kernel} alone, with the same launch shapes: more work in launches of a fixed size, "

@@ -295,9 +295,8 @@ class RunReader:
         alike = [copy_direction(text) or text if host_memory(text) else text for text in names]
         name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in alike], np.int64)[codes]
         threads = np.ones(len(name))
-        for axis in axes:
-            threads *= read.values(axis)
-            threads[~read.known(axis)] = np.nan
+        for axis in axes:  # some profilers record the product of the axes alone
+            threads *= np.where(read.known(axis), read.values(axis), np.nan if axis.endswith("x") else 1)
         return [LaunchShapes(name[first:last], threads[first:last]) for first, last in pairwise(read.bounds.tolist())]
 
     def kernel_name(self, number: int) -> str:

@@ -42,7 +42,8 @@ _TABLES: Final[Mapping[str, tuple[Kind, ColumnMap]]] = {
 }
 """The tables of a database; the Chrome trace has the same columns as arguments of events."""
 _CSV: Final = ColumnMap(
-    {"process": "pid", "device": "gpu-id", "stream": "queue-id", "start_ns": "beginns", "end_ns": "endns"},
+    {"process": "pid", "device": "gpu-id", "stream": "queue-id", "start_ns": "beginns", "end_ns": "endns"}
+    | {"grid_x": "grd", "block_x": "wgr"},
     {"name": "kernelname"},
 )
 _CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
@@ -67,6 +68,7 @@ class RocprofV1Reader(AmdReader):
     """Reads the database, the Chrome trace or the CSV, in that order of preference."""
 
     name = "rocprof-v1"
+    version = 2
     rank_hint = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
 
     def sniff(self, path: Path) -> bool:

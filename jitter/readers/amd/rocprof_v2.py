@@ -15,7 +15,9 @@ from jitter.readers.csv_file import CsvFile, sniff_columns
 
 _TIMES: Final = {"start_ns": "start_timestamp", "end_ns": "end_timestamp", "correlation": "correlation_id"}
 _KERNELS: Final = ColumnMap(
-    {**_TIMES, "process": "pid", "device": "gpu_id", "stream": "queue_id"}, {"name": "kernel_name"}
+    {**_TIMES, "process": "pid", "device": "gpu_id", "stream": "queue_id"}
+    | {"grid_x": "grid_size", "block_x": "workgroup_size"},
+    {"name": "kernel_name"},
 )
 _CALLS: Final = ColumnMap(_TIMES, {"name": "function"})
 _NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_timestamp", "end_timestamp"})
@@ -26,6 +28,7 @@ class RocprofV2Reader(AmdReader):
     """Reads `results_*.csv` with `hip_api_trace_*.csv` of the same suffix."""
 
     name = "rocprof-v2"
+    version = 2
     rank_hint = f"with rocprofv3, {NAMING_HINT}"
 
     def sniff(self, path: Path) -> bool:

@@ -89,8 +89,7 @@ def write_job(
         for rank in range(RANKS):
             begin, end = round(float(start[rank]), 3), round(float(now[rank]), 3)
             row = kernel(shown, begin, round(end - begin, 3), pid=rank, stream=stream, correlation=correlation)
-            if blocks is not None:
-                row["args"] |= {"grid": [int(blocks[rank]), 1, 1], "block": [256, 1, 1]}
+            row["args"] |= {"grid": [64 if blocks is None else int(blocks[rank]), 1, 1], "block": [256, 1, 1]}
             row["args"] |= args[rank]
             events[rank] += [call(ts=round(begin - 8, 3), dur=2.0, correlation=correlation), row]
 

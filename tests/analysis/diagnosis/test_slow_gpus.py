@@ -231,6 +231,14 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
     assert asked == [[0, 5, 6, 11]] * 3
 
 
+@pytest.mark.parametrize("fault", ["unequal_work:rank=2,factor=1.5", "slow_gpu:rank=2,factor=1.5"])
+def test_without_launch_shapes_more_work_is_not_excluded(fault: str, tmp_path: Path):
+    """The databases of rocprof v1 state none: they counted as equal ones."""
+    (culprit,) = ingest_run(simulate(small(steps=6), [Fault.parse(fault)]), tmp_path, "rocprof-v1").diagnose().culprits
+    assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((2,), "gpu_time", "unknown")
+    assert any("their launch shapes are not recorded: more work, or a slow GPU" in line for line in culprit.evidence)
+
+
 @pytest.mark.parametrize(("ranks", "late"), [(8, "4-7"), (16, "1+3+5+7+9+11+13")])
 def test_half_of_the_ranks_is_priced_against_the_usual_rank_of_the_other_half(ranks: int, late: str, tmp_path: Path):
     """The median of all ranks is the slowest of the other half, so the price missed a sixth."""

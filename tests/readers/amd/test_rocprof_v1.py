@@ -111,9 +111,11 @@ def test_older_csv(tmp_path: Path):
     ]
     path.write_text("\n".join([HEAD + TIMES, *rows]) + "\n")
     found = read(path)
-    assert [(k["start_ns"], k["end_ns"], found.name(k), k["stream"]) for k in found.kernels] == [
-        (100, 200, "void k<int, 3>(int*)", 0),
-        (150, 250, "k2", 1),
+    assert [
+        (k["start_ns"], k["end_ns"], found.name(k), k["stream"], k["grid_x"], k["block_x"]) for k in found.kernels
+    ] == [
+        (100, 200, "void k<int, 3>(int*)", 0, 1, 64),
+        (150, 250, "k2", 1, 1, 64),
     ]
     assert found.recording.processes[0].pid == 77
     assert any("1 rows" in problem for problem in found.recording.problems)

@@ -33,6 +33,7 @@ def test_kernels_and_calls(tmp_path: Path):
         (100, 4, 2, "k(int, int)"),
         (150, 4, 2, "k(int, int)"),
     ]
+    assert [(k["grid_x"], k["block_x"]) for k in found.kernels] == [(1, 64)] * 2
     assert [(found.launch(k) or {})["start_ns"] for k in found.kernels] == [50, 70]
     assert found.recording.processes[0].pid == 7
     assert any("without a possible time" in problem for problem in found.recording.problems)

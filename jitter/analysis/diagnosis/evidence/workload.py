@@ -32,6 +32,8 @@ class WorkloadComparison:
     Of other kernels what is beyond the pace of the equal ones."""
     copies_ns: float = 0.0
     """Of it, what copies between host and GPU took longer."""
+    unknown_ns: float = 0.0
+    """Of it, what lies in the same kernels whose launch shapes are not recorded."""
     operations: int = 0
     """How many operations took longer."""
     differing: int = 0
@@ -173,7 +175,9 @@ def compare_launch_shapes(
     another = ~lacked & (2 * same <= others)
     # more threads should take longer in proportion; where the baseline has more work, it has them too
     usual_threads = lower_median(threads)[:, 0] * np.broadcast_to(work, gpu.shape)[there]
-    excess_threads = np.nan_to_num(threads[:, column] / usual_threads - 1)
+    excess_threads = threads[:, column] / usual_threads - 1
+    unknown = np.isnan(excess_threads) & ~copies[there] & ~lacked & ~another
+    excess_threads = np.nan_to_num(excess_threads)
     explained = np.where(lacked, late, np.minimum(late, np.maximum(excess_threads, 0.0) * usual))
     explained[another] = (
         late - np.minimum(late, _pace(late, usual, another, ~lacked & (excess_threads <= 0)) * usual)
@@ -186,6 +190,7 @@ def compare_launch_shapes(
         float(late[slow].sum()),
         float(explained[slow].sum()),
         float(late[slow & copies[there]].sum()),
+        float(late[slow & unknown].sum()),
         operations=int(slow.sum()),
         differing=int((explained[slow] > 0).sum()),
         extra=int(lacked[slow].sum()),

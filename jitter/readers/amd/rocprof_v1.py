@@ -2,6 +2,7 @@
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -142,6 +143,12 @@ def _read_csv(path: Path, rows: RowBuilder, progress: Progress) -> Parts:
     rows.problems += file.problems()
 
 
+class _Owner(msgspec.Struct):
+    """The process of an event, among its arguments."""
+
+    pid: Any = None
+
+
 class _FlowEvent(msgspec.Struct):
     """The members of an event that a flow needs."""
 
@@ -150,14 +157,15 @@ class _FlowEvent(msgspec.Struct):
     tid: Any = None
     ts: Any = None
     id: Any = None
+    name: Any = None
+    dur: Any = None
+    args: _Owner | None = None
 
 
 class _Event(_FlowEvent):
     """An event; its arguments have the names of a database's columns, and numbers may be texts."""
 
-    name: Any = None
-    dur: Any = None
-    args: dict[str, Any] | None = None
+    args: dict[str, Any] | None = None  # type: ignore[assignment]
 
 
 _TIME_BITS = 47
@@ -171,16 +179,22 @@ class Flows:
 
     Each end is identified by process, thread and microsecond. A flow starts in the middle of the call, so all flows of
     one call (the kernels of a graph) start at one location. That location is the correlation of the call and its
-    kernels.
+    kernels. Copies have no flows: where a process has as many as calls that copy, each is of the call at its place.
     """
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[int, int], int] = {}
         self._places = {side: array("q") for side in _SIDES}
         self._numbers = {side: array("q") for side in _SIDES}
+        self._copies: defaultdict[int | None, dict[str, list[tuple[int, int]]]] = defaultdict(
+            lambda: {"s": [], "t": []}
+        )
+        """For each process the times and locations of calls that copy, and of copies, as ends of flows."""
         self._begins: Ints = np.array([], np.int64)
         self._ends: Ints = np.array([], np.int64)
         self._begin_of_end: Ints = np.array([], np.int64)
+        self._added = 0
+        """Number of copies' flows."""
         self.ambiguous = 0
         """Number of kernels whose flows are ambiguous."""
 
@@ -199,9 +213,34 @@ class Flows:
             if place >= 0 and number is not None:
                 self._places[event.ph].append(place)
                 self._numbers[event.ph].append(number)
+        elif event.ph == "X" and (side := self._side_of_copy(event)) is not None:
+            at_us, owner = parse_integer(event.ts), None if event.args is None else parse_integer(event.args.pid)
+            middle_us = (parse_integer(event.dur) or 0) // 2 if side == "s" else 0
+            if (place := self.place(event)) >= 0 and at_us is not None:
+                self._copies[owner][side].append((at_us, place + middle_us))
+
+    @staticmethod
+    def _side_of_copy(event: _FlowEvent) -> str | None:
+        kind = _LANES.get(parse_integer(event.pid))
+        is_call = kind == "calls" and str(event.name).startswith("hipMemcpy")
+        return "s" if is_call else "t" if kind == "copies" else None
+
+    def _add_copies(self) -> None:
+        """Add flows from calls that copy, and launch no kernel, to the copies of their process."""
+        launching = set(self._places["s"])
+        for sides in self._copies.values():
+            calls = sorted(call for call in sides["s"] if call[1] not in launching)
+            copies = sorted(sides["t"])
+            if len(calls) == len(copies) and all(call[0] <= copy[0] for call, copy in zip(calls, copies, strict=True)):
+                for side, places in zip(_SIDES, (calls, copies), strict=True):
+                    self._places[side].extend(place for _, place in places)
+                    # no number of the file's own flows is negative
+                    self._numbers[side].extend(range(-self._added - len(places), -self._added))
+                self._added += len(copies)
 
     def close(self) -> None:
         """Match the ends of flows; call once, after the last `add`."""
+        self._add_copies()
         (begins, ends), (of_begins, of_ends) = (
             [np.frombuffer(values[side], np.int64) for side in _SIDES] for values in (self._places, self._numbers)
         )
@@ -293,6 +332,6 @@ def _event_columns(kind: Kind, events: list[_Event], flows: Flows) -> dict[str, 
         # a call that launches nothing may start in the same microsecond as one that does
         places = [flows.place(e) if _LAUNCHING.match(n) else -1 for e, n in zip(events, names, strict=True)]
         columns["correlation"] = flows.of_calls(np.array(places, np.int64), lasts.fill_null(0).to_numpy())
-    elif kind == "kernels":
+    elif kind in ("kernels", "copies"):
         columns["correlation"] = flows.of_kernels(events)
     return columns

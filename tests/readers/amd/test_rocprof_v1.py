@@ -26,11 +26,11 @@ def sample(folder: Path, **options: object) -> list[Path]:
     return write(simulate(JOB), folder, "rocprof-v1", **options)
 
 
-def seen(found: Read) -> list[tuple[Any, ...]]:
-    """The kernels of a recording, in any of its formats."""
+def seen(found: Read, rows: list[dict[str, Any]] | None = None) -> list[tuple[Any, ...]]:
+    """The GPU activities of a recording, in any of its formats, by start."""
     return [
         (k["start_ns"], k["end_ns"], found.name(k), k["device"], k["stream"], (found.launch(k) or {}).get("start_ns"))
-        for k in found.kernels
+        for k in sorted(rows or found.activities, key=lambda row: (row["start_ns"], row["end_ns"]))
     ]
 
 
@@ -50,7 +50,7 @@ def test_real_database():
     assert len(found.kernels) == count["OPS"] == 100
     assert len(found.activities) == count["OPS"] + count["COPY"]
     assert (len(found.ranges), len(found.calls)) == (count["rocTX"], calls)
-    assert [(start, end, launch) for start, end, _, _, _, launch in seen(found)] == launched
+    assert [(start, end, launch) for start, end, _, _, _, launch in seen(found, found.kernels)] == launched
     assert found.recording.rank_in_name == 0
 
 

@@ -156,7 +156,15 @@ def write_pipelined_serving(folder: Path, job: PipelinedServing) -> Path:
     def run(rank: int, name: str, start: float, end: float, group: list[int] | None = None) -> None:
         named = {"Process Group Name": str(group), "Process Group Ranks": str(group), "Group size": len(group or ())}
         named |= {"Collective name": "send" if name == SEND_RECV else "allreduce", "In msg nelems": 1 << 20}
-        event = kernel(name, round(start, 3), round(end - start, 3), pid=rank, correlation=correlation)
+        event = kernel(
+            name,
+            round(start, 3),
+            round(end - start, 3),
+            pid=rank,
+            correlation=correlation,
+            grid=[64, 1, 1],
+            block=[256, 1, 1],
+        )
         event["args"].update(named if group and job.names_groups else {})
         events[rank].append(event)
         gpu[rank] = end

@@ -4,84 +4,30 @@ import os
 import re
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import map_distinct
-from jitter.core.bandwidth import NCCL_TYPES, element_bytes, size_of_message
+from jitter.core.bandwidth import NCCL_TYPES, element_bytes
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.names.kernels import collective_operation, parse_operation
+from jitter.core.names.kernels import collective_operation
 from jitter.core.schema import READER_TABLES
 from jitter.readers import Batch, Process, Recording, SourceReader, TableName, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, LaunchesWithin, Progress, columns_of_records, drop_early_ends
+from jitter.readers.columns import CaptureTimes, Interner, Progress, drop_early_ends
+from jitter.readers.nccl_calls import NcclCall, NcclCalls
 
 _COUNTS: Final = ("count", "sendcount", "recvcount")
 _LARGEST: Final = 2**62
 
 
 Columns = Mapping[str, pa.Array]
-
-
-class _Collective(NamedTuple):
-    """What a call of RCCL says of the kernels that it launches: columns of ACTIVITIES."""
-
-    collective: str
-    message_bytes: int | None
-    size_bytes: int | None
-
-
-class RcclCalls:
-    """RCCL calls of one recording by process and thread; a launch inside a call has its operation."""
-
-    def __init__(self) -> None:
-        self._collectives: list[_Collective] = []
-        self._launches = LaunchesWithin()
-
-    def add(self, calls: Columns, names: Sequence[str], sizes: Sequence[int | None] | None = None) -> None:
-        """Add calls (columns of RANGES); `sizes` are message sizes in bytes, where recorded."""
-        columns = (calls[name].to_pylist() for name in ("process", "thread", "start_ns", "end_ns"))
-        for process, thread, start, end, name, size in zip(*columns, names, sizes or [None] * len(names), strict=True):
-            said = parse_operation(name.removeprefix("nccl"))
-            if said is not None and start is not None and end is not None:
-                self._launches.add_call((process, thread), start, end, len(self._collectives))
-                whole = None if size is None else size_of_message(said, size, None)
-                self._collectives.append(_Collective(said, size, whole))
-
-    def note_launches(self, calls: Columns) -> None:
-        """Record which HIP calls (columns of CALLS) lie inside an RCCL call; call after the last `add`."""
-        for process, thread in self._launches.calls:
-            is_own = pc.is_null(calls["thread"]) if thread is None else pc.equal(calls["thread"], thread)
-            is_known = pc.and_(calls["start_ns"].is_valid(), calls["correlation"].is_valid())
-            rows = pc.and_(pc.and_(is_own, is_known), pc.equal(calls["process"], process)).fill_null(False)
-            times, correlations = (calls[name].filter(rows).to_numpy() for name in ("start_ns", "correlation"))
-            self._launches.add_launches(process, (process, thread), times, correlations)
-
-    def of_kernels(self, kernels: Columns, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return the columns of `_Collective` of kernels (columns of ACTIVITIES) in RCCL calls; none if there are none.
-
-        `collective` is null for kernels whose name states the operation. Kernels of other names, renamed by markers or
-        of another library that RCCL calls, are communication by it. The number of ranks is not recorded, so S is null
-        for collectives of which a rank's message is one part.
-        """
-        if not self._collectives:
-            return {}
-        process, correlations = kernels["process"].to_numpy(), kernels["correlation"].fill_null(-1).to_numpy()
-        collective_of_row = np.full(len(process), -1, np.int32)
-        for position in np.unique(process).tolist():
-            rows = process == position
-            collective_of_row[rows] = self._launches.find(position, correlations[rows])
-        columns = columns_of_records(self._collectives, collective_of_row)
-        is_stated = map_distinct(
-            kernels["name"], lambda name: collective_operation(names[name]) is not None, pa.bool_()
-        )
-        return columns | {"collective": pc.if_else(is_stated, None, columns["collective"])}
 
 
 def message_bytes(arguments: Mapping[str, str]) -> int | None:
@@ -209,7 +155,7 @@ class RowBuilder:
         """Number of kernels, copies, calls and ranges so far."""
         self._left_out: Counter[str] = Counter()
         """Number of rows that could not be used, by reason."""
-        self._rccl = RcclCalls()
+        self._rccl = NcclCalls()
         self._has_streams = False
         """Whether a kernel states another stream than 0, which is the null stream and also an unknown one."""
         self._queues: set[int] = set()
@@ -246,7 +192,13 @@ class RowBuilder:
         if kind == "rccl":
             names = [decode_text(name) for name in columns["name"].to_pylist()]
             sizes = columns["size_bytes"].to_pylist() if "size_bytes" in columns else None
-            self._rccl.add(self._typed("ranges", columns), names, sizes)
+            typed = self._typed("ranges", columns)
+            spans = (typed[name].to_pylist() for name in ("process", "thread", "start_ns", "end_ns"))
+            for process, thread, start, end, name, size in zip(
+                *spans, names, sizes or [None] * len(names), strict=True
+            ):
+                if start is not None and end is not None:
+                    self._rccl.add((process, thread), NcclCall(start, end, name, size=size))
             return None
         if kind == "calls":
             return make_batch("calls", self._calls(columns))
@@ -258,8 +210,8 @@ class RowBuilder:
                 is_unknown = pc.fill_null(pc.equal(columns["stream"], 0), False)
                 self._has_streams |= is_unknown.false_count > 0
                 self._queues.update(pc.unique(pc.drop_null(columns["queue"].filter(is_unknown))).to_pylist())
-            if "correlation" in typed:
-                typed |= self._rccl.of_kernels(typed, self.names)
+            if "correlation" in typed and self._rccl.messages:
+                typed |= self._messages(typed)
         return make_batch("activities", self._activities(kind, typed))
 
     def need(self, kind: Literal["calls", "ranges"], before: Mapping[str, int] = {}) -> None:
@@ -299,8 +251,27 @@ class RowBuilder:
         is_read = map_distinct(columns["name"], lambda name: _IS_READ.match(decode_text(name)) is not None, pa.bool_())
         typed = self._typed("calls", {name: column.filter(is_read) for name, column in columns.items()})
         self.counts["calls"] += len(typed["name"])
-        self._rccl.note_launches(typed)
+        self._rccl.close()
+        for process, thread in self._rccl.threads if self._rccl.messages else ():
+            is_own = pc.is_null(typed["thread"]) if thread is None else pc.equal(typed["thread"], thread)
+            is_known = pc.and_(typed["start_ns"].is_valid(), typed["correlation"].is_valid())
+            rows = pc.and_(pc.and_(is_own, is_known), pc.equal(typed["process"], process)).fill_null(False)
+            times, correlations = (typed[name].filter(rows).to_numpy() for name in ("start_ns", "correlation"))
+            self._rccl.note_launches(process, (process, thread), times, correlations)
         return self._started("calls", typed)
+
+    def _messages(self, kernels: Columns) -> dict[str, pa.Array]:
+        """Return the columns of `Message` of kernels (columns of ACTIVITIES) in RCCL calls.
+
+        `collective` is null for kernels whose name states the operation. Kernels of other names, renamed by markers or
+        of another library that RCCL calls, are communication by it. The number of ranks is not recorded, so S is null
+        for collectives of which a rank's message is one part.
+        """
+        columns = self._rccl.columns(kernels["process"].to_numpy(), kernels["correlation"], range(len(self.processes)))
+        is_stated = map_distinct(
+            kernels["name"], lambda name: collective_operation(self.names[name]) is not None, pa.bool_()
+        )
+        return columns | {"collective": pc.if_else(is_stated, None, columns["collective"])}
 
     def _ranges(self, columns: Columns) -> dict[str, pa.Array]:
         self.counts["ranges"] += len(columns["text"])

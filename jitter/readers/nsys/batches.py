@@ -16,8 +16,9 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import MIGRATION, OFF_CPU, PROFILER
 from jitter.readers import Batch, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, columns_of_records, drop_early_ends, look_up
-from jitter.readers.nsys.metadata import ExportMetadata, NcclMessages, process_key
+from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends, look_up
+from jitter.readers.nccl_calls import NcclCalls
+from jitter.readers.nsys.metadata import ExportMetadata, process_key, read_nccl_calls
 from jitter.readers.nsys.tables import (
     CALL_CHAINS,
     CUPTI_OVERHEAD,
@@ -203,9 +204,9 @@ class NsysBatches:
         """Number of rows that are incomplete, by what is wrong with them."""
 
     @cached_property
-    def nccl(self) -> NcclMessages:
+    def nccl(self) -> NcclCalls:
         """Messages of NCCL's kernels; read with the first kernels."""
-        return NcclMessages(self._tables)
+        return read_nccl_calls(self._tables)
 
     def problems(self, missing_names: int, invalid_names: int) -> list[str]:
         """Return what is missing or damaged, one sentence each, after the last row."""
@@ -291,16 +292,8 @@ class NsysBatches:
         if is_memory:
             columns["size_bytes"] = _column(rows, "bytes")
         elif self.nccl.messages:
-            columns |= self._messages(processes, columns["correlation"])
+            columns |= self.nccl.columns(processes.to_numpy(), columns["correlation"], self.processes.keys)
         return make_batch("activities", columns)
-
-    def _messages(self, processes: pa.Array, correlations: pa.Array) -> dict[str, pa.Array]:
-        of_process = processes.to_numpy()
-        message_index = np.full(len(of_process), -1, np.int32)
-        for position in np.unique(of_process).tolist():
-            rows = np.flatnonzero(of_process == position)
-            message_index[rows] = self.nccl.rows(self.processes.keys[position], correlations.take(pa.array(rows)))
-        return columns_of_records(self.nccl.messages, message_index)
 
     def _calls(self) -> Iterator[Batch]:
         wanted = self._existing(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])

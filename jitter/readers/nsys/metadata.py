@@ -6,20 +6,17 @@ NVTX_PAYLOAD_SCHEMA_ENTRIES gives, as Nsight Systems 2025 and later export it.
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from jitter.core.bandwidth import size_of_message
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import parse_operation
 from jitter.core.names.launchers import NODE_VARIABLES, RANK_VARIABLES, SIZE_VARIABLES, first_number
-from jitter.core.numeric.arrays import Codes
 from jitter.readers import Recording
-from jitter.readers.columns import LaunchesWithin
+from jitter.readers.nccl_calls import NcclCall, NcclCalls
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, read_registered_strings, small_rows
 
 _VARIABLE = re.compile(
@@ -136,108 +133,30 @@ _COMMUNICATOR: Final = "NCCL communicator ID"
 _SIZE: Final = "Message size [bytes]"
 _RANKS: Final = "No. of ranks"
 _WIDTHS: Final = {_COMMUNICATOR: 8, _SIZE: 8, _RANKS: 4}
-_GROUP_END: Final = "ncclGroupEnd"
 
 
-class Message(NamedTuple):
-    """Content of the payload of a launch; None where the payload lacks it."""
-
-    collective: str | None
-    message_bytes: int | None
-    size_bytes: int | None
-    group_name: str | None
-    group_size: int | None
-
-
-class _Range(NamedTuple):
-    start_ns: int
-    end_ns: int
-    name: str
-    communicator: int | None
-    size: int | None
+def read_nccl_calls(tables: Tables) -> NcclCalls:
+    """Return the messages of an export's launches, by process and correlation id; none where it has no payloads."""
+    calls, ranks = NcclCalls(), dict[int, int]()
+    for thread, call in _nccl_ranges(tables, ranks) if tables.columns(RUNTIME) else ():
+        if call.size is not None or parse_operation(call.name) is None:
+            calls.add(thread, call)
+    calls.close(ranks)
+    for batch in tables.read(RUNTIME, ["start", "globalTid", "correlationId"]) if calls.messages else ():
+        start, threads, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
+        for thread in set(np.unique(threads).tolist()) & calls.threads:
+            rows = (threads == thread) & (correlation >= 0)
+            calls.note_launches(process_key(thread), thread, start[rows], correlation[rows])
+    return calls
 
 
-class NcclMessages:
-    """Messages of an export's launches, by process and correlation id."""
-
-    def __init__(self, tables: Tables) -> None:
-        """Read payloads and the API calls within their ranges; nothing where the export has no payloads."""
-        self.messages: list[Message] = []
-        self.unknown_sizes = 0
-        """Number of launches whose size depends on a number of ranks that the export does not state."""
-        self._launches = LaunchesWithin()
-        self._ranks: dict[int, int] = {}
-        ranges = _ranges_by_thread(tables, self._ranks)
-        if any(
-            nccl_range.size is not None for thread_ranges in ranges.values() for nccl_range in thread_ranges
-        ) and tables.columns(RUNTIME):
-            self._join_calls(tables, ranges)
-
-    def rows(self, process: int | None, correlations: pa.Array) -> Codes:
-        """Return the index into `messages` of each correlation id (int64, nullable) of a process; -1: none."""
-        return self._launches.find(process, correlations.fill_null(-1).to_numpy()).astype(np.int32)
-
-    def _join_calls(self, tables: Tables, ranges: dict[int, list[_Range]]) -> None:
-        for thread, of_thread in ranges.items():
-            of_thread.sort()
-            for at, nccl_range in enumerate(of_thread):
-                number = self._message(of_thread, at)
-                self._launches.add_call(thread, nccl_range.start_ns, nccl_range.end_ns, number)
-        for batch in tables.read(RUNTIME, ["start", "globalTid", "correlationId"]):
-            start, threads, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
-            for thread in set(np.unique(threads).tolist()) & ranges.keys():
-                rows = (threads == thread) & (correlation >= 0)
-                self._launches.add_launches(process_key(thread), thread, start[rows], correlation[rows])
-
-    def _message(self, ranges: list[_Range], at: int) -> int:
-        """Return the index of the message that a launch in this range sends; -1 if unknown.
-
-        The operations of a group are launched in the call that ends it.
-        """
-        launch_range = ranges[at]
-        if launch_range.size is not None:
-            operations = [launch_range]
-        elif launch_range.name.startswith(_GROUP_END):
-            operations = []
-            for earlier_range in reversed(ranges[:at]):
-                if earlier_range.name.startswith(_GROUP_END):
-                    break
-                if earlier_range.size is not None:
-                    operations.append(earlier_range)
-        else:
-            return -1
-        message = self._combined(operations)
-        if message is None:
-            return -1
-        self.messages.append(message)
-        return len(self.messages) - 1
-
-    def _combined(self, operations: list[_Range]) -> Message | None:
-        kinds = {(parse_operation(operation.name), operation.communicator) for operation in operations}
-        if len(kinds) != 1:
-            return None
-        ((collective, communicator),) = kinds
-        sent = [operation.size or 0 for operation in operations]
-        if collective == "send_recv" and len(operations) > 1:
-            sends = [operation.size or 0 for operation in operations if "Send" in operation.name]
-            sent = [sum(sends or sent)]
-        if len(set(sent)) != 1:
-            return None
-        ranks = None if communicator is None else self._ranks.get(communicator)
-        size = size_of_message(collective, sent[0], ranks)
-        self.unknown_sizes += size is None
-        name = None if communicator is None else f"{communicator:#018x}"
-        return Message(collective, sent[0], size, name, ranks)
-
-
-def _ranges_by_thread(tables: Tables, ranks: dict[int, int]) -> dict[int, list[_Range]]:
-    """Return NCCL's ranges by thread, and put the sizes of communicators that are created into `ranks`."""
-    ranges_of_thread: dict[int, list[_Range]] = {}
+def _nccl_ranges(tables: Tables, ranks: dict[int, int]) -> Iterator[tuple[int, NcclCall]]:
+    """Yield NCCL's ranges with their threads, and put the sizes of communicators that are created into `ranks`."""
     if "binaryData" not in tables.columns(NVTX) or not tables.columns(_ENTRIES):
-        return ranges_of_thread
+        return
     offsets, domains = _schemas(tables)
     if not offsets:
-        return ranges_of_thread
+        return
     only = RowFilter("domainId", sorted(domains))
     registered = read_registered_strings(tables, NVTX, only)
     integers = [name for name in ("start", "end", "globalTid", "textId") if name in tables.columns(NVTX)]
@@ -252,8 +171,7 @@ def _ranges_by_thread(tables: Tables, ranks: dict[int, int]) -> dict[int, list[_
             if communicator is not None and _RANKS in fields:
                 ranks[communicator] = fields[_RANKS]
             name = (inline or text or b"").decode("utf-8", "replace")
-            ranges_of_thread.setdefault(thread, []).append(_Range(start, end, name, communicator, size))
-    return ranges_of_thread
+            yield thread, NcclCall(start, end, name, communicator, size)
 
 
 def _schemas(tables: Tables) -> tuple[dict[tuple[int, int], dict[str, int]], set[int]]:

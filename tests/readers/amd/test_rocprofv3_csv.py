@@ -323,6 +323,31 @@ def test_a_cut_row_with_invalid_utf8_is_left_out(tmp_path: Path, capfd: pytest.C
     assert capfd.readouterr().err == ""
 
 
+def test_the_end_of_a_group_launches_its_operations(tmp_path: Path):
+    """PyTorch calls within ncclGroupStart and ncclGroupEnd, which launches; RCCL's kernel has one name for all."""
+    rccl = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+    (tmp_path / "rank-0_kernel_trace.csv").write_text(
+        KERNEL + "".join(kernel(100 * n + 60, 100 * n + 90, rccl, n) for n in (1, 2, 3))
+    )
+    (tmp_path / "rank-0_hip_api_trace.csv").write_text(
+        API
+        + "".join(f'"HIP_RUNTIME_API","hipLaunchKernel",7,70,{n},{100 * n + 41},{100 * n + 44}\n' for n in (1, 2, 3))
+    )
+    calls = (("ncclGroupStart", 10), ("ncclAllGather", 20), ("ncclAllReduce", 30), ("ncclGroupEnd", 40))
+    of_groups = {1: {"ncclAllGather"}, 2: {"ncclAllReduce"}, 3: {"ncclAllGather", "ncclAllReduce"}}
+    (tmp_path / "rank-0_rccl_api_trace.csv").write_text(
+        API
+        + "".join(
+            f'"RCCL_API","{name}",7,70,9,{100 * n + at},{100 * n + at + 8}\n'
+            for n, operations in of_groups.items()
+            for name, at in calls
+            if "Group" in name or name in operations
+        )
+    )
+    found = read(tmp_path / "rank-0_kernel_trace.csv")
+    assert [one["collective"] for one in found.kernels] == ["all_gather", "all_reduce", None]
+
+
 def test_kernels_renamed_by_markers_are_said_and_rccl_calls_tell_communication(tmp_path: Path):
     """With --kernel-rename, Kernel_Name is the text of the marker around the launch."""
     rows = [(f"layer{number}", 100 * number, number) for number in (1, 2, 3)]

@@ -69,7 +69,6 @@ class RocprofV1Reader(AmdReader):
     """Reads the database, the Chrome trace or the CSV, in that order of preference."""
 
     name = "rocprof-v1"
-    version = 2
     rank_hint = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
 
     def sniff(self, path: Path) -> bool:

@@ -28,7 +28,6 @@ class RocprofV2Reader(AmdReader):
     """Reads `results_*.csv` with `hip_api_trace_*.csv` of the same suffix."""
 
     name = "rocprof-v2"
-    version = 2
     rank_hint = f"with rocprofv3, {NAMING_HINT}"
 
     def sniff(self, path: Path) -> bool:

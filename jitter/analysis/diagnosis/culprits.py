@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
+from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses, join_some
+from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
@@ -175,24 +176,26 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
 
     What a rank loses at the end of a step is lost by the step after it: a share is of the step of its operation.
     """
-    losses: dict[int, list[Losses]] = {}
-    steps = set(group.steps)
     meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
-    classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
-    for number in group.steps:
-        account = evidence.analysis.account.of_steps[number]
-        if group.parts:
-            is_largest = len(account.largest) > 0 and account.largest.rank[0] == rank
-            shares = (account.largest if is_largest else account.losses).of(classes, rank)
-        else:
-            shares = account.losses.of([LossClass.TRANSFER])
+    classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]] or [LossClass.TRANSFER]
+    chosen = []
+    for together in join_some([_shares_of(evidence.analysis.account.of_steps[at], group, rank) for at in group.steps]):
+        shares = together.of(classes, rank if group.parts else None)
+        if not group.parts:
             places = zip(shares.collective.tolist(), shares.group.tolist(), strict=True)
             shares = shares.where(np.array([place in meetings for place in places], np.bool_))
             shares = evidence.locate_transfers(shares, rank)
-        shares = shares.where(shares.place >= 0)
-        for origin in sorted(steps.intersection(shares.origin.tolist())):
-            losses.setdefault(origin, []).append(shares.where(shares.origin == origin))
-    return {number: join_losses(of_step) for number, of_step in losses.items()}
+        chosen.append(shares.where((shares.place >= 0) & np.isin(shares.origin, group.steps)))
+    shares = join_losses(chosen)
+    order = np.argsort(shares.origin, kind="stable")
+    origins, first = np.unique(shares.origin[order], return_index=True)
+    return dict(zip(origins.tolist(), map(shares.where, np.split(order, first[1:])), strict=False))  # of none: one part
+
+
+def _shares_of(account: StepAccount, group: FindingGroup, rank: int) -> Losses:
+    """Return a step's shares: all of the rank to which most is lost, if it is the group's worst one."""
+    is_largest = group.parts and len(account.largest) and account.largest.rank[0] == rank
+    return account.largest if is_largest else account.losses
 
 
 def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Mapping[int, Losses]:

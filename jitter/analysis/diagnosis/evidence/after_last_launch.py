@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
+from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses, join_some
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -50,8 +50,9 @@ class TimeAfterLaunches:
         counted = len(self._analysis.account.of_steps)
         # a step may end late for what a rank lost in one before it
         reach = {later for number in steps for later in range(number, number + THRESHOLDS.most_in_flight + 1)}
-        for number in sorted(reach.intersection(range(counted))):
-            shares = self.losses(number).of(classes, rank)
+        tables = [self.losses(number) for number in sorted(reach.intersection(range(counted)))]
+        for together in join_some(tables):
+            shares = together.of(classes, rank)
             shares = shares.where(np.isin(shares.origin, steps))
             is_late_start = shares.place <= self._analysis.run.job.first_kernel[shares.team]
             shares = shares.where(is_late_start if part == TimePart.START else ~is_late_start)

@@ -17,7 +17,7 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.rank_clusters import separate_clusters
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_ranks, format_time
 from jitter.core.numeric.arrays import Floats
@@ -58,16 +58,16 @@ def find_awaited_ranks(
 
     """
     run, least_ns, found_ns = measured.steps.run, THRESHOLDS.main_share * longer_ns, 0.0
-    awaited, of_parts = defaultdict[int, set[int]](set), defaultdict[int, Floats](lambda: np.zeros(len(OWN_PARTS)))
+    awaited = defaultdict[int, dict[int, Floats]](dict)
     for number in numbers:
         late = _late_elsewhere(measured, charges, number, usual_ns, least_ns)
-        found_ns += max((float(of_rank.sum()) for _, of_rank in late.values()), default=0.0)
-        for rank, (origin, of_rank) in late.items():
-            awaited[rank].add(origin)
-            of_parts[rank] += of_rank
+        found_ns += max((late_ns for late_ns, *_ in late.values()), default=0.0)
+        for rank, (_, origin, of_parts) in late.items():
+            awaited[rank][origin] = of_parts
     if not awaited or found_ns < least_ns * len(numbers) or 2 * len(awaited) >= len(run.team_of):
         return None
-    part = TimePart(int(np.sum([*of_parts.values()], axis=0).argmax()))
+    of_rank = {rank: np.sum([*of_steps.values()], axis=0) for rank, of_steps in awaited.items()}
+    part = TimePart(int(np.sum([*of_rank.values()], axis=0).argmax()))
     members = [
         replace(
             like,
@@ -75,7 +75,7 @@ def find_awaited_ranks(
             rank=rank,
             part=part,
             steps=tuple(sorted(awaited[rank])),
-            excess_ns=float(of_parts[rank].sum()),
+            excess_ns=float(of_rank[rank].sum()),
             is_of_all_ranks=False,
         )
         for rank in sorted(awaited)
@@ -91,10 +91,10 @@ def find_awaited_ranks(
 
 def _late_elsewhere(
     measured: MeasuredRun, charges: Charges, number: int, usual_ns: Floats, least_ns: float
-) -> dict[int, tuple[int, Floats]]:
+) -> dict[int, tuple[float, int, Floats]]:
     """Return by rank that lacks its team's pause what it takes longer than others, if so much of that is not lost.
 
-    The step in which most of that lies, this one or the one before, and, (own parts,), all of it.
+    How much it is in this step and the one before, in which of the two most of it lies, and, (own parts,), that.
     """
     run, steps, late = measured.steps.run, range(max(number - 1, 0), number + 1), {}
     longer_ns = np.nan_to_num([measured.of_steps[at].deviations.total_ns for at in steps])
@@ -103,7 +103,8 @@ def _late_elsewhere(
         of_steps, rank = np.maximum(longer_ns[:, :, column], 0.0), int(run.rank_numbers[column])
         charged_ns = float(charges.own_ns[:, steps, charges.column(rank)].sum())
         if of_steps.sum() - max(charged_ns, 0.0) >= least_ns:
-            late[rank] = steps[int(of_steps.sum(axis=1).argmax())], of_steps.sum(axis=0)
+            most = int(of_steps.sum(axis=1).argmax())
+            late[rank] = float(of_steps.sum()), steps[most], of_steps[most]
     return late
 
 

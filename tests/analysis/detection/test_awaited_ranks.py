@@ -57,6 +57,7 @@ def test_a_rank_that_the_others_wait_for_in_every_step_is_to_blame(tmp_path: Pat
     (culprit,) = ingest_run(run, tmp_path).diagnose().findings
     assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), "late_start", "launch")
     assert (culprit.scope, culprit.confidence) == ("rank", "medium")
+    assert any("the input pipeline stalled" in line for line in culprit.evidence)
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
 
 

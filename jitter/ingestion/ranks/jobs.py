@@ -741,7 +741,7 @@ _REASONS: Final = (
 )
 """Why one of two recordings is the more likely one: for each value of `_fit`."""
 REPLACE: Final = "give --replace to take the newer"
-CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
+CORRECT_RANK: Final = "correct the rank with --rank, --rank-map or --hosts"
 _WINDOWS: Final = "--same-job into a new lake to take windows of one run all as epochs, "
 _SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"

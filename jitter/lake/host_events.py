@@ -66,17 +66,16 @@ class HostTimes:
         return float((self.end_ns - self.start_ns).sum())
 
 
-class HostOperations(NamedTuple):
-    """Operations on a rank's host, ns on its own clock; arrays have shape (operations)."""
-
-    start_ns: Ints
-    end_ns: Ints
-    took_ns: Ints
-    """Without synchronising calls, in which the host waits for its GPU."""
-    thread: Ints
-    """-1 if unknown."""
-    names: pa.Array
-    """`OFF_CPU` of every suspension of a thread."""
+OPERATIONS: Final = pa.schema(
+    [
+        pa.field("name", pa.string()),  # `OFF_CPU` of every suspension of a thread
+        pa.field("start_ns", pa.int64()),
+        pa.field("end_ns", pa.int64()),
+        pa.field("took_ns", pa.int64()),  # without synchronising calls, in which the host waits for its GPU
+        pa.field("thread", pa.int64()),
+    ]
+)
+"""Operations on a rank's host, on its own clock."""
 
 
 class HostEvents:
@@ -111,8 +110,8 @@ class HostEvents:
         return self._of_step(self._data_loading, key)
 
     @cached_property
-    def operations(self) -> "HostOperations":
-        """All that ended and is no synchronising call, in order of start."""
+    def operations(self) -> pa.Table:
+        """All that ended and is no synchronising call, in order of start: `OPERATIONS`."""
         is_meant = pc.and_(pc.not_equal(self._rows["kind"], "sync"), self._rows["end_ns"].is_valid())
         rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
         start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
@@ -125,9 +124,10 @@ class HostEvents:
             return waited_ns[calls] - np.where(calls > 0, np.maximum(still_ns, 0), 0)
 
         waits_ns = waited_until(end_ns) - waited_until(start_ns)
-        names = pc.if_else(pc.equal(rows["name"], MIGRATION), OFF_CPU, rows["name"]).combine_chunks()
-        thread = arrow.to_numpy(rows["thread"], -1)
-        return HostOperations(start_ns, end_ns, end_ns - start_ns - waits_ns, thread, names)
+        names = rows["name"].cast(pa.string())
+        names = pc.if_else(pc.equal(names, MIGRATION), OFF_CPU, names)
+        took_ns = pa.array(end_ns - start_ns - waits_ns)
+        return pa.table([names, *rows.select(["start_ns", "end_ns"]), took_ns, rows["thread"]], OPERATIONS)
 
     def of_events(self, what: re.Pattern[str] | str, key: StepKey, *, is_after: bool = False) -> HostTimes:
         """Return when any event of a kind, or whose name a pattern matches, went on in a step.

@@ -18,6 +18,7 @@ from jitter.core.formatting import abbreviate_start
 from jitter.core.numeric.arrays import Ints
 from jitter.core.schema import OFF_CPU
 from jitter.core.step_key import StepKey
+from jitter.lake.host_events import OPERATIONS
 from jitter.lake.records import RankStepRecord
 
 Gap = Literal["before the first launch", "between launches", "after the last launch"]
@@ -25,15 +26,16 @@ Gap = Literal["before the first launch", "between launches", "after the last lau
 RankStep = tuple[StepKey, int]
 """A step of a rank."""
 _ENDLESS: Final = np.iinfo(np.int64).max
+_NONE: Final = OPERATIONS.empty_table()
 
 
 class LongOperation(NamedTuple):
     """An operation that takes much of a gap."""
 
     outer: str
-    """Its name; of operations within each other the outermost one's."""
+    """Its name."""
     inner: str
-    """The name of the innermost one."""
+    """The name of the innermost operation within it that takes as much; its own without any."""
     own_ns: float
     """How long it takes per step."""
     others_ns: float | None
@@ -48,7 +50,7 @@ class LongOperation(NamedTuple):
             for name in (self.outer, self.inner)
         )
         inside = "off the CPU" if self.inner == OFF_CPU else f"in `{inner}`"
-        return {"name": outer, "inside": "" if inner == outer else f", most of it {inside}"}
+        return {"name": outer, "inside": "" if self.inner == self.outer else f", most of it {inside}"}
 
 
 class HostGaps:
@@ -64,7 +66,10 @@ class HostGaps:
     def find_operation(
         self, own: Sequence[RankStep], others: Sequence[RankStep], gap: Gap, least_ns: float
     ) -> LongOperation | None:
-        """Return the operation that takes at least so much more in some steps of ranks than in others; None if none."""
+        """Return the longest operation that takes so much more in steps of ranks than in others; None if none does.
+
+        `least_ns` is at least half of what is to be explained.
+        """
         own_ns = self.usual_times_ns(own, gap)
         long = [name for name, ns in own_ns.items() if ns >= least_ns]
         # the others' files are read only where they matter
@@ -74,8 +79,8 @@ class HostGaps:
         )
         if not longer:
             return None
-        usual_ns = others_ns.get(longer[-1], 0.0) if others else None
-        return LongOperation(longer[-1], longer[0], own_ns[longer[-1]], usual_ns)
+        outer, inner = longer[-1], longer[0]  # each takes half of the excess or more, so one lies within the other
+        return LongOperation(outer, inner, own_ns[outer], others_ns.get(outer, 0.0) if others else None)
 
     def usual_times_ns(self, steps: Sequence[RankStep], gap: Gap) -> dict[str, float]:
         """Return the median over steps of ranks of what the operations of each name take; 0 where there are none."""
@@ -84,25 +89,31 @@ class HostGaps:
         return {name: float(np.median([times.get(name, 0) for times in of_steps])) for name in names}
 
     def _times_ns(self, key: StepKey, rank: int, gap: Gap) -> dict[str, int]:
+        rows = self._operations(key, rank, gap)
+        names, sums = rows.group_by("name").aggregate([("took_ns", "sum")]).columns
+        return dict(zip(names.to_pylist(), sums.to_pylist(), strict=True))
+
+    def _operations(self, key: StepKey, rank: int, gap: Gap) -> pa.Table:
+        """Return the operations in a gap, in order of start (`OPERATIONS`); none of a step that is not recorded."""
         if rank not in self._records.get(key, {}):
-            return {}
+            return _NONE
         launches, operations = self._launches(key, rank), self._reader.host(key, rank).operations
         if not len(launches.start_ns):
-            return {}
+            return _NONE
         since_ns, until_ns, after = int(launches.start_ns[0]), int(launches.start_ns[-1]), launches
         if gap == "before the first launch":
             since_ns, until_ns = self._edge(key, rank, -1), since_ns
         elif gap == "after the last launch":
             since_ns, until_ns, after = until_ns, self._edge(key, rank, 1), self._beside(key, rank, 1)
-        first, last = np.searchsorted(operations.start_ns, (since_ns, until_ns)).tolist()
-        start_ns, end_ns, took_ns, thread, names = (values[first:last] for values in operations)
+        first, last = np.searchsorted(operations["start_ns"].to_numpy(), (since_ns, until_ns)).tolist()
+        rows = operations.slice(first, last - first)
+        start_ns, end_ns = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
         is_inside = end_ns <= until_ns
         is_inside &= np.searchsorted(launches.start_ns, start_ns) == np.searchsorted(launches.start_ns, end_ns)
         launching = np.append(after.thread, -1)[np.searchsorted(after.start_ns, end_ns)]
+        thread = rows["thread"].fill_null(-1).to_numpy()
         is_inside &= (thread == launching) | (thread < 0) | (launching < 0)
-        took = pa.table({"name": names, "ns": took_ns}).filter(pa.array(is_inside))
-        texts, sums = took.group_by("name").aggregate([("ns", "sum")]).columns
-        return dict(zip(texts.to_pylist(), sums.to_pylist(), strict=True))
+        return rows.filter(pa.array(is_inside))
 
     def _beside(self, key: StepKey, rank: int, by: Literal[-1, 1]) -> "_Launches":
         """Return the launches of the step before or after; none of one that the rank did not record."""

@@ -276,6 +276,8 @@ class _Pause(NamedTuple):
     """What these ranks do while the others seem to wait for them; None: nothing tells that any wait."""
     may_be_wait: bool = False
     """Whether hosts may wait for other ones in place of pausing themselves."""
+    has_operation: bool = False
+    """Whether it is recorded what the hosts do in it."""
 
 
 def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns: float) -> _Pause:
@@ -292,26 +294,24 @@ def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns
     are_others = len(measured.ranks) > 1 or evidence.coverage.has_unrecorded_ranks
     # many short pauses are no wait for one rank
     pause = _Pause(loss.ranks, may_be_wait=are_others and longest_ns >= THRESHOLDS.main_share * whole_ns)
-    if loss.cause == "late_start":
-        pause = _explain_loading(evidence, pause, whole_ns)
-    if pause.cause is None and pause.may_be_wait and (named := _name_operation(evidence, loss, pause, whole_ns)):
-        return named
-    is_open = pause.may_be_wait and pause.cause is None
+    explain = _explain_loading if loss.cause == "late_start" else _name_operation
+    pause = explain(evidence, pause, whole_ns)
+    is_open = pause.may_be_wait and pause.cause is None and not pause.has_operation
     return pause._replace(evidence=(*pause.evidence, MAY_WAIT)) if is_open else pause
 
 
-def _name_operation(evidence: Evidence, loss: _Loss, pause: _Pause, paused_ns: float) -> _Pause | None:
-    """Name the operation that takes most of what hosts pause per step, ns; None if none is recorded."""
+def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Gap = "between launches") -> _Pause:
+    """Name the operation that takes most of what hosts pause per step, ns, if one is recorded."""
     (first, last), ranks = evidence.window, pause.ranks
     steps = [evidence.analysis.keys[first + at] for at in spread_positions(last - first, THRESHOLDS.tried_steps)]
     sampled = [(key, ranks[at]) for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks) for key in steps]
-    gap: Gap = "before the first launch" if loss.cause == "late_start" else "between launches"
     operation = evidence.host_gaps.find_operation(sampled, (), gap, THRESHOLDS.main_share * paused_ns)
     if operation is None:
-        return None
+        return pause
     sentence, advice, _ = words_of(operation)
     values = {**operation.values, "own": format_time(operation.own_ns), "others": "", "it": Ranks(ranks)}
-    return pause._replace(evidence=(*pause.evidence, sentence.format(**values)), advice=advice.format(**values))
+    told = (*pause.evidence, sentence.format(**values))
+    return pause._replace(evidence=told, advice=advice.format(**values), has_operation=True)
 
 
 def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Pause:
@@ -336,10 +336,12 @@ def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Paus
         sentence = f"{they} of {its} take {longest} per step: the other hosts seem to wait for {its:it|them}"
         advice = f"{its:loads|load} the data that the other ranks wait for: more loader workers, or prefetching"
         return _Pause(loaders, (sentence,), advice, "late_start", True)
-    if not any(loading_ns.values()):
-        return pause._replace(evidence=("no data-loading range was recorded",))
-    advice = f"{its:starts its|start their} steps late: check the {its:host|hosts}"
-    return pause._replace(evidence=(f"{they} {takes}: they do not explain it",), advice=advice)
+    told, advice = "no data-loading range was recorded", ""
+    if any(loading_ns.values()):
+        told = f"{they} {takes}: they do not explain it"
+        advice = f"{its:starts its|start their} steps late: check the {its:host|hosts}"
+    pause = pause._replace(evidence=(told,), advice=advice)
+    return _name_operation(evidence, pause, late_ns, "before the first launch")
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:

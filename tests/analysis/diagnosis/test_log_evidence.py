@@ -278,6 +278,9 @@ def test_ports_are_compared_with_those_of_the_same_name(state: str | None, down:
         for nic in range(2)
     ]
     assert [(fact.words, fact.certainty) for fact in find_facts(JobLogs(links=links))] == said
+    used = [communicator(rank, interfaces=["mlx5_0:1/IB"]) for rank in range(4)]  # a fabric of storage, for example
+    facts = find_facts(JobLogs(links=links, communicators=used))
+    assert [(fact.words, fact.certainty) for fact in facts] == [(words, "unknown") for words, _ in said]
 
 
 def test_a_link_of_an_unknown_host_is_evidence_of_no_rank():

@@ -370,7 +370,7 @@ class _OddLink(NamedTuple):
 def _odd_links(logs: JobLogs) -> Iterator[_OddLink]:
     """Yield links that are down or slow unlike those like them, with events, or with counters that stand out."""
     fastest: dict[tuple[Any, ...], float] = defaultdict(float)  # of links that are compared, and of each link
-    states: dict[object, dict[_Link, bool]] = defaultdict(dict)
+    states: dict[tuple[Any, ...], dict[_Link, bool]] = defaultdict(dict)
     events: dict[_Link, list[Mapping[str, Any]]] = defaultdict(list)
     for row in logs.links:
         name = _name_of_link(row)
@@ -386,18 +386,22 @@ def _odd_links(logs: JobLogs) -> Iterator[_OddLink]:
                 fastest[key] = max(fastest[key], speed)
         elif row.get("is_event"):
             events[row["host"], row["device"], f"{name}: {row['counter']}"].append(row)
+    used = {name.partition(":")[0] for row in logs.communicators for name in row["interfaces"] or () if ":" in name}
+    # adapters that NCCL does not use on any host; where its log states none, any may be used
+    unused = {row["nic"] for row in logs.links if row["counter"] is None} - used - {None} if used else set()
     is_working = any(not is_down for links in states.values() for is_down in links.values())
-    for links in states.values():
+    for (nic, *_), links in states.items():
+        is_doubtful = len(links) == 1 or nic in unused
         down = [link for link, is_down in links.items() if is_down]
         if is_working and (len(links) == 1 or 2 * len(down) <= len(links)):  # else all of them are out of use
-            yield from (_OddLink(link, "unknown" if len(links) == 1 else "likely") for link in down)
+            yield from (_OddLink(link, "unknown" if is_doubtful else "likely") for link in down)
     for (alike, *of_link), speed in fastest.items():
         if of_link and speed < (most := fastest[alike,]):
             is_width = alike in (LANES, PCIE_GENERATION)
             width = f"{alike.removeprefix('PCIe ')} {speed} of {most}" if is_width else format_bandwidth(speed, of=most)
             link = of_link[0], of_link[1], f"{of_link[2]}: {width}"
-            # idle GPUs lower the generation
-            yield _OddLink(link, "unknown" if alike == PCIE_GENERATION else "likely", 0 if is_width else None)
+            is_doubtful = alike == PCIE_GENERATION or alike in unused  # idle GPUs lower the generation
+            yield _OddLink(link, "unknown" if is_doubtful else "likely", 0 if is_width else None)
     for link, rows in events.items():
         undated = _undated(logs, rows)
         yield _OddLink(link, "unknown" if undated else "likely", sum(row["count"] or 0 for row in rows), undated)

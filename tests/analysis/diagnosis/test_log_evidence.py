@@ -511,6 +511,9 @@ def test_counters_tell_of_links_unlike_the_others(name: str, counts: list[Any], 
     places = {gpu: RankPlace("node0", gpu) for gpu in range(4)}
     facts = find_facts(JobLogs(links=links, places=places))
     assert [fact.ranks for fact in facts] == [(gpu,) for gpu in said]
+    assert {fact.certainty for fact in facts} <= {
+        "likely" if any(isinstance(one, tuple) for one in counts) else "unknown"
+    }
     is_of_clock = "counter of" in name
     assert all(("gpu_compute" in fact.causes) == is_of_clock for fact in facts)
 

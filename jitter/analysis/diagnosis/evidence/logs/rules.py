@@ -405,7 +405,8 @@ def _odd_links(logs: JobLogs) -> Iterator[_OddLink]:
     for link, rows in events.items():
         undated = _undated(logs, rows)
         yield _OddLink(link, "unknown" if undated else "likely", sum(row["count"] or 0 for row in rows), undated)
-    yield from (_OddLink(link, "unknown", count) for link, count in _odd_counters(logs))
+    for link, count, is_grown in _odd_counters(logs):
+        yield _OddLink(link, "likely" if is_grown else "unknown", count)
 
 
 _Link = tuple[str | None, int | None, str]
@@ -419,10 +420,10 @@ def _name_of_link(row: Mapping[str, Any]) -> str:
     return f"{'PCIe link of ' if counter.startswith('PCIe') else kind}{subject}"
 
 
-def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int]]:
+def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int, bool]]:
     """Return the largest counters, where most links' are far smaller; healthy links have counted errors since boot.
 
-    One that was read in several logs, or at several times, counts with what it grew between them.
+    One that was read in several logs, or at several times, counts with what it grew between them: whether it did.
     """
     readings: dict[tuple[str, _Link, object, object], dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for row in logs.links:
@@ -436,13 +437,14 @@ def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int]]:
             at = row.get("source"), row.get("time_ns")
             counts[at] = max(counts[at], row["count"])
     of_counter: dict[str, Counter[_Link]] = defaultdict(Counter)
+    grown = {link for (_, link, *_), counts in readings.items() if len(counts) > 1}
     for (counter, link, *_), counts in readings.items():
         of_counter[counter][link] += max(counts.values()) - (min(counts.values()) if len(counts) > 1 else 0)
     for counter, of_links in of_counter.items():
         if len(of_links) > 1 or not _OF_TRAFFIC.search(counter):
             usual = sorted(of_links.values())[len(of_links) // 4] if len(of_links) > 1 else 0
             least = max(_LIMITS.odd_counter * usual, max(of_links.values()) / _LIMITS.odd_counter)
-            yield from (one for one in of_links.most_common(_MOST) if one[1] > least)
+            yield from ((*one, one[0] in grown) for one in of_links.most_common(_MOST) if one[1] > least)
 
 
 # ---- GPUs

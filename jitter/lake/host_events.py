@@ -40,6 +40,11 @@ def read_host_events(root: Path, record: SourceRecord, columns: Sequence[str]) -
     return None if path is None else read_host(path, columns, record.host_checksum)
 
 
+def _by_start(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their start, without what `Table.sort_by` loads."""
+    return rows.take(pc.sort_indices(rows["start_ns"])).combine_chunks()
+
+
 class SyncCalls(NamedTuple):
     """Synchronising calls that ended, in order of start. Arrays have shape (calls); the thread is -1 if unknown."""
 
@@ -113,7 +118,7 @@ class HostEvents:
     def operations(self) -> pa.Table:
         """All that ended and is no synchronising call, in order of start: `OPERATIONS`."""
         is_meant = pc.and_(pc.not_equal(self._rows["kind"], "sync"), self._rows["end_ns"].is_valid())
-        rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
+        rows = _by_start(self._rows.filter(is_meant))
         start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
         begin_ns, finish_ns = _apart(self.calls.start_ns, self.calls.end_ns)
         waited_ns = np.append(0, np.cumsum(finish_ns - begin_ns))
@@ -142,7 +147,7 @@ class HostEvents:
                 names = self._rows["name"].unique()
                 matching = [name for name in names.to_pylist() if what.match(name) is not None]
                 is_meant = pc.is_in(self._rows["name"], pa.array(matching, names.type))
-            rows = self._rows.filter(is_meant).sort_by("start_ns").combine_chunks()
+            rows = _by_start(self._rows.filter(is_meant))
             begin, end = _apart(rows["start_ns"].to_numpy(), rows["end_ns"].fill_null(_ENDLESS).to_numpy())
             apart = pa.table({"name": rows["name"], "start_ns": begin, "end_ns": end})
             self._meant[what] = apart.filter(pa.array(begin < end))
@@ -165,7 +170,7 @@ class HostEvents:
 
     @cached_property
     def _data_loading(self) -> pa.Table:
-        return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
+        return _by_start(self._rows.filter(pc.equal(self._rows["kind"], "data_loading")))
 
 
 def _apart(start: Ints, end: Ints) -> tuple[Ints, Ints]:

@@ -156,12 +156,15 @@ class LaunchesWithin:
         self._sorted.pop(thread, None)
 
     def around(self, thread: Hashable, start_ns: Ints) -> Ints:
-        """Return the number of the call of a thread around each of its launches (launches,); negative: none."""
+        """Return the number of the call of a thread around each of its launches (launches,); negative: none.
+
+        A call that ended when the launch began does not hold it.
+        """
         if thread not in self._sorted:
             self._sorted[thread] = np.array(sorted(self.calls[thread], key=itemgetter(0)), np.int64).T
         starts, ends, numbers = self._sorted[thread]
         at = np.searchsorted(starts, start_ns, side="right") - 1
-        return np.where((at >= 0) & (start_ns <= ends[at]), numbers[at], -1)
+        return np.where((at >= 0) & (start_ns < ends[at]), numbers[at], -1)
 
     def add_launches(self, process: Hashable, thread: Hashable, start_ns: Ints, correlation: Ints) -> None:
         """Add launches of a thread, shape (launches,)."""

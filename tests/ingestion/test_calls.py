@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jitter.core.errors import UsageError
@@ -110,6 +111,23 @@ def test_the_outermost_call_takes_the_only_operation_inside():
         (300, None),
         (310, "broadcast"),
     ]
+
+
+def test_a_call_that_ended_holds_no_launch_that_begins_then():
+    calls = [
+        CollectiveCall(0, 1, 100, 200, None, True),
+        CollectiveCall(0, 1, 110, 120, "all_reduce", True),
+        CollectiveCall(0, 1, 200, 300, "all_gather", True),
+        CollectiveCall(0, 1, 400, None, "broadcast", True),
+    ]
+    finder = CommunicationFinder(None, calls)
+    assert [(call.start_ns, call.operation) for call in finder.calls] == [
+        (100, "all_reduce"),
+        (200, "all_gather"),
+        (400, "broadcast"),
+    ]
+    launches = pa.table({"process": [0] * 5, "thread": [1] * 5, "start_ns": [100, 199, 200, 300, 400]})
+    assert finder.find_enclosing(launches).tolist() == [0, 0, 1, -1, -1]
 
 
 def test_declared_kernels_and_their_operations():

@@ -109,7 +109,7 @@ def _outermost(calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
     ordered = sorted(calls, key=lambda c: (c.process, c.thread is not None, c.thread or 0, c.start_ns, -_end(c)))
     for call in ordered:
         last = kept[-1] if kept else None
-        if last is None or (last.process, last.thread) != (call.process, call.thread) or call.start_ns > _end(last):
+        if last is None or (last.process, last.thread) != (call.process, call.thread) or call.start_ns >= _end(last):
             _take_operation(kept, inner)
             kept.append(call)
             inner = set()

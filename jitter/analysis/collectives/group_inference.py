@@ -212,7 +212,8 @@ def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
     Ranks are joined in ascending order of their spread; where two successive spreads differ by a large factor the
     joining may stop. Groups of equal size are preferred, then the largest factor. Spreads within the clocks' error
     divide ranks only if no group then waits for another one. Without any such factor all ranks are one group if they
-    leave together. A rank that was never compared is `ALONE`.
+    leave together. Ranks without a step in common tell nothing of each other, and divide none. A rank that was never
+    compared is `ALONE`.
 
     Args:
         spread: (ranks, ranks).
@@ -223,7 +224,9 @@ def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
     if is_known.sum() < 2:
         return None
     edges = _spanning_tree(np.where(np.isnan(spread), np.inf, spread)[np.ix_(is_known, is_known)])
-    lengths = np.maximum([length for length, _, _ in edges], _LIMITS.resolution_ns)
+    lengths = np.maximum([length for length, _, _ in edges if np.isfinite(length)], _LIMITS.resolution_ns)
+    if not len(lengths):
+        return None
     ranked = []
     for at in range(1, 1 + int(np.searchsorted(lengths[:-1], _LIMITS.max_spread_ns, side="right"))):
         ratio = float(lengths[at] / lengths[at - 1])

@@ -59,6 +59,7 @@ def make_culprit(
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     late = [] if slow is not None else late  # what the ranks differ by is no part of it
     recurrence = decide_group_recurrence(group, evidence)
+    recorded_at = _recorded_steps(group, evidence)
     loss_ns = round(max(group.share_ns, 0.0))
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
     return Culprit(
@@ -72,7 +73,7 @@ def make_culprit(
         cause=group.cause,
         cause_certainty=group.judgement.certainty,
         confidence="low" if is_unknown else judge_confidence(group, evidence),
-        seen=Seen(len(steps), _count_recorded(group, evidence)),
+        seen=Seen(len(steps), len(recorded_at)),
         recurs=recurrence.answer,
         more_steps=recurrence.more_steps,
         excess_ns=round(group.excess_ns),
@@ -80,7 +81,11 @@ def make_culprit(
         loss_ns=loss_ns,
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
-        step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
+        step_pattern=describe_step_pattern(
+            [analysis.keys[at] for at in recorded_at],
+            [recorded_at.index(at) for at in steps],
+            [excess_of_steps[at] for at in recorded_at],
+        ),
         kernel_index=_kernel_range(losses, late, evidence),
         evidence=(
             describe_excess(group, evidence),
@@ -112,12 +117,11 @@ def _rung(group: FindingGroup) -> Rung | None:
     return "steps" if {candidate.kind for candidate in group.candidates} <= {"slow_steps", "awaited"} else None
 
 
-def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
-    """Return how many steps some of the ranks recorded; of ranks that are missing, all steps of the run."""
-    keys, ranks = evidence.analysis.keys, group.group.ranks
-    if group.group.scope == "unrecorded":
-        return len(keys)
-    return sum(any(rank in evidence.records[key] for rank in ranks) for key in keys)
+def _recorded_steps(group: FindingGroup, evidence: Evidence) -> list[int]:
+    """Return the numbers of the steps that some of the ranks recorded; of ranks that are missing, all of the run."""
+    ranks, is_unrecorded = group.group.ranks, group.group.scope == "unrecorded"
+    of_steps = [evidence.records[key] for key in evidence.analysis.keys]
+    return [at for at, records in enumerate(of_steps) if is_unrecorded or any(rank in records for rank in ranks)]
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
@@ -299,9 +303,9 @@ def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_n
     """Return the pattern in words.
 
     Args:
-        keys: the run's steps.
+        keys: the steps in which it can occur, those that its ranks recorded.
         late: positions in `keys` of the steps in which it occurs.
-        excess_ns: of each step of the run, also where it does not stand out.
+        excess_ns: of each of `keys`, also where it does not stand out.
 
     """
     drift = _drift(excess_ns)

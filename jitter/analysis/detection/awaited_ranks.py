@@ -1,7 +1,8 @@
-"""Ranks whose hosts those of all others seem to wait for: all ranks are slow because a few are held up.
+"""Ranks that all others seem to wait for: all ranks are slow because a few are held up.
 
-No recording says that a host waits for another one, as in a barrier or before Horovod's collectives. The wait shows as
-time of the waiting host's own, which the loss does not contain, as most ranks have it.
+No recording says that a host waits for another one, as in a barrier or before Horovod's collectives, nor that a GPU
+does within a CUDA graph that was recorded as a whole. The wait shows as time of the waiting rank's own, which the loss
+does not contain, as most ranks have it.
 """
 
 from collections import defaultdict
@@ -17,7 +18,7 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import Charges
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.rank_clusters import separate_clusters
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.execution.self_times import SelfTimes, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_ranks, format_time
 from jitter.core.numeric.arrays import Floats
@@ -27,9 +28,7 @@ MAY_WAIT: Final = "whether these hosts wait for another one, as in a barrier, is
 
 def blame_awaited_ranks(slow: Finding, measured: MeasuredRun, charges: Charges) -> Finding | None:
     """Return what fewer than half of the ranks lose, to which the others seem to owe slow steps; None: nothing."""
-    if slow.part is TimePart.GPU:
-        return None
-    usual_ns, longer_ns = measured.usual_beside(slow.steps).host_and_call, slow.excess_ns / len(slow.steps)
+    usual_ns, longer_ns = _time_of(measured.usual_beside(slow.steps), slow.part), slow.excess_ns / len(slow.steps)
     awaited = find_awaited_ranks(measured, charges, slow.steps, usual_ns, longer_ns, slow.worst)
     return awaited and replace(awaited, known_gain_ns=slow.known_gain_ns)
 
@@ -44,7 +43,7 @@ def find_awaited_ranks(
 ) -> Finding | None:
     """Return what fewer than half of the ranks lose, and the others wait for in steps; None: nothing.
 
-    The ranks that wait pause in such a step, those of a team at one place. An awaited rank does not pause there, and
+    The ranks that wait pause in such a step, or take longer for a kernel, those of a team at one place. An awaited rank does not pause there, and
     took as long elsewhere in that step or the one before, beside what is charged to it. Both are at least half of what
     the steps take longer.
 
@@ -52,15 +51,15 @@ def find_awaited_ranks(
         measured: the run.
         charges: what the loss contains.
         numbers: of the steps.
-        usual_ns: (operations of all teams,) how long hosts take before and in each call without such a wait.
+        usual_ns: (operations of all teams,) how long hosts take before and in each call without such a wait, or GPUs.
         longer_ns: how much longer each step takes by the waits.
-        like: what the members of the finding are like but for rank, part, steps and excess.
+        like: what the members of the finding are like but for rank, part, steps and excess. Its part is what waits.
 
     """
     run, least_ns, found_ns = measured.steps.run, THRESHOLDS.main_share * longer_ns, 0.0
     awaited = defaultdict[int, dict[int, Floats]](dict)
     for number in numbers:
-        late = _late_elsewhere(measured, charges, number, usual_ns, least_ns)
+        late = _late_elsewhere(measured, charges, number, usual_ns, least_ns, like.part)
         found_ns += max((late_ns for late_ns, *_ in late.values()), default=0.0)
         for rank, (_, origin, of_parts) in late.items():
             awaited[rank][origin] = of_parts
@@ -81,16 +80,26 @@ def find_awaited_ranks(
         for rank in sorted(awaited)
     ]
     others, few = sorted(run.team_of.keys() - awaited.keys()), Ranks(sorted(awaited))
+    what, where, wait = (
+        ("GPUs", "within a kernel or CUDA graph", "take {} longer")
+        if like.part is TimePart.GPU
+        else ("hosts", "as in a barrier", "pause for {}")
+    )
     sentence = (
-        f"in {format_count(len(numbers), 'step')} the hosts of {format_ranks(others)} seem to wait for {few}, as in a "
-        f"barrier: they pause for {format_time(longer_ns)} where {few} {few:does|do} not, which {few:takes|take} "
-        "as long elsewhere"
+        f"in {format_count(len(numbers), 'step')} the {what} of {format_ranks(others)} seem to wait for {few}, {where}: "
+        f"they {wait.format(format_time(longer_ns))} where {few} {few:does|do} not, which {few:takes|take} as long "
+        "elsewhere"
     )
     return join_outliers("awaited", members, sentence, are_late_together=True)
 
 
+def _time_of(times: SelfTimes, part: TimePart) -> Floats:
+    """Return the GPU's time of each operation, or the host's."""
+    return times.gpu if part is TimePart.GPU else times.host_and_call
+
+
 def _late_elsewhere(
-    measured: MeasuredRun, charges: Charges, number: int, usual_ns: Floats, least_ns: float
+    measured: MeasuredRun, charges: Charges, number: int, usual_ns: Floats, least_ns: float, waiting: TimePart
 ) -> dict[int, tuple[float, int, Floats]]:
     """Return by rank that lacks its team's pause what it takes longer than others, if so much of that is not lost.
 
@@ -98,7 +107,7 @@ def _late_elsewhere(
     """
     run, steps, late = measured.steps.run, range(max(number - 1, 0), number + 1), {}
     longer_ns = np.nan_to_num([measured.of_steps[at].deviations.total_ns for at in steps])
-    for column, part, lacked_ns in _lacked_pauses(measured, number, usual_ns, least_ns):
+    for column, part, lacked_ns in _lacked_pauses(measured, number, usual_ns, least_ns, waiting):
         longer_ns[-1, part, column] += lacked_ns
         of_steps, rank = np.maximum(longer_ns[:, :, column], 0.0), int(run.rank_numbers[column])
         charged_ns = float(charges.own_ns[:, steps, charges.column(rank)].sum())
@@ -109,24 +118,25 @@ def _late_elsewhere(
 
 
 def _lacked_pauses(
-    measured: MeasuredRun, number: int, usual_ns: Floats, least_ns: float
+    measured: MeasuredRun, number: int, usual_ns: Floats, least_ns: float, waiting: TimePart
 ) -> Iterator[tuple[int, TimePart, float]]:
     """Yield each rank, by its column, that lacks the pause of its team in a step, and by how much of which part.
 
-    A team waits where most of its ranks pause longest; of two ranks the one that pauses later in the program waits.
+    A team waits where most of its ranks pause, or their GPUs take longer, by most; of two ranks the one that pauses later in the program waits.
     """
     (step,), job = measured.steps.steps(number, number + 1), measured.steps.run.job
-    baseline_ns = measured.of_steps[number].baseline.host_and_call
+    baseline_ns, own_ns = _time_of(measured.of_steps[number].baseline, waiting), _time_of(step.self_times, waiting)
     for team, (first, after) in enumerate(pairwise(job.first.tolist())):
         columns = np.flatnonzero((step.times.team == team) & (step.times.row >= 0))
         cells = step.times.row[columns, None] + np.arange(after - first)
-        of_ranks_ns = step.self_times.host_and_call[cells]
+        of_ranks_ns = own_ns[cells]
         pauses_ns = of_ranks_ns - usual_ns[first:after]
         places = pauses_ns.argmax(axis=1)[pauses_ns.max(axis=1) >= least_ns]
         if len(places):
             counts = np.bincount(places)
             place = int(np.flatnonzero(counts == counts.max())[-1])
-            part = TimePart.START if place <= job.first_kernel[team] else TimePart.CPU
+            of_host = TimePart.START if place <= job.first_kernel[team] else TimePart.CPU
+            part = waiting if waiting is TimePart.GPU else of_host
             lacks = pauses_ns[:, place] < least_ns
             lacked_ns = np.maximum(baseline_ns[first + place] - of_ranks_ns[lacks, place], 0.0)
             if lacks.any() and _lie_apart(np.sort(pauses_ns[lacks, place]), np.sort(pauses_ns[~lacks, place])):

@@ -7,7 +7,8 @@ import pytest
 
 from jitter.analysis.diagnosis.model import IndexRange
 from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_run, small, true_gain_ns
+from tests.support.databases import open_database
+from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns, write_traces
 
 JOB = small(ranks=8, steps=10, kernels=120, gpus_per_node=8)
 OTHERS = "0-2+4-7"
@@ -80,6 +81,37 @@ def test_ranks_that_are_late_together_wait_for_none(tmp_path: Path):
     assert 19.7e6 < culprit.look_at.end_ns - culprit.look_at.start_ns < 21e6
     assert not any("of what the job loses" in line for line in culprit.evidence)  # the loss does not contain it
     assert not any("seem to wait" in one for one in culprit.evidence)
+
+
+_AS_ONE_GRAPH = """
+    CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS
+        SELECT min(kernel.start) AS start, max(kernel."end") AS "end", deviceId, contextId, 7 AS streamId,
+            min(correlationId) AS correlationId, globalPid, 3 AS graphId, 4 AS graphExecId
+        FROM CUPTI_ACTIVITY_KIND_KERNEL AS kernel JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS call USING (correlationId)
+            JOIN NVTX_EVENTS AS step ON step.text LIKE 'ProfilerStep#%' AND call.start BETWEEN step.start AND step."end"
+        GROUP BY step.start;
+    DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME
+        WHERE correlationId NOT IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+    DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL;
+    DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY;
+    DROP TABLE CUPTI_ACTIVITY_KIND_MEMSET;
+"""
+"""Makes each step one launch of a CUDA graph that was recorded as a whole."""
+
+
+def test_the_rank_that_the_others_wait_for_within_a_graph_is_to_blame(tmp_path: Path):
+    late = Fault.parse("late_start:rank=3,step=5,ms=20,loading=no")
+    run = simulate(JOB, [late])
+    for trace in write_traces(run, tmp_path / "traces", "nsys"):
+        with open_database(trace) as database:
+            database.executescript(_AS_ONE_GRAPH)
+    found = ingest_traces(tmp_path).diagnose()
+    culprit, *others = found.culprits
+    assert not others
+    assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), "late_start", "steps")
+    assert culprit.confidence == "low"  # what is inside the graph was not recorded
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, late), rel=0.05)
+    assert any(f"GPUs of ranks {OTHERS.replace('+', ',')} seem to wait for rank 3" in one for one in culprit.evidence)
 
 
 def test_what_costs_time_of_its_own_is_not_waited_for(tmp_path: Path):

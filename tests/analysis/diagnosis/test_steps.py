@@ -279,6 +279,15 @@ def test_a_rank_that_begins_the_only_step_late_hides_no_slow_one(tmp_path: Path,
     assert found.conclusion.doubts[0].startswith("Rank 1 begins the recorded step last, 2")
 
 
+def test_ranks_that_recorded_no_step_together_are_no_groups_of_their_own(tmp_path: Path):
+    """As where the profilers of two hosts ran one after the other: one host may wait for the other."""
+    run = simulate(small(ranks=8, steps=16), [Fault.parse("slow_gpu:rank=2,factor=1.2")])
+    lake = ingest_partial_run(run, tmp_path, "nsys", sees=lambda rank, step: (step < 8) == (rank < 4))
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause, culprit.seen) == ((2,), "gpu_compute", Seen(8, 8))
+    assert culprit.step_pattern == "every step"  # of those that it recorded
+
+
 def test_a_rank_that_stands_out_of_few_is_a_lead(tmp_path: Path):
     """The work of all ranks varies, so that no test of one step is significant."""
     job = one_step(ranks=4, noise=0.05, variable_work=0.03)

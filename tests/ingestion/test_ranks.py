@@ -312,7 +312,7 @@ def test_reports_of_several_gpus_by_hosts(tmp_path: Path):
     ]
 
 
-def test_reports_of_numbered_nodes(tmp_path: Path):
+def test_reports_of_numbered_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The number that a name states, not one of the host's own; the first node has the number 0."""
     job = Job(ranks=4, steps=6, kernels=60, marker="iteration", gpus_per_node=2)
     paths = sorted(write(simulate(job), tmp_path / "t", "nsys", ranks_per_report=2))
@@ -324,6 +324,9 @@ def test_reports_of_numbered_nodes(tmp_path: Path):
     ]  # fmt: skip
     (warning,) = {warning.partition(": ")[2] for warning in report.warnings if "a guess" in warning}
     assert "ranks by the number of their node (file name), then in device order, a guess: give it with" in warning
+    assert main(["ingest", str(tmp_path / "t"), "-o", str(tmp_path / "other")]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "a guess" in line]
+    assert line.endswith("(and 1 more recording)")
     (tmp_path / "t" / "train-node0.sqlite").rename(tmp_path / "t" / "train-node2.sqlite")
     assert len(jitter.ingest([tmp_path / "t"], tmp_path / "another").refused) == 2  # numbered from 1, or 0 is missing
 

@@ -43,9 +43,9 @@ def find_awaited_ranks(
 ) -> Finding | None:
     """Return what fewer than half of the ranks lose, and the others wait for in steps; None: nothing.
 
-    The ranks that wait pause in such a step, or take longer for a kernel, those of a team at one place. An awaited rank does not pause there, and
-    took as long elsewhere in that step or the one before, beside what is charged to it. Both are at least half of what
-    the steps take longer.
+    The ranks that wait pause in such a step, or take longer for a kernel, those of a team at one place. An awaited
+    rank does not pause there, and took as long elsewhere in that step or the one before, beside what is charged to
+    it. Both are at least half of what the steps take longer.
 
     Args:
         measured: the run.
@@ -86,8 +86,8 @@ def find_awaited_ranks(
         else ("hosts", "as in a barrier", "pause for {}")
     )
     sentence = (
-        f"in {format_count(len(numbers), 'step')} the {what} of {format_ranks(others)} seem to wait for {few}, {where}: "
-        f"they {wait.format(format_time(longer_ns))} where {few} {few:does|do} not, which {few:takes|take} as long "
+        f"in {format_count(len(numbers), 'step')} the {what} of {format_ranks(others)} seem to wait for {few}, {where}"
+        f": they {wait.format(format_time(longer_ns))} where {few} {few:does|do} not, which {few:takes|take} as long "
         "elsewhere"
     )
     return join_outliers("awaited", members, sentence, are_late_together=True)
@@ -122,7 +122,8 @@ def _lacked_pauses(
 ) -> Iterator[tuple[int, TimePart, float]]:
     """Yield each rank, by its column, that lacks the pause of its team in a step, and by how much of which part.
 
-    A team waits where most of its ranks pause, or their GPUs take longer, by most; of two ranks the one that pauses later in the program waits.
+    A team waits where most of its ranks pause, or their GPUs take longer, by most; of two ranks the one that pauses
+    later in the program waits.
     """
     (step,), job = measured.steps.steps(number, number + 1), measured.steps.run.job
     baseline_ns, own_ns = _time_of(measured.of_steps[number].baseline, waiting), _time_of(step.self_times, waiting)

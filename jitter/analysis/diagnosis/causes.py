@@ -484,7 +484,7 @@ _HOLD_UPS: Final = (
      "{it:is|are} held up by allocating and freeing GPU memory: use less of it, or let the allocator keep what it has "
      "(in PyTorch expandable segments, and no empty_cache)",
      "no allocation of GPU memory within steps"),
-    (re.compile(r"(?:cuda|cu|hip)(?:Module|Library)(?:Load|Get)|(?:nv|hip)rtcCompile"),
+    (re.compile(r"(?:cuda|cu|hip)(?:Module|Library)(?:Load|Get)|(?:nv|hip)rtcCompile|.*\(dynamo_timed\)$"),
      "calls that load or compile GPU code take {own} per step of its host's time",
      "{it:loads|load} or {it:compiles|compile} kernels within steps: warm up with all shapes before, or keep shapes "
      "equal (TORCH_LOGS=recompiles tells what PyTorch compiles anew)",

@@ -1,7 +1,6 @@
 """The summary of an ingest, printed to stderr."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -9,6 +8,7 @@ from typing import Final
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError, RejectedForAnotherError
 from jitter.core.formatting import escape_control, format_count
+from jitter.core.grouping import by_key
 from jitter.ingestion.ingest import IngestReport, RejectedSource
 from jitter.ingestion.ranks.jobs import UndecidedJobError, describe_job
 from jitter.lake.records import SourceRecord
@@ -71,12 +71,13 @@ def _once_per_cause(rejected: Sequence[RejectedSource]) -> list[tuple[JitterErro
 
 def _warnings(report: IngestReport) -> list[str]:
     """Return each warning once, with the number of sources it holds for."""
-    counts: Counter[str] = Counter(problem for record in report.added for problem in record.problems)
-    first = {problem: record.file for record in reversed(report.added) for problem in record.problems}
-    lines = report.warnings + [
-        f"{first[problem]}: {problem}" + (f" (and {format_count(count - 1, 'more rank')})" if count > 1 else "")
-        for problem, count in counts.items()
-    ]
+    # a warning about a recording begins with its path
+    told = [("recording", *line.partition(": ")[::2]) for line in report.warnings]
+    told += [("rank", record.file, problem) for record in report.added for problem in record.problems]
+    lines = []
+    for (what, text), files in by_key(((what, text or file), file) for what, file, text in told).items():
+        line = text if files[0] == text else f"{files[0]}: {text}"
+        lines.append(line if len(files) == 1 else f"{line} (and {format_count(len(files) - 1, f'more {what}')})")
     lines += [f"{record.file}: {escape_control(text)}" for record in report.logs.added for text in record.problems]
     if len(lines) > _MAX_WARNINGS:
         rest_count = len(lines) - _MAX_WARNINGS

@@ -51,6 +51,7 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
     late = next(call for call in calls if call["ts"] == end)
     thread = {"pid": late["pid"], "tid": late["tid"], "cat": "cuda_runtime", "args": {"correlation": 88_888}}
     where = thread if name[:2] in ("cu", "hi") else {"pid": -1, "tid": 0, "cat": "overhead"}
+    where = {**thread, "cat": "user_annotation"} if name.endswith("(dynamo_timed)") else where
     content["traceEvents"].append({"ph": "X", "name": name, **where, "ts": begin, "dur": end - begin})
     trace.write_text(json.dumps(content))
 
@@ -66,6 +67,7 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
         ("kineto", "Lazy Function Loading", ""),
         ("kineto", "cudaFree", "held up by allocating"),
         ("kineto", "hipModuleLoadData", "loads or compiles kernels"),
+        ("kineto", "_compile.compile_inner (dynamo_timed)", "loads or compiles kernels"),
         ("kineto", "cudaMallocHost", "check what `cudaMallocHost` does"),
     ],
 )

@@ -38,8 +38,10 @@ def format_time_range(range_ns: tuple[int, int]) -> str:
     Ends that read the same are one time.
 
     >>> format_time_range((2_178_544, 4_895_861)), format_time_range((-5, 1_000)), format_time_range((1_000, 1_001))
-    ('2.18 ms to 4.90 ms', '0 ns to 1.00 µs', '1.00 µs')
+    ('2.18 ms to 4.90 ms', 'at most 1.00 µs', '1.00 µs')
     """
+    if range_ns[0] <= 0 < range_ns[1]:
+        return f"at most {format_time(range_ns[1])}"
     return " to ".join(dict.fromkeys(format_time(max(ns, 0)) for ns in range_ns))
 
 

@@ -32,9 +32,9 @@ class MeasuredRun:
 
     @cached_property
     def are_uncoupled(self) -> bool:
-        """Whether the ranks share no collective: none is known to wait for another, so no delay of one has a price."""
+        """Whether the ranks share no collective: none waits for another, so no delay of one has a price."""
         run = self.steps.run
-        alone = len(run.team_of) > 1 and not run.matching.unpaired
+        alone = len(run.team_of) > 1 and not run.matching.unpaired and not run.has_hidden_communication
         return alone and not any(step.arrivals.are_any for step in self.of_steps)
 
     @cached_property

@@ -106,7 +106,9 @@ def _price_beside(evidence: Evidence, group: FindingGroup) -> FindingGroup:
     known_ns = group.known_gain_ns or 0.0
     shown = together(late.repair for event in group.candidates for late in evidence.pricing.shown_by(event))
     (more_ns,) = evidence.analysis.gains([shown])
-    return replace(group, gain_ns=known_ns + max(more_ns, 0.0), share_ns=known_ns)
+    # within the loss: a GPU that need not wait makes up for its late host
+    more_ns = cap_gain(max(more_ns, 0.0), float(np.nansum(evidence.analysis.account.loss_ns)))
+    return replace(group, gain_ns=known_ns + more_ns, share_ns=known_ns)
 
 
 def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:
@@ -159,11 +161,13 @@ def _price_together(
 
 def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float]) -> list[GainRange | None]:
     """Return the least and the most that fixing each group alone would save; None where they differ by little."""
-    pricing = evidence.pricing
+    pricing, is_timed = evidence.pricing, ~np.isnan(evidence.analysis.measured.step_ns)
     more = [
         {
             UNMEASURED: sum(pricing.with_unmeasured_ns(one) for one in group.candidates if one.meetings),
-            pricing.unpriced_because: sum(map(pricing.unpriced_ns, group.candidates)),
+            pricing.unpriced_because: sum(
+                pricing.unpriced_ns(one) * float(is_timed[list(one.steps)].mean()) for one in group.candidates
+            ),
         }
         for group in groups
     ]

@@ -15,7 +15,7 @@ from jitter.lake.records import SourceRecord
 
 _MAX_WARNINGS = 20
 _MOST_ALIKE: Final = 3
-"""Errors of files for one reason that are each printed."""
+"""Errors, or warnings, of files for one reason that are each printed."""
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
@@ -70,14 +70,22 @@ def _once_per_cause(rejected: Sequence[RejectedSource]) -> list[tuple[JitterErro
 
 
 def _warnings(report: IngestReport) -> list[str]:
-    """Return each warning once, with the number of sources it holds for."""
+    """Return each warning once, with the number of sources it holds for.
+
+    Of more than three that differ in numbers the first is returned.
+    """
     # a warning about a recording begins with its path
     told = [("recording", *line.partition(": ")[::2]) for line in report.warnings]
     told += [("rank", record.file, problem) for record in report.added for problem in record.problems]
+    of_kind = by_key(((what, _NUMBER.sub("N", text or file)), (text or file, file)) for what, file, text in told)
     lines = []
-    for (what, text), files in by_key(((what, text or file), file) for what, file, text in told).items():
-        line = text if files[0] == text else f"{files[0]}: {text}"
-        lines.append(line if len(files) == 1 else f"{line} (and {format_count(len(files) - 1, f'more {what}')})")
+    for (what, _), alike in of_kind.items():
+        files_of_text, likewise = by_key(alike), ""
+        if len(files_of_text) > _MOST_ALIKE:
+            files_of_text, likewise = {alike[0][0]: [file for _, file in alike]}, ", with other numbers"
+        for text, files in files_of_text.items():
+            more = f" (and {format_count(len(files) - 1, f'more {what}')}{likewise})" if len(files) > 1 else ""
+            lines.append(f"{text if files[0] == text else f'{files[0]}: {text}'}{more}")
     lines += [f"{record.file}: {escape_control(text)}" for record in report.logs.added for text in record.problems]
     if len(lines) > _MAX_WARNINGS:
         rest_count = len(lines) - _MAX_WARNINGS

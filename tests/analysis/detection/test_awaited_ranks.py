@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import IndexRange
-from jitter.simulate import Fault, simulate
+from jitter.simulate import Fault, Run, simulate
 from tests.support.databases import open_database
 from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns, write_traces
 
@@ -99,14 +100,23 @@ _AS_ONE_GRAPH = """
 """Makes each step one launch of a CUDA graph that was recorded as a whole."""
 
 
+def _diagnose_graphs(run: Run, folder: Path) -> Diagnosis:
+    for trace in write_traces(run, folder / "traces", "nsys"):
+        with open_database(trace) as database:
+            database.executescript(_AS_ONE_GRAPH)
+    return ingest_traces(folder).diagnose()
+
+
+def test_a_rank_that_is_always_late_for_a_graph_has_an_unknown_cost(tmp_path: Path):
+    run = simulate(JOB, [Fault.parse("late_start:rank=3,ms=3,loading=no")])
+    (culprit,) = _diagnose_graphs(run, tmp_path).culprits
+    assert (culprit.ranks, culprit.cause, culprit.is_of_unknown_cost) == ((3,), "late_start", True)
+
+
 def test_the_rank_that_the_others_wait_for_within_a_graph_is_to_blame(tmp_path: Path):
     late = Fault.parse("late_start:rank=3,step=5,ms=20,loading=no")
     run = simulate(JOB, [late])
-    for trace in write_traces(run, tmp_path / "traces", "nsys"):
-        with open_database(trace) as database:
-            database.executescript(_AS_ONE_GRAPH)
-    found = ingest_traces(tmp_path).diagnose()
-    culprit, *others = found.culprits
+    culprit, *others = _diagnose_graphs(run, tmp_path).culprits
     assert not others
     assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), "late_start", "steps")
     assert culprit.confidence == "low"  # what is inside the graph was not recorded

@@ -25,7 +25,7 @@ from tests.support.findings import evidence_of
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.printed import output_of
 from tests.support.recorded_events import remove_events
-from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
+from tests.support.simulated import ingest_partial_run, ingest_run, ingest_traces, run_ns, small, true_gain_ns
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
 
@@ -314,6 +314,13 @@ def test_a_rank_whose_steps_are_all_cut_counts_as_unrecorded(tmp_path):
     assert found.conclusion.unrecorded.ranks == (3,)
     assert "rank" not in found.conclusion.cleared
     assert "Rank 3 of the job recorded no step completely" in found.verdict
+
+
+def test_an_excess_in_a_step_of_unknown_time_is_no_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Pricing, "unpriced_ns", lambda _, candidate: candidate.excess_ns)
+    run = simulate(small("data_parallel", ranks=6, steps=4), [Fault.parse("slow_gpu:rank=2,factor=1.3")])
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert culprit.gain_range_ns is None  # the excess in the 3 timed steps is what a replay saves
 
 
 @pytest.fixture(scope="module")

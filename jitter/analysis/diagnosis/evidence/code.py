@@ -27,8 +27,6 @@ _LIMITS: Final = THRESHOLDS.evidence
 
 _CODE: Final = ("operator", "scope", "phase", "source_line")
 _COLUMNS: Final = ("kind", *_CODE, "launch_start_ns", "launch_end_ns", "launch_thread")
-_STATES: Final = (OFF_CPU, MIGRATION)
-"""Host operations that are no calls."""
 
 
 class _Launch(NamedTuple):
@@ -152,10 +150,9 @@ def _describe_gap(lake: DiagnosedLake, key: StepKey, rank: int, launch: _Launch)
     # the outermost first: it lasts longest
     chosen = chosen[np.argsort(begins[chosen] - ends[chosen], kind="stable")]
     names = list(dict.fromkeys(rows["name"][int(row)].as_py() for row in chosen))
-    words, calls = [name for name in names[-1:] if name in _STATES], [name for name in names if name not in _STATES]
-    words += [f"in `{name}`" for name in calls[-1:]] + [f"(called by `{name}`)" for name in calls[:-1][-1:]]
-    took_ns = int(covers[chosen[-1]])
-    return f"{' '.join(words)} for {format_time(took_ns)} of {format_time(start_ns - before_ns)}"
+    inner, outer = names[-1], names[:-1][-1:]
+    within = "".join(f" (called by `{name}`)" for name in outer)
+    return f"in `{inner}`{within} for {format_time(int(covers[chosen[-1]]))} of {format_time(start_ns - before_ns)}"
 
 
 def describe_migrations(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> tuple[str, ...]:
@@ -191,7 +188,7 @@ def _moves(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> tu
         rows = read_host_events(recordings.root, record, ("name", "epoch", "step", "start_ns", "end_ns"))
         if rows is None:
             continue
-        has_any |= bool(pc.any(pc.is_in(rows["name"], pa.array(_STATES))).as_py())
+        has_any |= bool(pc.any(pc.is_in(rows["name"], pa.array([MIGRATION, OFF_CPU]))).as_py())
         rows = rows.filter(pc.equal(rows["name"], MIGRATION))
         wanted = {(key.epoch, key.step) for key, source in held if source.digest == digest}
         columns = (rows[name].to_pylist() for name in ("epoch", "step", "start_ns", "end_ns"))

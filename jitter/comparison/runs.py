@@ -339,7 +339,7 @@ def _host_entries(lake: Lake, analysis: "RunAnalysis", keys: Sequence[StepKey]) 
         HostEntry(is_start, name.rpartition("/")[2], round(ns))
         for is_start in (True, False)
         for name, ns in gaps.usual_times_ns(
-            sampled, "before the first launch" if is_start else "between launches"
+            sampled, "before the first kernel" if is_start else "between launches"
         ).items()
     ]
     return tuple(sorted(entries, key=lambda entry: (-entry.time_ns, entry.name))[:_MAX_HOST_ENTRIES])

@@ -5,7 +5,7 @@ Each group is one thing to fix.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -255,8 +255,15 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     candidates = [candidate for candidate in worth if candidate not in told]
     masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and one not in worth]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
-    late = by_key(((one.cause, one.candidates[0].part), one) for one in _by_rank(candidates, masked, evidence))
+    late = by_key((_reason(one), one) for one in _by_rank(candidates, masked, evidence))
     return groups + [group for members in late.values() for group in _group_ranks(members, evidence, masked)]
+
+
+def _reason(late: FindingGroup) -> tuple[Hashable, ...]:
+    """Return why a rank is late: what its host was recorded to do, before or within steps, else cause and part."""
+    part = late.candidates[0].part
+    is_recorded = part in (TimePart.START, TimePart.CPU) and late.judgement.advice
+    return (late.judgement.advice,) if is_recorded else (late.cause, part)
 
 
 def _of_rank(evidence: Evidence, finding: Finding) -> FindingGroup:

@@ -418,7 +418,7 @@ class Evidence:
         else:
             others = [(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
         sampled = [others[at] for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
-        start: Gap = "before the first launch" if outlier.part == TimePart.START else "between launches"
+        start: Gap = "before the first kernel" if outlier.part == TimePart.START else "between launches"
         return self.host_gaps.find_operation(
             [(key, outlier.rank) for key in keys],
             sampled,

@@ -16,14 +16,15 @@ from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate_start
+from jitter.core.names.kernels import COMPUTE, KINDS
 from jitter.core.numeric.arrays import Ints
 from jitter.core.schema import OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import OPERATIONS
 from jitter.lake.records import RankStepRecord
 
-Gap = Literal["before the first launch", "between launches", "after the last launch"]
-"""Of a step. Before the first launch is after the last one of the step before."""
+Gap = Literal["before the first kernel", "between launches", "after the last launch"]
+"""Of a step. Before the launch of the main stream's first kernel is after the last launch of the step before."""
 RankStep = tuple[StepKey, int]
 """A step of a rank."""
 _ENDLESS: Final = np.iinfo(np.int64).max
@@ -103,9 +104,9 @@ class HostGaps:
         launches, operations = self._launches(key, rank), self._reader.host(key, rank).operations
         if not len(launches.start_ns):
             return _NONE
-        since_ns, until_ns, after = int(launches.start_ns[0]), int(launches.start_ns[-1]), launches
-        if gap == "before the first launch":
-            since_ns, until_ns = self._edge(key, rank, -1), since_ns
+        since_ns, until_ns, after = launches.first_kernel_ns, int(launches.start_ns[-1]), launches
+        if gap == "before the first kernel":
+            since_ns, until_ns = self._edge(key, rank, -1), launches.first_kernel_ns
         elif gap == "after the last launch":
             since_ns, until_ns, after = until_ns, self._edge(key, rank, 1), self._beside(key, rank, 1)
         first, last = np.searchsorted(operations["start_ns"].to_numpy(), (since_ns, until_ns)).tolist()
@@ -122,7 +123,7 @@ class HostGaps:
         """Return the launches of the step before or after; none of one that the rank did not record."""
         beside = StepKey(key.epoch, key.step + by)
         is_known = rank in self._records.get(beside, {})
-        return self._launches(beside, rank) if is_known else _Launches(np.empty(0, np.int64), np.empty(0, np.int64))
+        return self._launches(beside, rank) if is_known else _NO_LAUNCHES
 
     def _edge(self, key: StepKey, rank: int, by: Literal[-1, 1]) -> int:
         """Return the last launch of the step before, or the first one of the step after; else the step's own edge."""
@@ -138,12 +139,21 @@ class _Launches(NamedTuple):
 
     start_ns: Ints
     thread: Ints
+    first_kernel_ns: int
+    """The launch of the first kernel on the stream with most compute kernels; of a step without any the first one."""
+
+
+_NO_LAUNCHES: Final = _Launches(np.empty(0, np.int64), np.empty(0, np.int64), 0)
 
 
 def _read_launches(traces: DiagnosedLake, key: StepKey, rank: int) -> _Launches:
-    read = traces.step_columns(key, ("launch_start_ns", "launch_thread"), [rank])
+    read = traces.step_columns(key, ("kind", "stream", "launch_start_ns", "launch_thread"), [rank])
     is_known = read.known("launch_start_ns")
     start_ns = read.values("launch_start_ns")[is_known]
     thread = np.where(read.known("launch_thread"), read.values("launch_thread"), -1)[is_known]
     order = np.argsort(start_ns, kind="stable")
-    return _Launches(start_ns[order], thread[order])
+    is_compute = read.equals("kind", KINDS[COMPUTE])[is_known]
+    streams, of_stream = np.unique(read.values("stream")[is_known][is_compute], return_inverse=True)
+    is_main = of_stream == np.bincount(of_stream).argmax() if len(streams) else np.empty(0, np.bool_)
+    first_kernel_ns = min(start_ns[is_compute][is_main].tolist() or start_ns.tolist(), default=0)
+    return _Launches(start_ns[order], thread[order], first_kernel_ns)

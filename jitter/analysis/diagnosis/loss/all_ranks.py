@@ -341,7 +341,7 @@ def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Paus
         told = f"{they} {takes}: they do not explain it"
         advice = f"{its:starts its|start their} steps late: check the {its:host|hosts}"
     pause = pause._replace(evidence=(told,), advice=advice)
-    return _name_operation(evidence, pause, late_ns, "before the first launch")
+    return _name_operation(evidence, pause, late_ns, "before the first kernel")
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:

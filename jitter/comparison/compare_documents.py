@@ -86,7 +86,7 @@ class HostChange(msgspec.Struct, frozen=True):
 
     name: str
     is_start: bool
-    """Whether they lie between the last launch of a step and the first one of the next, else within a step."""
+    """Whether they lie before the launch of the first kernel, after the last launch of the step before; else later."""
     base_ns: int
     new_ns: int
 
@@ -639,7 +639,7 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
 
 
 _AT_START: Final = {LossClass.START.label: True, LossClass.AFTER.label: True, LossClass.LAUNCH.label: False}
-"""Classes of the host's time: whether they lie between the last launch of a step and the first one of the next."""
+"""Classes of the host's time: whether they lie before the first kernel of a step, as in `HostChange`."""
 
 
 def _describe_host(hosts: Sequence[HostChange], loss_class: str, ns: float) -> Iterator[str]:

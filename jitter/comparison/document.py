@@ -155,7 +155,7 @@ class HostEntry(msgspec.Struct, frozen=True, array_like=True):
     """What operations of a name take of the usual host's time between launches, in a step."""
 
     is_start: bool
-    """Whether they lie between the last launch of a step and the first one of the next, else within a step."""
+    """Whether they lie before the launch of the first kernel, after the last launch of the step before; else later."""
     name: str
     time_ns: int
 

@@ -10,7 +10,8 @@ import pytest
 
 from jitter.core.schema import PROFILER
 from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_traces, small, write_traces
+from tests.support.nsys_additions import add_scheduling
+from tests.support.simulated import ingest_traces, small, true_gain_ns, write_traces
 
 RUN = simulate(small(ranks=4, steps=10), [Fault.parse("cpu_stall:rank=1,step=5,kernel=20,ms=30")])
 
@@ -174,3 +175,17 @@ def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
     (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
     assert "`gc.collect` takes 4.90 ms of host time per step" in paused.evidence
     assert "check what `gc.collect` does" in paused.advice
+
+
+def test_a_host_whose_launching_threads_are_suspended_is_one_finding(tmp_path: Path):
+    """Each rank in other steps, one of them before the first kernel."""
+    places = ((4, 1), (5, 2), (6, 3), (4, 4), (5, 5), (6, 6), (4, 7))
+    stalls = [f"cpu_stall:rank={rank},step={step},kernel=20,ms=9" for rank, step in places]
+    faults = [Fault.parse(fault) for fault in (*stalls, "late_start:rank=7,step=8,ms=9,loading=no")]
+    run = simulate(small(ranks=16, steps=10, gpus_per_node=4), faults)
+    write_traces(run, tmp_path / "traces", "nsys")
+    add_scheduling(tmp_path / "traces")
+    (host,) = ingest_traces(tmp_path).diagnose().culprits
+    assert (host.scope, host.ranks) == ("host", (4, 5, 6, 7))
+    assert host.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.05)
+    assert any(line.startswith("launching threads are off the CPU for") for line in host.evidence)

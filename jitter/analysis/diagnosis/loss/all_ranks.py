@@ -477,8 +477,9 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
             f"its kernels take {format_time(longest_ns)} per step, those of all ranks {format_time(mean_ns)} on average"
         )
     if loss.cause == "serial_copies":
-        count = format_count(round(float(weights.sum())), "copy", "copies")
-        yield f"{count} per step take {format_time(float((measured.gpu_ns * measured.times)[chosen].sum()))}"
+        copies, took_ns = round(float(weights.sum())), float((measured.gpu_ns * measured.times)[chosen].sum())
+        takes = "takes" if copies == 1 else "take"
+        yield f"{format_count(copies, 'copy', 'copies')} per step {takes} {format_time(took_ns)}"
     if loss.cause in ("blocking_copies", "serial_copies"):
         yield from _describe_host_memory(host_copies, measured)
 

@@ -28,6 +28,8 @@ Gap = Literal["before the first kernel", "between launches", "after the last lau
 RankStep = tuple[StepKey, int]
 """A step of a rank."""
 _ENDLESS: Final = np.iinfo(np.int64).max
+_MOST_KEPT: Final = 16
+"""Steps of ranks whose launches are kept, 16 bytes each: a step may have a million."""
 _NONE: Final = OPERATIONS.empty_table()
 
 
@@ -63,7 +65,7 @@ class HostGaps:
     ) -> None:
         """`records` are those of `traces`."""
         self._reader, self._records = reader, records
-        self._launches = lru_cache(1024)(lambda key, rank: _read_launches(traces, key, rank))
+        self._launches = lru_cache(_MOST_KEPT)(lambda key, rank: _read_launches(traces, key, rank))
 
     def find_operation(
         self, own: Sequence[RankStep], others: Sequence[RankStep], gap: Gap, least_ns: float

@@ -68,16 +68,21 @@ def _with_code(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
     launch = _find_launch(lake, key, culprit.rank, where.first)
     if launch is None:
         return culprit
-    words = describe_launch(launch.code)
-    return culprit if words is None else replace(culprit.with_evidence([words]), code=launch.code)
+    words, gap = describe_launch(launch.code), None
+    if CAUSES[culprit.cause].is_late_launch:
+        gap = _describe_gap(lake, key, culprit.rank, launch)
+    sentences = [] if words is None else [words]
+    if gap is not None and not any(gap.mention in line for line in culprit.evidence):
+        sentences.insert(0, f"before the launch of kernel {where.first} the host was {gap.words}")
+    return replace(culprit.with_evidence(sentences), code=None if words is None else launch.code)
 
 
 def _describe_pause(pause: Pause, lake: DiagnosedLake) -> str:
     """Return a pause in words, with the host operation that covers it where one is recorded."""
     text = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
     launch = _find_launch(lake, pause.key, pause.rank, pause.kernel_index)
-    operation = None if launch is None else _describe_gap(lake, pause.key, pause.rank, launch)
-    return text if operation is None else f"{text} ({operation})"
+    gap = None if launch is None else _describe_gap(lake, pause.key, pause.rank, launch)
+    return text if gap is None else f"{text} ({gap.words})"
 
 
 def describe_launch(code: CodeLocation | None) -> str | None:
@@ -130,8 +135,16 @@ def _last_return(rows: pa.Table, start_ns: int | None, step_start_ns: int) -> in
     return step_start_ns if returned is None else min(returned, start_ns)
 
 
-def _describe_gap(lake: DiagnosedLake, key: StepKey, rank: int, launch: _Launch) -> str | None:
-    """Return which host operation covers most of the gap before a launch, in words; None if none is recorded."""
+class _Gap(NamedTuple):
+    """What a host did in the gap before a launch."""
+
+    words: str
+    mention: str
+    """How other evidence names it."""
+
+
+def _describe_gap(lake: DiagnosedLake, key: StepKey, rank: int, launch: _Launch) -> _Gap | None:
+    """Return which host operation covers most of the gap before a launch; None if none is recorded."""
     start_ns, before_ns = launch.start_ns, launch.before_ns
     if start_ns is None or before_ns is None or start_ns <= before_ns:
         return None
@@ -152,7 +165,10 @@ def _describe_gap(lake: DiagnosedLake, key: StepKey, rank: int, launch: _Launch)
     names = list(dict.fromkeys(rows["name"][int(row)].as_py() for row in chosen))
     inner, outer = names[-1], names[:-1][-1:]
     within = "".join(f" (called by `{name}`)" for name in outer)
-    return f"in `{inner}`{within} for {format_time(int(covers[chosen[-1]]))} of {format_time(start_ns - before_ns)}"
+    took, of = format_time(int(covers[chosen[-1]])), format_time(start_ns - before_ns)
+    is_suspended = inner in (OFF_CPU, MIGRATION)
+    what, mention = ("off the CPU", "off the CPU") if is_suspended else (f"in `{inner}`", f"`{inner}`")
+    return _Gap(f"{what}{within} for {took} of {of}", mention.replace(": ", ":"))
 
 
 def describe_migrations(recordings: DiagnosedLake, rank: int, steps: Sequence[StepKey]) -> tuple[str, ...]:

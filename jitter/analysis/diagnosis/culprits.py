@@ -60,6 +60,7 @@ def make_culprit(
     late = [] if slow is not None else late  # what the ranks differ by is no part of it
     recurrence = decide_group_recurrence(group, evidence)
     recorded_at = _recorded_steps(group, evidence)
+    place_of = {at: place for place, at in enumerate(recorded_at)}
     loss_ns = round(max(group.share_ns, 0.0))
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
     return Culprit(
@@ -83,7 +84,7 @@ def make_culprit(
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(
             [analysis.keys[at] for at in recorded_at],
-            [recorded_at.index(at) for at in steps],
+            [place_of[at] for at in steps],
             [excess_of_steps[at] for at in recorded_at],
         ),
         kernel_index=_kernel_range(losses, late, evidence),

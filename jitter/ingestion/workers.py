@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import cast
@@ -24,7 +23,7 @@ Progress = Callable[[int, int], None]
 """Called from time to time with the bytes done and the total bytes."""
 
 _POLL_S = 0.1
-_counter: "Synchronized[int] | None" = None
+_counter: ctypes.c_int64 | None = None
 
 
 def convert_in_pool(tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> Iterator[Outcome]:
@@ -118,14 +117,15 @@ class _Shared:
     """State shared by the workers and the process that started them."""
 
     def __init__(self) -> None:
-        self.counter: Synchronized[int] = server_context(*worker_modules()).Value(ctypes.c_int64, 0)
+        # without a lock, which a worker that is killed would hold for ever: two workers at once may count for one
+        self.counter = server_context(*worker_modules()).RawValue(ctypes.c_int64, 0)
 
     def pool(self, workers: int) -> WorkerPool:
         """Make a pool whose workers are killed when its block is left by an exception."""
         return WorkerPool(workers, worker_modules(), _begin, (self.counter,), kill_on_error=True)
 
 
-def _begin(counter: "Synchronized[int]") -> None:
+def _begin(counter: ctypes.c_int64) -> None:
     global _counter  # noqa: PLW0603  # a pool's initializer has no other way to pass a value to the worker's calls
     _counter = counter
 
@@ -133,8 +133,7 @@ def _begin(counter: "Synchronized[int]") -> None:
 def _work(task: Task) -> Outcome:
     def advance(size: int) -> None:
         if _counter is not None:
-            with _counter.get_lock():
-                _counter.value += size
+            _counter.value += size
 
     return convert(task, advance)
 

@@ -62,8 +62,16 @@ class NcclCalls:
         """Find the messages of the calls since the last time; `ranks` are the sizes of communicators."""
         for thread, calls in self._calls.items():
             calls.sort(key=lambda call: call[:3])
-            for at, call in enumerate(calls):
-                self._launches.add_call(thread, call.start_ns, call.end_ns, self._message(calls, at, ranks))
+            group: list[NcclCall] = []
+            for call in calls:
+                is_end = call.name.startswith(_GROUP_END)
+                # the operations of a group are launched in the call that ends it
+                message = self._message(group if is_end else [call], ranks)
+                self._launches.add_call(thread, call.start_ns, call.end_ns, message)
+                if is_end:
+                    group = []
+                else:
+                    group.append(call)
         self._calls.clear()
 
     def note_launches(self, process: Hashable, thread: Hashable, start_ns: Ints, correlation: Ints) -> None:
@@ -78,19 +86,9 @@ class NcclCalls:
             message_of_row[rows] = self._launches.find(keys[position], correlation[rows])
         return columns_of_records(self.messages, message_of_row)
 
-    def _message(self, calls: list[NcclCall], at: int, ranks: Mapping[int, int]) -> int:
-        """Return the index of the message that a launch in this call sends; -1 if unknown.
-
-        The operations of a group are launched in the call that ends it.
-        """
-        operations = [calls[at]]
-        if calls[at].name.startswith(_GROUP_END):
-            operations = []
-            for earlier in reversed(calls[:at]):
-                if earlier.name.startswith(_GROUP_END):
-                    break
-                operations.append(earlier)
-        message = self._combined([call for call in operations if parse_operation(call.name) is not None], ranks)
+    def _message(self, calls: list[NcclCall], ranks: Mapping[int, int]) -> int:
+        """Return the index of the message that a launch of these calls' operations sends; -1 if unknown."""
+        message = self._combined([call for call in calls if parse_operation(call.name) is not None], ranks)
         if message is None:
             return -1
         self.messages.append(message)

@@ -304,7 +304,7 @@ def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_n
     """Return the pattern in words.
 
     Args:
-        keys: the steps in which it can occur, those that its ranks recorded.
+        keys: the steps that its ranks recorded.
         late: positions in `keys` of the steps in which it occurs.
         excess_ns: of each of `keys`, also where it does not stand out.
 

@@ -15,7 +15,7 @@ from jitter.analysis.detection.run_analysis import Pricing, RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
-from jitter.analysis.diagnosis.evidence.host_operations import Gap, HostGaps, LongOperation
+from jitter.analysis.diagnosis.evidence.host_operations import Gap, HostGaps, LongOperation, RankStep
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, stages_of_ranks
 from jitter.analysis.diagnosis.evidence.workload import (
     WorkloadComparison,
@@ -412,11 +412,7 @@ class Evidence:
 
     def _find_operation(self, outlier: Outlier, is_after: bool) -> LongOperation | None:
         keys = self._worst_keys(outlier, is_after=is_after)
-        if outlier.is_of_all_ranks:
-            late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)
-            others = [(key, outlier.rank) for key in self.analysis.keys if key not in late]
-        else:
-            others = [(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
+        others = self._others(outlier, keys)
         sampled = [others[at] for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
         start: Gap = "before the first kernel" if outlier.part == TimePart.START else "between launches"
         return self.host_gaps.find_operation(
@@ -432,6 +428,14 @@ class Evidence:
         back = int(is_after and outlier.part == TimePart.START)
         return [self.analysis.keys[number - back] for number in self.worst_steps(outlier) if number >= back]
 
+    def _others(self, outlier: Outlier, keys: Sequence[StepKey]) -> list[RankStep]:
+        """Return what an outlier's steps are compared with: the other ranks'; of all ranks alike, its other steps."""
+        if not outlier.is_of_all_ranks:
+            return [(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
+        late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)
+        others = (key for key in self.analysis.keys if key not in late)
+        return [(key, outlier.rank) for key in others if outlier.rank in self.records[key]]
+
     def _compare_hosts(
         self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes], *, is_after: bool = False
     ) -> OwnTimes:
@@ -442,11 +446,7 @@ class Evidence:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
 
         def others_ns() -> list[float]:
-            if outlier.is_of_all_ranks:
-                late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)
-                others = (key for key in self.analysis.keys if key not in late)
-                return [times_ns(key, outlier.rank) for key in others if outlier.rank in self.records[key]]
-            return [times_ns(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
+            return [times_ns(*other) for other in self._others(outlier, keys)]
 
         return OwnTimes([times_ns(key, outlier.rank) for key in keys], others_ns)
 

@@ -127,21 +127,20 @@ def computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Not for tests that change a lake's files, or what the analysis does.
     """
-    from jitter.api.run_results import RunResults
+    from jitter.api import Lake
     from jitter.report import page  # loads Bokeh
 
-    def once(name: str, compute: Callable[..., Any], lake_of: Callable[[Any], jitter.Lake]) -> Callable[..., Any]:
-        def known(of: Any, steps: Sequence[StepKey] | None = None, *more: Any) -> Any:
-            lake = lake_of(of)
+    def once(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+        def known(lake: jitter.Lake, steps: Sequence[StepKey] | None = None, *more: Any) -> Any:
             asked = name, msgspec.json.encode((lake.sources, lake.logs)), tuple(steps or ())
             if asked not in _computed:
-                _computed[asked] = compute(of, steps, *more)
+                _computed[asked] = compute(lake, steps, *more)
             return _computed[asked]
 
         return known
 
-    monkeypatch.setattr(page, "render_html", once("page", page.render_html, lambda lake: lake))
-    monkeypatch.setattr(RunResults, "_diagnose", once("answers", RunResults._diagnose, lambda results: results._lake))
+    monkeypatch.setattr(page, "render_html", once("page", page.render_html))
+    monkeypatch.setattr(Lake, "_diagnose", once("answers", Lake._diagnose))
 
 
 _computed: dict[tuple[object, ...], Any] = {}

@@ -2,14 +2,15 @@
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from weakref import finalize
 
 import msgspec
 import pyarrow as pa
@@ -17,13 +18,13 @@ import pyarrow.compute as pc
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
-from jitter.api.run_results import RunResults
 from jitter.core.arrow import to_frame
 from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageError
 from jitter.core.formatting import format_numbers
 from jitter.core.numeric.arrays import begins_of, pieces_of
-from jitter.core.parallel.executors import Executor
+from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
 from jitter.core.parallel.prefetch import ROWS_PER_PIECE
+from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
@@ -33,15 +34,19 @@ from jitter.lake.rank_places import PLACE_RELATIONS, RankPlace, fill_hosts, find
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, batch_size, commonest_kind, records_by_step
 
 if TYPE_CHECKING:
+    from jitter.analysis.detection.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
-    from jitter.analysis.diagnosis.answer_cache import Answers
+    from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.execution.dependencies import RowDependency
     from jitter.analysis.execution.inferred_groups import InferredGroups
+    from jitter.analysis.execution.run_model import RunModel
     from jitter.analysis.execution.run_reader import RunReader
+    from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.analysis.metrics.communication import Communication
     from jitter.analysis.metrics.recorded_sizes import RecordedSizes
     from jitter.analysis.metrics.step_metrics import TtkeReading
+    from jitter.analysis.replay.run_steps import RunSteps
     from jitter.lake.step_reader import StepColumns
 
 
@@ -52,6 +57,7 @@ Frame: TypeAlias = Any
 """A pandas DataFrame; with `arrow=True` a `pyarrow.Table`."""
 Steps: TypeAlias = int | StepKey | Sequence[int | StepKey] | None
 """One step or several, each as its number or its `StepKey`; None: all steps."""
+_StepKeys: TypeAlias = tuple[StepKey, ...]
 DerivedForm = Literal["catalog", "answers"]
 DERIVED_FORMS: Final[tuple[DerivedForm, ...]] = ("catalog", "answers")
 
@@ -103,7 +109,11 @@ class Lake:
         if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._kernel_indices = KernelIndices(root, self._by_step)
-        self._results = RunResults(self, self._by_step)
+        self._analyses: dict[_StepKeys, RunAnalysis] = {}
+        self._by_traces: dict[_StepKeys, Answers] = {}
+        self._answers: dict[_StepKeys, Answers] = {}
+        self._connections = ExitStack()
+        finalize(self, self._connections.close)
 
     def _with_hosts(self, sources: list[SourceRecord]) -> list[SourceRecord]:
         """Name the hosts that logs state and recordings do not."""
@@ -269,7 +279,7 @@ class Lake:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the report's first screen, or the lake's size while nothing is diagnosed."""
-        if self._results.diagnosed(tuple(self.step_keys)) is not None:
+        if tuple(self.step_keys) in self._answers:
             return self._render("screen")
         hosts = {host for host in self.hosts.values() if host is not None}
         counts = {"ranks": len(self.ranks), "steps": len(self.step_keys), "hosts": len(hosts) or "unknown"}
@@ -426,7 +436,7 @@ class Lake:
         `executor` is where the work is done; None uses several processors for a large run. Raises `UsageError` for an
         unknown step, `LakeError` if a file of the lake is missing or damaged, `JitterError` if a cluster fails.
         """
-        self._results.require_steps(self._chosen(steps))
+        self._require_steps(self._chosen(steps))
         return self.results(steps, executor).diagnosis
 
     def results(self, steps: Steps = None, executor: Executor | None = None) -> "Answers":
@@ -434,7 +444,53 @@ class Lake:
 
         Of a lake without steps, return what its logs say: `diagnosis.efficiency`.
         """
-        return self._results.answers(self._chosen(steps), executor)
+        keys = self._chosen(steps)
+        if keys not in self._answers:
+            self._answers[keys] = self._with_evidence(
+                self._without_evidence(keys, executor) if keys else _nothing_compared(), keys
+            )
+        return self._answers[keys]
+
+    def _without_evidence(self, steps: _StepKeys, executor: Executor | None) -> "Answers":
+        """Return the diagnosis of these steps by the traces alone, which is what the lake keeps."""
+        if steps not in self._by_traces:
+            cached = None if self._cache is None else self._cache.get(steps)
+            self._by_traces[steps] = cached or self._diagnose(steps, executor)
+        return self._by_traces[steps]
+
+    def _diagnose(self, steps: _StepKeys, executor: Executor | None) -> "Answers":
+        from jitter.analysis.diagnosis.diagnose import diagnose_traces
+
+        return diagnose_traces(self.analyze(steps, executor), self._by_step, self, self._benchmark)
+
+    def _with_evidence(self, answers: "Answers", steps: _StepKeys) -> "Answers":
+        """Add what the program and the job's logs tell of the culprits, and the logs of the whole job."""
+        from jitter.analysis.diagnosis.evidence.code import add_code_evidence
+
+        diagnosis = add_code_evidence(answers.diagnosis, self)
+        if self.logs:
+            from jitter.analysis.diagnosis.log_passes import pass_over_logs
+
+            diagnosis = pass_over_logs(diagnosis, self, steps, self._benchmark)
+        return replace(answers, diagnosis=diagnosis)
+
+    @cached_property
+    def _benchmark(self) -> "Baseline | None":
+        """Bandwidths that a benchmark among the logs measured; None without one."""
+        if not any("bandwidth" in log.relations for log in self.logs):
+            return None
+        from jitter.analysis.metrics.bandwidth_baseline import Baseline
+
+        return Baseline("nccl-tests", self.log_table("bandwidth").to_pylist())
+
+    @cached_property
+    def _cache(self) -> "AnswerCache | None":
+        """None if the lake is too small to keep answers."""
+        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
+
+        activities = sum(step.rows for source in self.sources for step in source.steps)
+        digests = [log.digest for log in self.logs]
+        return AnswerCache(self.root, self.sources, digests) if activities >= MIN_ACTIVITIES else None
 
     def analyze(self, steps: Steps = None, executor: Executor | None = None) -> "RunAnalysis":
         """Return what the diagnosis of these steps (default: all) rests on.
@@ -442,7 +498,32 @@ class Lake:
         That is: dependencies, replay, account and findings, each computed at first use. Arguments and errors
         are those of `diagnose`.
         """
-        return self._results.analysis(self._chosen(steps), executor)
+        from jitter.analysis.detection.run_analysis import RunAnalysis
+
+        keys = self._chosen(steps)
+        self._require_steps(keys)
+        if keys not in self._analyses:
+            make = self._step_executor(executor)
+            self._analyses[keys] = RunAnalysis(self.run_reader(keys), make, self._benchmark)
+        return self._analyses[keys]
+
+    def _require_steps(self, steps: _StepKeys) -> None:
+        """Raise `LakeError` if there are none, as in a lake of logs alone."""
+        if not steps:
+            raise LakeError(f"{self.root}: holds logs and no steps", "ingest the job's traces too")
+
+    def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
+        from jitter.analysis.detection.passes import ThreadedStepExecutor
+
+        if isinstance(executor, DaskExecutor):
+            from jitter.analysis.detection.dask_executor import dask_executor
+
+            return self._connections.enter_context(dask_executor(executor, self.root))
+        if isinstance(executor, LocalExecutor):
+            return partial(ThreadedStepExecutor, threads=1)
+        if isinstance(executor, PoolExecutor):
+            return partial(ThreadedStepExecutor, threads=executor.workers or cpu_count())
+        return ThreadedStepExecutor
 
     def losses(self, steps: Steps = None, executor: Executor | None = None, *, arrow: bool = False) -> Frame:
         """Return the account of lost time: every share of each step's loss, in ns; those of a step add up to it.
@@ -535,7 +616,16 @@ class Lake:
         """Return the groups of collectives whose trace states none, for these steps (default: all)."""
         from jitter.analysis.execution.inferred_groups import InferredGroups
 
-        return InferredGroups(partial(self._results.model, self._chosen(steps)))
+        return InferredGroups(partial(self._model, self._chosen(steps)))
+
+    def _model(self, steps: _StepKeys) -> "RunModel":
+        """Return what is inferred of the run: by an analysis of these steps and others, else from all steps."""
+        for analyzed, analysis in self._analyses.items():
+            if set(analyzed) >= set(steps):
+                return analysis.run
+        from jitter.analysis.replay.run_steps import RunSteps
+
+        return RunSteps(self.run_reader(self.step_keys)).run
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
@@ -604,8 +694,8 @@ class Lake:
         """
         if "catalog" in forms:
             catalog.refresh(self.root, lambda: LakeFolder(self.root).intact_records()[0])
-        if "answers" in forms:
-            self._results.keep_answers(self._chosen(steps), executor)
+        if "answers" in forms and self._cache is not None and self._cache.get(keys := self._chosen(steps)) is None:
+            self._cache.keep(keys, self._without_evidence(keys, executor))
 
     def _rows(self, relation: str, steps: Steps, arrow: bool) -> Frame:
         from jitter.query.relations import relation_table
@@ -634,6 +724,15 @@ class Lake:
 
 def _frame(rows: pa.Table, arrow: bool) -> Frame:
     return rows if arrow else to_frame(rows)
+
+
+def _nothing_compared() -> "Answers":
+    from jitter.analysis.diagnosis.answer_cache import Answers
+    from jitter.analysis.diagnosis.diagnosis import Diagnosis
+    from jitter.analysis.diagnosis.model import Conclusion, Loss, WhatIf
+
+    diagnosis = Diagnosis(Loss(None, None), (), (), WhatIf(None, None), 0, conclusion=Conclusion("unknown"))
+    return Answers(diagnosis, (), {}, 0)
 
 
 def _of_ranks(rows: pa.Table, ranks: Sequence[int] | None) -> pa.Table:

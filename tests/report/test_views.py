@@ -140,7 +140,7 @@ def test_long_steps_are_thinned_without_losing_a_spike(tmp_path, monkeypatch):
 def test_the_last_and_the_first_rank_of_every_kernel(lake):
     examined, step = lake.analyze(), lake.diagnose().steps[1]
     grid = StepGrid(lake, step)
-    view = build_step_view(grid, examined, step, examined.measured.of_steps[1].arrivals.waited_ns)
+    view = build_step_view(grid, examined, step)
     values, runs = grid.metric("self_excess"), view.runs
     for row, pick in ((0, np.argmax), (1, np.argmin)):
         own = runs.row == row
@@ -192,7 +192,7 @@ def test_gaps_of_kernels_that_wait_for_a_collective_of_another_stream_are_left_o
     number = next(at for at, step in enumerate(lake.diagnose().steps) if step.key.step == 2003)
     step = lake.diagnose().steps[number]
     grid = StepGrid(lake, step)
-    view = build_step_view(grid, examined, step, examined.measured.of_steps[number].arrivals.waited_ns)
+    view = build_step_view(grid, examined, step)
     table = lake.table("gap", step=2003, deviation=True)["rank_5"].astype(float)
     assert np.isnan(view.series["gap"].max[58])
     assert table[58] < -900_000

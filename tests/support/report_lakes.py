@@ -91,4 +91,4 @@ def report_job(
 def view_of(lake: "jitter.Lake", number: int = 1) -> StepView:
     """Return the view of the step at this position of the run."""
     examined, step = lake.analyze(), lake.diagnose().steps[number]
-    return build_step_view(StepGrid(lake, step), examined, step, examined.measured.of_steps[number].arrivals.waited_ns)
+    return build_step_view(StepGrid(lake, step), examined, step)

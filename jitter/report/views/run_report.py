@@ -131,8 +131,7 @@ class RunReport:
         return grid
 
     def view(self, grid: StepGrid) -> StepView:
-        arrivals = self.examined.measured.of_steps[self.examined.keys.index(grid.key)].arrivals
-        view = build_step_view(grid, self.examined, self.answer(grid.key), arrivals.waited_ns)
+        view = build_step_view(grid, self.examined, self.answer(grid.key))
         return replace(view, is_calm=view.is_calm or self.run.is_calm)
 
     def section(self, grid: StepGrid) -> StepSection:

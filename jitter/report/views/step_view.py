@@ -3,7 +3,7 @@
 Ranks are selected and kernels downsampled; nothing else is computed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -12,15 +12,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.alignment.program import Program
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.step_times import StepTimes, TeamTimes, of_team
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.metrics.step_kernels import align_ranks
 from jitter.analysis.metrics.step_metrics import METRICS as MEASURED
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.analysis.replay.replay import accumulate_excess
+from jitter.analysis.replay.run_steps import RecordedSteps, cells_of
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
@@ -90,35 +90,26 @@ class StepGrid:
             )
         return at
 
-    def at(self, ranks: Sequence[int] | Ints, positions: Ints) -> Codes:
-        """Return the kernel index of kernels given by rank and position, (…, ranks).
+    def locate(self, run: RunModel, times: StepTimes) -> tuple[Codes, Ints]:
+        """Return, (cells,) of `times`, kernel index and position of each operation of the step.
 
-        The index is -1 for a kernel without an index or of another cohort.
+        The index is -1 for what is no kernel of the cohort with an index; the position is then that of one before.
         """
-        index: Codes = self._look_up(self._index, -1, ranks, positions)
-        return index
+        index, position = np.full(times.start.size, -1, np.int32), np.full(times.start.size, -1, np.int64)
+        kernels = {team: [one.is_kernel for one in program.operations] for team, program in run.programs.items()}
+        for row, rank in enumerate(self._held.tolist()):
+            if (cells := _cells_of_rank(run, times, rank)) is not None:
+                is_kernel = ~np.isnan(times.start[cells]) & kernels[run.team_of[rank]]
+                position[cells] = np.cumsum(is_kernel) - 1
+                index[cells] = np.where(is_kernel, self._index[row, position[cells]], -1)
+        return index, position
 
-    def sizes_at(self, ranks: Sequence[int] | Ints, positions: Ints) -> Floats:
-        """Return the message size (bytes) of kernels given as in `at`; NaN where there is none."""
-        size: Floats = self._look_up(self.measured.message_bytes, np.nan, ranks, positions)
-        return size
-
-    def _look_up(self, table: npt.NDArray[Any], otherwise: float, ranks: Sequence[int] | Ints, positions: Ints) -> Any:
-        given = np.asarray(ranks)
-        here = np.isin(given, self._held)
-        found = np.full(positions.shape, otherwise, table.dtype)
-        found[..., here] = table[np.searchsorted(self._held, given[here]), positions[..., here]]
-        return found
-
-    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Codes, Ints]:
-        """Return kernel index and position of a team's operations in this step, (operations, ranks).
-
-        The index is -1 for an operation that is no kernel or that a rank lacks, and as in `at`; the position is then
-        that of the kernel before, or -1.
-        """
-        is_kernel = times.present & np.array([operation.is_kernel for operation in program.operations])[:, None]
-        positions = np.cumsum(is_kernel, axis=0) - 1
-        return np.where(is_kernel, self.at(times.ranks, positions), -1).astype(np.int32, copy=False), positions
+    def sizes_at(self, ranks: Ints, positions: Ints) -> Floats:
+        """Return the message size (bytes) of kernels given by rank and position; NaN where there is none."""
+        here = np.isin(ranks, self._held)
+        sizes = np.full(positions.shape, np.nan)
+        sizes[here] = self.measured.message_bytes[np.searchsorted(self._held, ranks[here]), positions[here]]
+        return sizes
 
 
 class MeasuredStep:
@@ -220,62 +211,47 @@ class CollectiveWaits:
         return bool((~np.isnan(self.bytes)).any())
 
 
-@dataclass(frozen=True)
-class _Attendances:
-    """The ranks in all collectives of a step, one entry each, in the order of `CollectiveArrays`."""
-
-    rank: Ints
-    group: Ints
-    took: Floats
-    """From the rank's arrival to its end; NaN if it has not the collective."""
-    index: Codes
-    """Kernel index; -1 for ranks of other cohorts."""
-    bytes: Floats
-
-    def of(self, first: int, end: int) -> "_Attendances":
-        """Return those of one collective of ranks that have it."""
-        known = first + np.flatnonzero(~np.isnan(self.took[first:end]))
-        rank, group, took = self.rank[known], self.group[known], self.took[known]
-        return _Attendances(rank, group, took, self.index[known], self.bytes[known])
-
-    def last(self, member: int) -> int:
-        """Return the last member of a group to arrive: it spent the shortest time in the collective."""
-        members = np.flatnonzero(self.group == self.group[member])
-        return int(members[self.took[members].argmin()])
-
-
-def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
-    """Measure the collectives of one step and cohort, those of `grid`."""
-    run, step_number = examined.run, examined.keys.index(key)
-    usual, expected = examined.transfers.baseline[step_number], examined.transfers.expected[step_number]
-    arrays, every = run.collective_arrays, _attendances(run, key, grid)
+def measure_collective_waits(
+    examined: RunAnalysis, step: RecordedSteps, grid: StepGrid, located: tuple[Codes, Ints]
+) -> CollectiveWaits:
+    """Measure the collectives of one step and cohort, those of `grid`, whose cells are `located`."""
+    run, arrays = examined.run, step.collectives
+    usual, expected = examined.transfers.baseline[step.first], examined.transfers.expected[step.first]
+    cells, took, rank = cells_of(step.times, arrays), step.in_collectives[0], run.rank_numbers[arrays.rank]
+    index, position = (np.where(cells < 0, -1, values[cells]) for values in located)
+    sizes = grid.sizes_at(rank, position)
     rows: list[tuple[Any, ...]] = []
     for number, (first, end) in enumerate(pairwise(arrays.first.tolist())):
-        came = every.of(first, end)
-        has_index = came.index >= 0
+        came = first + np.flatnonzero(~np.isnan(took[first:end]))
+        has_index = index[came] >= 0
         if not has_index.any():
             continue
         first_group, end_group = arrays.first_group[number : number + 2].tolist()
+        group, took_ns = arrays.group[came], took[came]
         least = np.full(end_group - first_group, np.inf)
-        np.minimum.at(least, came.group - first_group, came.took)
-        transfer = least[came.group - first_group]
-        waiter = int(np.where(has_index, came.took - transfer, -np.inf).argmax())
+        np.minimum.at(least, group - first_group, took_ns)
+        transfer = least[group - first_group]
+        waiter = int(np.where(has_index, took_ns - transfer, -np.inf).argmax())
         fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
-        team = run.team_of[int(run.rank_numbers[arrays.rank[first]])]
+        # the last member of a group to arrive spent the shortest time in the collective
+        last, last_of_slowest = (
+            came[int(np.where(group == group[member], took_ns, np.inf).argmin())] for member in (waiter, slowest)
+        )
+        team = run.team_of[int(rank[first])]
         operation = run.programs[team].operations[int(arrays.place[first])].collective
         rows.append(
             (
-                int(came.index[has_index][0]),
+                int(index[came[has_index][0]]),
                 operation or UNKNOWN_OPERATION,
-                float(came.took[waiter] - transfer[waiter]),
-                int(came.rank[waiter]),
-                float(came.took[waiter]),
-                int(came.rank[came.last(waiter)]),
+                float(took_ns[waiter] - transfer[waiter]),
+                int(rank[came[waiter]]),
+                float(took_ns[waiter]),
+                int(rank[last]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
                 float(usual[first_group]),
-                float(expected[came.group[slowest]]),
-                float(came.bytes[came.last(slowest)]),
+                float(expected[group[slowest]]),
+                float(sizes[last_of_slowest]),
             )
         )
     columns = list(zip(*sorted(rows), strict=True)) or [()] * len(fields(CollectiveWaits))
@@ -285,21 +261,6 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
         for one, column in zip(fields(CollectiveWaits), columns, strict=True)
     }
     return CollectiveWaits(**values)
-
-
-def _attendances(run: RunModel, key: StepKey, grid: StepGrid) -> _Attendances:
-    arrays = run.collective_arrays
-    rank, size = run.rank_numbers[arrays.rank], len(arrays.rank)
-    took, index, sizes = np.full(size, np.nan), np.full(size, -1, np.int32), np.full(size, np.nan)
-    for team, program in run.programs.items():
-        times = run.team_times(key, team)
-        indices, positions = grid.of_operations(program, times)
-        message_bytes = grid.sizes_at(times.ranks, positions)
-        mine = np.flatnonzero(np.isin(rank, times.ranks))
-        order = np.argsort(times.ranks)
-        at = arrays.place[mine], order[np.searchsorted(times.ranks[order], rank[mine])]
-        took[mine], index[mine], sizes[mine] = (times.end - times.start)[at], indices[at], message_bytes[at]
-    return _Attendances(rank, arrays.group, took, index, sizes)
 
 
 MAX_POINTS = 2800
@@ -424,10 +385,10 @@ def is_known(series: MetricSeries) -> bool:
     return any(bool(np.isfinite(line).any()) for line in (series.max, series.min, series.high))
 
 
-def build_step_view(
-    grid: StepGrid, examined: RunAnalysis, step: StepAnswer, waited_ns: Mapping[int, float]
-) -> StepView:
+def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> StepView:
     """Return the data of the figures of a step; `grid` is the grid of that step and is not empty."""
+    number = examined.keys.index(step.key)
+    waited_ns = examined.measured.of_steps[number].arrivals.waited_ns
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank
     others = {rank: waited_ns.get(rank, 0.0) for rank in ranks if rank != max_rank}
@@ -436,14 +397,17 @@ def build_step_view(
         waiting = [rank for rank, ns in others.items() if ns > 0]
         min_rank = max(waiting, key=lambda rank: (others[rank], -rank), default=None)
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
-    grid.added[SELF_EXCESS] = measure_self_excess(examined, step.key, grid)
-    grid.waits_for_collective = find_waiting_kernels(examined, grid)
     # read the step's metrics before, not while, the times of its operations are in memory
     span_ns = grid.measured.span_ns
+    recorded = next(iter(examined.steps.steps(number, number + 1)))
+    located = grid.locate(examined.run, recorded.times)
+    collectives = measure_collective_waits(examined, recorded, grid, located)
+    grid.waits_for_collective = find_waiting_kernels(examined, recorded.times, grid, located[0])
+    grid.added[SELF_EXCESS] = measure_self_excess(examined, recorded, grid, located[0])
+    del recorded, located  # they need not stay in memory
     step_ns = float(step.step_time_ns or span_ns)
     drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
     is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])
-    collectives = measure_collective_waits(examined, step.key, grid)
     series = {}
     for name in SERIES:
         values = own_values(grid, name)
@@ -480,59 +444,59 @@ def build_step_view(
     )
 
 
-def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> Floats:
+def measure_self_excess(examined: RunAnalysis, step: RecordedSteps, grid: StepGrid, index: Codes) -> Floats:
     """Return the excess of own time built up to the end of each kernel, (kernels, ranks) of the grid, ns.
 
     Kernels of other streams and collectives carry the value of the main stream. A rank starts the step at 0. A single
-    rank is compared with its other steps; NaN without any.
+    rank is compared with its other steps; NaN without any. `index` (cells,) are the kernel indices.
     """
+    shape = grid.kernel_index.size, grid.ranks.size
     if grid.single and len(examined.keys) == 1:
-        return np.full((grid.kernel_index.size, grid.ranks.size), np.nan)
-    number = examined.keys.index(key)
-    step = next(iter(examined.steps.steps(number, number + 1)))
-    usual = examined.transfers.baseline[number]
-    excess = accumulate_excess(examined.run, step, examined.steps.find_baselines(step), usual)
-    times = step.times
-    del step  # its self times need not stay in memory
-    cells = _main_stream_cells(examined, times, grid)
+        return np.full(shape, np.nan)
+    run, times, usual = examined.run, step.times, examined.transfers.baseline[step.first]
+    excess = accumulate_excess(run, step, examined.steps.find_baselines(step), usual)
+    # of each kernel and rank, its cell if the main stream ran it
+    cells, row_of = np.full(shape, -1, np.int64), np.full(1 + int(grid.kernel_index.max(initial=0)), -1, np.int64)
+    row_of[grid.kernel_index] = np.arange(grid.kernel_index.size)
+    on_main = {team: [one.on_main for one in program.operations] for team, program in run.programs.items()}
+    for column, rank in enumerate(grid.ranks.tolist()):
+        if (of_rank := _cells_of_rank(run, times, rank)) is not None:
+            chosen = of_rank.start + np.flatnonzero((index[of_rank] >= 0) & on_main[run.team_of[rank]])
+            cells[row_of[index[chosen]], column] = chosen
     last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)
     kernel_excess: Floats = np.where(last < 0, 0.0, excess[np.take_along_axis(cells, np.maximum(last, 0), axis=0)])
     kernel_excess[:, (cells < 0).all(axis=0)] = np.nan
     return kernel_excess
 
 
-def find_waiting_kernels(examined: RunAnalysis, grid: StepGrid) -> npt.NDArray[np.bool_]:
-    """Return which kernels, (kernels,) of the grid, wait for a collective of another stream, or their host does."""
+def find_waiting_kernels(
+    examined: RunAnalysis, times: StepTimes, grid: StepGrid, index: Codes
+) -> npt.NDArray[np.bool_]:
+    """Return which kernels, (kernels,) of the grid, wait for a collective of another stream, or their host does.
+
+    `index` (cells,) of `times` are the kernel indices.
+    """
     run = examined.run
     is_waiting = np.zeros(grid.kernel_index.size, np.bool_)
     for team, program in run.programs.items():
         collective = {place for place, op in enumerate(program.operations) if op.collective is not None}
         waiting = {wait.op_index for wait in run.dependencies[team].waits if wait.on_op_index in collective}
-        places = sorted(place for place in waiting if program.operations[place].is_kernel)
-        if not places:
-            continue
-        index, _ = grid.of_operations(program, run.team_times(grid.key, team))
-        is_waiting |= np.isin(grid.kernel_index, index[places])
+        is_waiting |= np.isin(grid.kernel_index, _by_rank(index, times, team, sorted(waiting)))
     return is_waiting
 
 
-def _main_stream_cells(examined: RunAnalysis, step: StepTimes, grid: StepGrid) -> Ints:
-    """Return, (kernels, ranks) of the grid, the cell of the step if the main stream ran the kernel; else -1."""
-    run = examined.run
-    kernel_cells = np.full((grid.kernel_index.size, grid.ranks.size), -1, np.int64)
-    for team, program in run.programs.items():
-        times = of_team(step, run.rank_numbers, team, len(program.operations))
-        kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
-        places = np.flatnonzero([op.on_main for op in program.operations])
-        position = (np.cumsum(times.present & kernels[:, None], axis=0) - 1)[places]
-        index = grid.at(times.ranks, position)
-        index[~times.present[places] | ~np.isin(times.ranks, grid.ranks)] = -1
-        place, rank = np.nonzero(index >= 0)
-        row = np.searchsorted(grid.kernel_index, np.arange(1 + int(grid.kernel_index.max(initial=0))))
-        column = np.searchsorted(grid.ranks, times.ranks)
-        first = step.row[[run.number_of[member] for member in times.ranks.tolist()]]
-        kernel_cells[row[index[place, rank]], column[rank]] = first[rank] + places[place]
-    return kernel_cells
+def _cells_of_rank(run: RunModel, times: StepTimes, rank: int) -> slice | None:
+    """Return where a rank's operations lie in a step; None if the run has not the rank, or the rank not the step."""
+    number = run.number_of.get(rank, -1)
+    first = -1 if number < 0 else int(times.row[number])
+    return None if first < 0 else slice(first, first + run.operation_counts[run.team_of[rank]])
+
+
+def _by_rank(values: Codes, times: StepTimes, team: int, places: Sequence[int]) -> Codes:
+    """Return, (ranks, places), those of the cells of a step that a team's ranks have at places of its program."""
+    row = times.row[(times.team == team) & (times.row >= 0)]
+    of_team: Codes = values[row[:, None] + np.array(places, np.int64)]
+    return of_team
 
 
 def find_rank_runs(grid: StepGrid, scale_ns: float) -> RankRuns:
@@ -688,16 +652,13 @@ def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Seq
     """
     run, wanted = examined.run, np.asarray(kernels, np.int64)
     durations_ns = np.full((wanted.size, grid.ranks.size, len(examined.keys)), np.nan, np.float32)
+    times = run.step_times(grid.key)
+    located, _ = grid.locate(run, times)
     for team, program in run.programs.items():
-        ranks_of_team = [
-            rank for rank, rank_team in run.team_of.items() if rank_team == team and rank in set(grid.ranks.tolist())
-        ]
-        if not ranks_of_team:
+        index = _by_rank(located, times, team, range(len(program.operations)))
+        place_of = {kernel: place for place, kernel in enumerate(index.max(axis=0, initial=-1).tolist()) if kernel >= 0}
+        if not place_of:
             continue
-        index, _ = grid.of_operations(program, run.team_times(grid.key, team))
-        place_of = {
-            int(kernel): place for place, kernel in enumerate(index.max(axis=1, initial=-1).tolist()) if kernel >= 0
-        }
         rows = [row for row, kernel in enumerate(wanted.tolist()) if kernel in place_of]
         places = [place_of[int(wanted[row])] for row in rows]
         for number, key in enumerate(examined.keys):

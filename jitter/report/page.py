@@ -59,8 +59,7 @@ from jitter.report.text.fix_list import (
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
 from jitter.report.text.tables import percent_cell, render_cell, render_prose, render_sentences, time_cell
-from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_tables import StepTables
+from jitter.report.views.run_report import RunReport, StepSection, StepTables
 from jitter.report.views.step_view import KernelDurations, StepGrid
 
 MAX_TABLE_ROWS: Final = 200

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.cli.output.ingest import print_ingest_report
+from jitter.cli.commands.ingest import print_ingest_report
 from jitter.ingestion.discovery.discover import DiscoveredFiles
 from jitter.ingestion.ingest import IngestReport
 

@@ -5,9 +5,8 @@ import pytest
 from jitter.analysis.metrics.communication import SHARES
 from jitter.lake import step_reader
 from jitter.report.page import render_html
-from jitter.report.views import step_tables as module
-from jitter.report.views.run_report import RunReport
-from jitter.report.views.step_tables import build_step_tables
+from jitter.report.views import run_report as module
+from jitter.report.views.run_report import RunReport, build_step_tables
 from tests.support.page import Text, page_data
 from tests.support.report_lakes import report_job
 

@@ -1,7 +1,9 @@
 """`jitter ingest`: read traces into a lake."""
 
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,12 +15,21 @@ from jitter.cli.options import (
     same_job_option,
     scheduler_options,
 )
-from jitter.cli.output.stdio import byte_progress
-from jitter.core.errors import ExitCode
+from jitter.cli.output.stdio import byte_progress, say
+from jitter.core.errors import ExitCode, JitterError, RejectedForAnotherError
+from jitter.core.formatting import escape_control, format_count
+from jitter.core.grouping import by_key
 from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
-    from jitter.ingestion.ingest import IngestReport
+    from jitter.ingestion.ingest import IngestReport, RejectedSource
+    from jitter.lake.records import SourceRecord
+
+_MAX_WARNINGS = 20
+_MOST_ALIKE: Final = 3
+"""Errors, or warnings, of files for one reason that are each printed."""
+_NUMBER: Final = re.compile(r"\d[\d,.]*")
+NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recording"
 
 
 @click.command
@@ -60,11 +71,7 @@ def ingest(paths: tuple[Path, ...], lake: Path, strict: bool, **options: Any) ->
         jitter ingest nccl-tests.log --label fabric-baseline
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    report = run_ingest(paths, lake, **options)
-    # after the ingest: it loads numpy, for which `run_ingest` sets the environment
-    from jitter.cli.output.ingest import print_ingest_report
-
-    return print_ingest_report(report, paths, strict)
+    return print_ingest_report(run_ingest(paths, lake, **options), paths, strict)
 
 
 def run_ingest(
@@ -95,3 +102,105 @@ def run_ingest(
 
     with byte_progress("Reading", quiet) as progress:
         return ingest_traces(paths, lake, executor=executor, progress=progress, **options)
+
+
+def print_ingest_report(report: "IngestReport", paths: Iterable[Path], strict: bool) -> ExitCode:
+    """Print what was added and what was left out of `paths`; return the exit code."""
+    from jitter.ingestion.ranks.jobs import UndecidedJobError
+
+    for error, alike in _once_per_cause(report.rejected):
+        # an inspect reads each file by itself, and knows nothing of the lake's job
+        where = "" if isinstance(error, RejectedForAnotherError) else "; jitter inspect lists them"
+        others = f" (and {format_count(alike - 1, 'more recording')} for the same reason{where})" if alike > 1 else ""
+        say(f"left out: {error.message}{others}")
+        if error.hint:
+            say(f"  {error.hint}")
+    for line in _warnings(report):
+        say(f"note: {line}")
+    _print_totals(report, paths)
+    is_usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
+    is_undecided = any(isinstance(error, UndecidedJobError) for error in report.refused)
+    if not is_usable or is_undecided or (strict and report.refused) or report.traces_left_out > report.traces_taken:
+        return ExitCode.UNUSABLE_INPUT
+    return ExitCode.DONE
+
+
+def print_earlier_recordings(sources: "Iterable[SourceRecord]", report: "IngestReport") -> None:
+    """Say which steps a report on the ingested traces covers besides theirs: `sources` are those of the whole lake."""
+    from jitter.ingestion.ranks.jobs import describe_job
+
+    given = {str(source.path.resolve()) for source in report.found.sources}
+    if earlier := [record for record in sources if record.rank is not None and record.file not in given]:
+        say(f"note: the report is about the whole lake, which also holds {describe_job(earlier)}")
+        say("  for a report on these traces alone: another lake, `jitter report -L LAKE`, or --steps")
+
+
+def _once_per_cause(rejected: "Sequence[RejectedSource]") -> list[tuple[JitterError, int]]:
+    """Return the errors, of those with one cause the first alone, each with the number of errors it stands for.
+
+    Up to three errors that differ in the file and in numbers are each returned.
+    """
+    of_cause: dict[str, dict[JitterError, None]] = {}
+    for source in rejected:
+        error = source.error
+        if isinstance(error, RejectedForAnotherError):
+            cause = error.cause
+        else:
+            cause = _NUMBER.sub("N", str(error).replace(str(source.path), ""))
+        of_cause.setdefault(cause, {})[error] = None
+    counted: list[tuple[JitterError, int]] = []
+    for alike in map(list, of_cause.values()):
+        is_printed_once = isinstance(alike[0], RejectedForAnotherError) or len(alike) > _MOST_ALIKE
+        counted += [(alike[0], len(alike))] if is_printed_once else [(error, 1) for error in alike]
+    return counted
+
+
+def _warnings(report: "IngestReport") -> list[str]:
+    """Return each warning once, with the number of sources it holds for.
+
+    Of more than three that differ in numbers the first is returned.
+    """
+    # a warning about a recording begins with its path
+    told = [("recording", *line.partition(": ")[::2]) for line in report.warnings]
+    told += [("rank", record.file, problem) for record in report.added for problem in record.problems]
+    of_kind = by_key(((what, _NUMBER.sub("N", text or file)), (text or file, file)) for what, file, text in told)
+    lines = []
+    for (what, _), alike in of_kind.items():
+        files_of_text, likewise = by_key(alike), ""
+        if len(files_of_text) > _MOST_ALIKE:
+            files_of_text, likewise = {alike[0][0]: [file for _, file in alike]}, ", with other numbers"
+        for text, files in files_of_text.items():
+            more = f" (and {format_count(len(files) - 1, f'more {what}')}{likewise})" if len(files) > 1 else ""
+            lines.append(f"{text if files[0] == text else f'{files[0]}: {text}'}{more}")
+    lines += [f"{record.file}: {escape_control(text)}" for record in report.logs.added for text in record.problems]
+    if len(lines) > _MAX_WARNINGS:
+        rest_count = len(lines) - _MAX_WARNINGS
+        lines = [*lines[:_MAX_WARNINGS], f"{rest_count} more notes; all are in {report.lake / 'sources'}"]
+    return lines
+
+
+def _print_totals(report: "IngestReport", paths: Iterable[Path]) -> None:
+    logs, lake = report.logs, report.lake
+    parts = []
+    if report.added:
+        ranks = {record.rank for record in report.added}
+        steps = {step.key for record in report.added for step in record.steps}
+        kernels = sum(step.kernels for record in report.added for step in record.steps)
+        counted = ((len(ranks), "rank"), (len(steps), "step"), (kernels, "kernel"))
+        parts.append(f"{', '.join(format_count(*count) for count in counted)} added to {lake}")
+    if logs.added:
+        parts.append(f"{format_count(len(logs.added), 'log')} added to {lake}")
+    if logs.unchanged:
+        parts.append(f"{format_count(logs.unchanged, 'log was', 'logs were')} in {lake} already")
+    if report.unchanged:
+        parts.append(f"{format_count(report.unchanged, 'source was', 'sources were')} in {lake} already")
+    is_empty = not parts
+    if report.refused:
+        parts.append(f"{sum(error.files for error in report.refused)} left out")
+    if is_empty:
+        parts.append("nothing to read" if report.refused else f"no traces in {', '.join(map(str, paths))}")
+    if report.other_files:
+        parts.append(format_count(report.other_files, "other file"))
+    say("; ".join(parts))
+    if is_empty and not report.refused:
+        say(NO_TRACES_HINT)

@@ -80,7 +80,7 @@ def report(
         jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
-    from jitter.cli.commands.ingest import run_ingest
+    from jitter.cli.commands.ingest import print_earlier_recordings, print_ingest_report, run_ingest
     from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.core.parallel.prefetch import import_ahead
     from jitter.lake.folder import LakeFolder
@@ -101,8 +101,6 @@ def report(
         if not same_job:
             _refuse_other_logs(root, traces)
         ingested = run_ingest(tuple(traces), root, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
-        from jitter.cli.output.ingest import print_ingest_report  # after the ingest: see `run_ingest`
-
         done = print_ingest_report(ingested, traces, strict=False)
     elif unused := [name for name, value in [*reading.items(), ("jobs", jobs)] if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
@@ -114,8 +112,6 @@ def report(
         keys = opened.steps_numbered(steps)
         prepare_diagnosis(opened, keys, executor)
         if ingested is not None:
-            from jitter.cli.output.ingest import print_earlier_recordings
-
             print_earlier_recordings(opened.sources, ingested)
         write_outputs(chosen, partial(render_report, opened, keys), lambda: _print(opened, keys, verbose=verbose))
         if open_page:

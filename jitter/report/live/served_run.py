@@ -17,8 +17,7 @@ from jitter.core.formatting import parse_numbers
 from jitter.core.step_key import StepKey
 from jitter.report.page import durations_payload, render_page, render_tables, step_payload
 from jitter.report.text.fix_list import costliest_step, exported_ranks
-from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_tables import build_step_tables
+from jitter.report.views.run_report import RunReport, StepSection, build_step_tables
 from jitter.report.views.step_view import StepGrid
 
 STAGES: Final = ("diagnosing the run", "reading the first step", "ready")

@@ -4,13 +4,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.metrics.breakdown import NOT_RECORDED, columns_of
+from jitter.analysis.metrics.collective_calls import COLUMNS as COMMUNICATION_COLUMNS
+from jitter.analysis.metrics.step_metrics import ALL_COLUMNS as METRIC_COLUMNS
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
@@ -28,7 +31,6 @@ from jitter.report.views.excess_heatmap import (
     self_time_layer,
 )
 from jitter.report.views.run_overview import RunOverview, build_run_overview
-from jitter.report.views.step_tables import SECTION_COLUMNS, StepTables, build_step_tables
 from jitter.report.views.step_view import (
     KernelDurations,
     StepGrid,
@@ -38,6 +40,15 @@ from jitter.report.views.step_view import (
     measure_kernel_durations,
 )
 
+MAX_RANKS: Final = 96
+"""Ranks in the table of a step: those that wait least, and those that wait most."""
+MAX_GROUPS: Final = 40
+"""Kernels, operators or phases in a table; those with the most time."""
+GROUPS: Final = ("kernel", "operator", "phase")
+SECTION_COLUMNS: Final = tuple(
+    sorted({*METRIC_COLUMNS, *COMMUNICATION_COLUMNS, *(name for by in (*GROUPS, "stream") for name in columns_of(by))})
+)
+"""Columns of a step's rows that its metrics, its tables and the shares of its streams need."""
 _MOST_ROWS_KEPT: Final = 1 << 21
 """Rows of a step, some 100 bytes each, that stay in memory between its tables and its figures."""
 
@@ -69,6 +80,17 @@ class StepSection:
     max_rank: str
     """The rank drawn as max rank with its host; empty if there is none."""
     min_rank: str
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """The rows of the tables, times in ns."""
+
+    ranks: tuple[dict[str, Any], ...]
+    """Columns of `Lake.table(by="step")` and `host`, by rank."""
+    ranks_left_out: int
+    groups: dict[str, tuple[dict[str, Any], ...]]
+    """By group the columns of `Lake.table(by=…)`, without groups of which none is recorded."""
 
 
 class RunReport:
@@ -195,3 +217,21 @@ def choose_first_layer(diagnosis: Diagnosis) -> str:
     if part is TimePart.TRANSFER:
         return TRANSFER_LAYER
     return LOSS_LAYER if first.scope == "rank" or part is None else self_time_layer(part)
+
+
+def build_step_tables(lake: Lake, key: StepKey) -> StepTables:
+    parts = lake.table(by="step", step=key, arrow=True).to_pylist()
+    rows = [row | {"host": lake.hosts.get(row["rank"])} for row in parts]
+    by_wait = sorted(rows, key=lambda row: row["waiting_ns"] or 0)
+    kept = by_wait if len(rows) <= MAX_RANKS else by_wait[: MAX_RANKS // 2] + by_wait[-(MAX_RANKS // 2) :]
+    tables = {by: lake.table(by=by, step=key, ranks=[], arrow=True).slice(0, MAX_GROUPS) for by in GROUPS}
+    groups = {by: tuple(table.to_pylist()) for by, table in tables.items()}
+    return StepTables(
+        ranks=tuple(sorted(kept, key=lambda row: row["rank"])),
+        ranks_left_out=len(rows) - len(kept),
+        groups={
+            by: group_rows
+            for by, group_rows in groups.items()
+            if any(row[by] not in (None, NOT_RECORDED) for row in group_rows)
+        },
+    )

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import sqlalchemy as sa
 
 from jitter.comparison.compare_documents import step_times
 from jitter.comparison.document import Document, decode_document, encode_document
 from jitter.core.numeric.stats import middle_value
+from jitter.history.change_points import ChangePoint, find_change_points
 from jitter.history.database import Database
 
 
@@ -27,6 +29,8 @@ class HistoryRun:
     """Median; None where unknown."""
     loss_fraction: float | None
     labels: Mapping[str, str] = field(default_factory=dict)
+    change: ChangePoint | None = None
+    """The change of the job's step time that begins with this run."""
 
 
 _COLUMNS = ("job", "digest", "name", "added_ns", "ranks", "steps", "step_time_ns", "loss_fraction")
@@ -62,7 +66,7 @@ def add_run(database: Database, job: str, document: Document, labels: Mapping[st
 
 
 def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
-    """Return the runs of a job (default: of all jobs), by job and time."""
+    """Return the runs of a job (default: of all jobs), by job and time, with the change points of each job."""
     where = "" if job is None else " WHERE job = :job"
     given = {} if job is None else {"job": job}
     columns = ", ".join(_COLUMNS)
@@ -75,7 +79,15 @@ def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
             sa.text(f"SELECT job, digest, name, value FROM jitter_labels{where} ORDER BY name"), given
         ):
             labels.setdefault((row.job, row.digest), {})[row.name] = row.value
-    return [HistoryRun(**row._mapping, labels=labels.get((row.job, row.digest), {})) for row in rows]
+    runs = []
+    for _, of_job in groupby(rows, key=lambda row: row.job):
+        job_rows = list(of_job)
+        changes = {change.run: change for change in find_change_points([row.step_time_ns for row in job_rows])}
+        for at, row in enumerate(job_rows):
+            runs.append(
+                HistoryRun(**row._mapping, labels=labels.get((row.job, row.digest), {}), change=changes.get(at))
+            )
+    return runs
 
 
 def read_documents(database: Database, runs: Sequence[HistoryRun]) -> list[Document]:

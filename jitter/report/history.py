@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
@@ -12,7 +11,7 @@ from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
 from jitter.comparison.significance import MIN_RUNS
 from jitter.core.formatting import format_count, format_pace, format_percent, format_time
-from jitter.history.change_points import ChangePoint, find_change_points, find_outside
+from jitter.history.change_points import ChangePoint, find_outside
 from jitter.history.runs import HistoryRun
 from jitter.report.comparison import build_tables
 from jitter.report.text.tables import Column, Table, build_table, measure_percent, measure_time
@@ -27,16 +26,6 @@ _UNITS: Final = ("rank", "gpu", "node")
 """What a label counts that is called so, in the plural."""
 
 
-def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoint]:
-    """Return the change points of every job, by (job, digest) of the first run after the change."""
-    changes = {}
-    for _, group in groupby(runs, key=lambda run: run.job):
-        runs_of_job = list(group)
-        for change in find_change_points([run.step_time_ns for run in runs_of_job]):
-            changes[runs_of_job[change.run].job, runs_of_job[change.run].digest] = change
-    return changes
-
-
 def tabulate_runs(runs: Sequence[HistoryRun]) -> Table:
     """Return one row a run, of all jobs."""
     columns = (
@@ -47,7 +36,7 @@ def tabulate_runs(runs: Sequence[HistoryRun]) -> Table:
         Column("steps", "steps"),
         Column("step time", "step_time_ns", measure_time),
         Column("loss", "loss_fraction", measure_percent),
-        _change_column(runs),
+        Column("change", "change", format_change),
         Column("labels", format_labels),
     )
     return build_table("", columns, runs)
@@ -66,24 +55,18 @@ def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> T
         Column("loss", "loss_fraction", measure_percent),
         *(part_of(rung, RUNG_WORDS[rung]) for rung in RUNGS[1:]),
         part_of("best", "at best"),
-        _change_column(runs),
+        Column("change", "change", format_change),
         Column("findings", lambda run: describe_findings(document_of[run.digest])),
     )
     return build_table("", columns, runs)
 
 
-def _change_column(runs: Sequence[HistoryRun]) -> Column:
-    changes = change_points(runs)
-    return Column("change", lambda run: format_change(changes.get((run.job, run.digest))))
-
-
 def describe_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> list[str]:
     """Return sentences on the change points of one job, and on its scaling."""
-    changes = change_points(runs)
     sentences = [
-        f"Changed with {run.name} ({format_date(run.added_ns)}): {describe_change(changes[run.job, run.digest])}."
+        f"Changed with {run.name} ({format_date(run.added_ns)}): {describe_change(run.change)}."
         for run in runs
-        if (run.job, run.digest) in changes
+        if run.change is not None
     ]
     times_ns = [run.step_time_ns for run in runs]
     if (last := find_outside(times_ns)) is not None:
@@ -164,7 +147,6 @@ def format_date(added_ns: int) -> str:
 
 def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
     """Return the list of runs as plain data; times in ns."""
-    changes = change_points(runs)
     return {
         "schema_version": HISTORY_SCHEMA_VERSION,
         "runs": [
@@ -174,12 +156,11 @@ def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
                 **{name: getattr(run, name) for name in ("digest", "added_ns", "ranks", "steps", "step_time_ns")},
                 "loss_fraction": run.loss_fraction,
                 "labels": dict(run.labels),
-                "change": None
-                if (change := changes.get((run.job, run.digest))) is None
-                else {
-                    "before_ns": round(change.before_ns),
-                    "after_ns": round(change.after_ns),
-                    "fraction": change.fraction,
+                "change": run.change
+                and {
+                    "before_ns": round(run.change.before_ns),
+                    "after_ns": round(run.change.after_ns),
+                    "fraction": run.change.fraction,
                 },
             }
             for run in runs
@@ -192,21 +173,19 @@ def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequenc
     from jitter.report.figures.runs import draw_history
     from jitter.report.page import render_plain_page
 
-    changes = change_points(runs)
     sections = []
     for at in range(max(0, len(runs) - _MOST_COMPARED), len(runs)):
-        change = format_change(changes.get((runs[at].job, runs[at].digest)))
         sentence, tables = "The first run of the job.", list[Table]()
         if bases := documents[max(0, at - _BASES) : at]:
             comparison = compare_documents(bases, documents[at])
             sentence, tables = comparison.sentence, build_tables(comparison, _MOST_ROWS)
-        title = f"{runs[at].name}, {format_date(runs[at].added_ns)} {change}".strip()
+        title = f"{runs[at].name}, {format_date(runs[at].added_ns)} {format_change(runs[at].change)}".strip()
         section = {"run": runs[at], "title": title, "labels": format_labels(runs[at])}
         sections.append(section | {"sentence": sentence, "tables": tables})
     return render_plain_page(
         "history.html.j2",
         f"history of {job}",
-        {"history": draw_history(runs, documents, changes)},
+        {"history": draw_history(runs, documents)},
         sentences=describe_history(runs, documents),
         runs=tabulate_job(runs, documents),
         sections=sections,

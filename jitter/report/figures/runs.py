@@ -1,6 +1,6 @@
 """Figures of several runs: those of a comparison on the same axes; a job's runs over time, with its changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
@@ -9,7 +9,6 @@ from jitter.comparison.compare_documents import Comparison
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_bandwidth, format_percent, format_time
 from jitter.core.names.kernels import short_name
-from jitter.history.change_points import ChangePoint
 from jitter.history.runs import HistoryRun
 from jitter.report.figures import colors
 from jitter.report.figures.frame import (
@@ -167,9 +166,7 @@ if (run) { run.open = true; run.scrollIntoView({ behavior: "smooth" }); }
 """
 
 
-def draw_history(
-    runs: Sequence[HistoryRun], documents: Sequence[Document], changes: Mapping[tuple[str, str], ChangePoint]
-) -> Model:
+def draw_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> Model:
     """Draw the figures; a click on a run opens its comparison in the page."""
     source = Source(
         {
@@ -181,11 +178,11 @@ def draw_history(
             "time_text": [format_time(run.step_time_ns) for run in runs],
             "loss": [as_float(run.loss_fraction) for run in runs],
             "loss_text": [format_percent(run.loss_fraction) for run in runs],
-            "change": [format_change(changes.get((run.job, run.digest))) for run in runs],
+            "change": [format_change(run.change) for run in runs],
         },
         name="history:runs",
     )
-    marks = [at for at, run in enumerate(runs, 1) if (run.job, run.digest) in changes]
+    marks = [at for at, run in enumerate(runs, 1) if run.change is not None]
     x_range = Model("DataRange1d")
     return stack_figures(
         [_draw_run_times(source, marks, x_range), _waterfall(documents, x_range), _draw_losses(source, marks, x_range)]

@@ -129,8 +129,6 @@ class MeasuredStep:
         self._row_of[kernel_index] = np.arange(kernel_index.size)
         self._ranks, self._held = ranks, held
         self.grids = {name: np.full((kernel_index.size, ranks.size), np.nan) for name in METRICS}
-        self._sums = {name: np.zeros(kernel_index.size, np.int64) for name in METRICS}
-        self._counts = {name: np.zeros(kernel_index.size, np.int64) for name in METRICS}
         self.is_collective = np.zeros(kernel_index.size, np.bool_)
         """Of each kernel: whether it is a collective, whose duration includes waiting."""
         # most recordings state no size: one NaN stands for all
@@ -145,11 +143,7 @@ class MeasuredStep:
         at = row, np.searchsorted(self._ranks, np.array(kernels.ranks, np.int64))[kernels.of_rank[rows]]
         for name in METRICS:
             values, is_known = part.metric(name)
-            has_value = is_known[rows]
-            self.grids[name][at] = np.where(has_value, values[rows], np.nan)
-            # exact: sums of int64, divided once
-            np.add.at(self._sums[name], row[has_value], values[rows[has_value]])
-            self._counts[name] += np.bincount(row[has_value], minlength=self._row_of.max(initial=-1) + 1)
+            self.grids[name][at] = np.where(is_known[rows], values[rows], np.nan)
             if name == "launch_latency":
                 self.negative_latencies += int((is_known & (values < 0)).sum())
         for first, end in pairwise(kernels.bounds.tolist()):
@@ -170,8 +164,9 @@ class MeasuredStep:
         """Let deviations from the mean over the ranks take the place of values, but for launch latency."""
         for name in METRICS:
             if name != "launch_latency":
-                with np.errstate(invalid="ignore"):
-                    self.grids[name] -= (self._sums[name] / self._counts[name])[:, None]
+                grid = self.grids[name]
+                with np.errstate(invalid="ignore"):  # exact: sums of whole ns, divided once
+                    grid -= np.nansum(grid, axis=1, keepdims=True) / (~np.isnan(grid)).sum(axis=1, keepdims=True)
 
 
 UNKNOWN_OPERATION = "collective"
@@ -414,8 +409,10 @@ def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> 
         most, least = (np.full(len(values), np.nan) if column is None else values[:, column].copy() for column in drawn)
         band, band_ranks = values[:, is_other], grid.ranks[is_other]
         (high, high_rank), (low, low_rank) = (_extreme(band, band_ranks, sign) for sign in (1.0, -1.0))
-        whole = MetricSeries(grid.kernel_index, codes.astype(np.int32), most, least, high, low, high_rank, low_rank)
-        series[name] = downsample(whole, _columns(name))
+        kept = choose_points(name, grid.kernel_index, (most, least, high, low))
+        columns = grid.kernel_index, codes.astype(np.int32), most, least, high, low, high_rank, low_rank
+        thinned: list[Any] = [values[kept] for values in columns]
+        series[name] = MetricSeries(*thinned)
     waits = np.argsort(-collectives.waited_ns, kind="stable").tolist()
     began = step.divergence
     return StepView(
@@ -560,27 +557,16 @@ def own_values(grid: StepGrid, metric: str) -> Floats:
 
 
 def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Codes, Floats]:
-    """Return one rank's line, downsampled: kernel indices and values in ns; raises as `StepGrid.of`."""
-    at, values = grid.kernel_index, own_values(grid, metric)[:, grid.column(rank)]
-    columns = _columns(metric)
-    kept = np.arange(at.size) if at.size <= _most_points(columns) else keep_extremes(at, (values,), columns)
-    return at[kept], values[kept]
+    """Return one rank's line, downsampled: kernel indices and values in ns; raises as `StepGrid.column`."""
+    values = own_values(grid, metric)[:, grid.column(rank)]
+    kept = choose_points(metric, grid.kernel_index, (values,))
+    return grid.kernel_index[kept], values[kept]
 
 
-def downsample(series: MetricSeries, columns: int) -> MetricSeries:
-    """Return a series with each line's lowest and highest point in every pixel column, if it has too many points."""
-    if series.kernel_index.size <= _most_points(columns):
-        return series
-    kept = keep_extremes(series.kernel_index, (series.max, series.min, series.high, series.low), columns)
-    return MetricSeries(**{name: values[kept] for name, values in vars(series).items()})
-
-
-def _columns(name: str) -> int:
-    return CUMULATIVE_COLUMNS if name == SELF_EXCESS else PIXEL_COLUMNS
-
-
-def _most_points(columns: int) -> int:
-    return columns * MAX_POINTS // PIXEL_COLUMNS
+def choose_points(name: str, x: Codes, lines: Sequence[Floats]) -> Ints:
+    """Return the positions to draw of a series: all, or where they are too many, the extremes in each pixel column."""
+    columns = CUMULATIVE_COLUMNS if name == SELF_EXCESS else PIXEL_COLUMNS
+    return np.arange(x.size) if x.size <= columns * MAX_POINTS // PIXEL_COLUMNS else keep_extremes(x, lines, columns)
 
 
 def keep_extremes(x: Codes, lines: Sequence[Floats], columns: int) -> Ints:

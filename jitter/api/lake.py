@@ -68,7 +68,8 @@ class Lake:
     `table`, `steps`, `losses`, `kernels`, `collectives`, `waits`, `self_times`, `collective_calls` and `sql` return a
     pandas DataFrame; with `arrow=True` a `pyarrow.Table`. A column of whole numbers is int64, or pandas' Int64 where
     some are unknown (NA). Results are computed at first use and kept in memory. Times are in nanoseconds on each rank's
-    own clock. No method but `prepare` writes to the lake, and every method works on a read-only lake.
+    own clock. No method but `prepare` writes to the lake, and every method works on a read-only lake. Methods raise
+    `UsageError` for an unknown step, and `LakeError` if a file of the lake is missing or damaged.
 
     `steps=` takes a number, a `StepKey` (from `step_keys`, where the same number occurs in several epochs), or several.
     """
@@ -129,10 +130,7 @@ class Lake:
 
     @cached_property
     def places(self) -> dict[int, RankPlace]:
-        """Host, GPU and process of each rank, by its recording and the logs, and where they state them differently.
-
-        Raises `LakeError` if a file of the lake is missing or damaged.
-        """
+        """Host, GPU and process of each rank, by its recording and the logs, and where they state them differently."""
         rows = self._place_rows()
         clocks = self.log_table("gpu_clocks").select(["host", "device", "bus_id"])
         gpus = clocks.group_by(["host", "device", "bus_id"]).aggregate([]).to_pylist()
@@ -218,7 +216,7 @@ class Lake:
     def log_table(self, relation: str) -> pa.Table:
         """Return the rows of a relation that logs fill, of all logs in the lake; see `jitter query --relations`.
 
-        Raises `UsageError` for an unknown relation, `LakeError` if a file of the lake is missing or damaged.
+        Raises `UsageError` for an unknown relation.
         """
         from jitter.logs import SCHEMAS
 
@@ -238,10 +236,7 @@ class Lake:
         return pa.concat_tables(tables)
 
     def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> "StepColumns":
-        """Return columns of one step's rows (`jitter explain lake`), of these ranks in ascending order; default: all.
-
-        Raises `LakeError` if a file of the lake is missing or damaged.
-        """
+        """Return columns of a step's rows (`jitter explain lake`), of these ranks in ascending order; default: all."""
         from jitter.lake.step_reader import read_step
 
         kept = self._kept_columns.get(key)
@@ -297,10 +292,7 @@ class Lake:
         return self._kernel_indices.of(key)
 
     def metrics(self, step: int | StepKey, epoch: int | None = None) -> StepMetrics:
-        """Return all metrics of one step: every kernel of every rank, with deviations and alignment.
-
-        Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
-        """
+        """Return all metrics of one step: every kernel of every rank, with deviations and alignment."""
         return self._metrics(self._key(step, epoch), METRICS)
 
     def table(
@@ -328,8 +320,7 @@ class Lake:
         compute), `exposed_ns` (communication alone), `waiting_ns` (for late ranks, in collectives), `copies_ns`,
         `idle_ns` (the GPU waits for its host). `jitter explain metrics` describes all columns.
 
-        Raises `UsageError` for an unknown metric, group, step or rank, and if there are several cohorts and none is
-        given; `LakeError` if a file of the lake is missing or damaged.
+        Raises `UsageError` for an unknown metric, group or rank, and if there are several cohorts and none is given.
         """
         if by is not None:
             return _frame(self._grouped_times(by, None if step is None else self._key(step, epoch), ranks), arrow)
@@ -403,9 +394,7 @@ class Lake:
         `by` chooses the rows: "size" (operation, size, type and number of ranks), "group" (of each process group too),
         "rank" or "step" (mean times in ms). `group` is the name of the only process group to measure, or its ranks
         ("0,1,2,3"). Sizes are in bytes, bandwidths in GB/s (1e9 bytes) as nccl-tests states them; `jitter explain
-        metrics` describes the columns. Unknown values are NA.
-
-        Raises `UsageError` for an unknown step or `by`, `LakeError` if a file of the lake is missing or damaged.
+        metrics` describes the columns. Unknown values are NA. Raises `UsageError` for an unknown `by`.
         """
         from jitter.analysis.metrics.communication import tabulate
 
@@ -433,8 +422,8 @@ class Lake:
     def diagnose(self, steps: Steps = None, executor: Executor | None = None) -> "Diagnosis":
         """Diagnose these steps (default: all): loss, steps, culprits, what-if gains, verdict and notes.
 
-        `executor` is where the work is done; None uses several processors for a large run. Raises `UsageError` for an
-        unknown step, `LakeError` if a file of the lake is missing or damaged, `JitterError` if a cluster fails.
+        `executor` is where the work is done; None uses several processors for a large run. Raises `JitterError` if a
+        cluster fails.
         """
         self._require_steps(self._chosen(steps))
         return self.results(steps, executor).diagnosis
@@ -544,21 +533,21 @@ class Lake:
     def waits(self, *, arrow: bool = False) -> Frame:
         """Return which operation of each team's program waits for which, how that is known, and how well it fits.
 
-        Columns as in the relation `waits`; `jitter query --relations` describes them. Errors are those of `diagnose`.
+        Columns as in the relation `waits`; `jitter query --relations` describes them.
         """
         return self._rows("waits", None, arrow)
 
     def self_times(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return each rank's own time in each operation of these steps (default: all), and its baseline, in ns.
 
-        Columns as in the relation `self_times`. Errors are those of `diagnose`.
+        Columns as in the relation `self_times`.
         """
         return self._rows("self_times", steps, arrow)
 
     def collective_calls(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return each rank's wait in each of its collectives in these steps (default: all), and the transfer, in ns.
 
-        Columns as in the relation `collective_calls`. Errors are those of `diagnose`.
+        Columns as in the relation `collective_calls`.
         """
         return self._rows("collective_calls", steps, arrow)
 
@@ -581,10 +570,7 @@ class Lake:
         return row_dependencies(run.programs[team], run.dependencies[team])
 
     def measure_collectives(self, steps: Steps = None, group: str | None = None) -> "Communication":
-        """Return the measurements that `collectives` tabulates, of one process group or of all.
-
-        Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
-        """
+        """Return the measurements that `collectives` tabulates, of one process group or of all."""
         from jitter.analysis.execution.run_reader import ActivityReader
         from jitter.analysis.metrics.collective_calls import COLUMNS, read_calls
         from jitter.analysis.metrics.communication import MeasuredStep, measure_communication

@@ -612,10 +612,17 @@ def load_run(
 
 
 def _open(run: Run, open_lake: Callable[[Path], Lake]) -> Lake | Document:
+    """Return an open run; raise `JitterError` for a file that cannot be read, or is no document."""
     if isinstance(run, Lake | Document):
         return run
     path = Path(run)
-    return read_document(path) if path.is_file() else open_lake(path)
+    if not path.is_file():
+        return open_lake(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise JitterError(f"{path} cannot be read: {error.strerror}", "name a lake, or a baseline file") from None
+    return decode_document(content, str(path))
 
 
 def _read_sizes(run: Lake | Document, steps: Collection[int] | None, kind: str | None) -> RunSizes:
@@ -667,15 +674,6 @@ def _load(
             f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"
         )
     return run if steps is None else select_steps(run, steps)
-
-
-def read_document(path: Path) -> Document:
-    """Return the document in a file; raise `JitterError` if it cannot be read or is none."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise JitterError(f"{path} cannot be read: {error.strerror}", "name a lake, or a baseline file") from None
-    return decode_document(content, str(path))
 
 
 def name_runs(documents: Sequence[Document], paths: Sequence[Path | None], names: Sequence[str] = ()) -> list[Document]:

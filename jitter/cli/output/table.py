@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -79,16 +79,12 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
     if form == "text":
         _print_table(rows)
         return
-    chunks: Iterable[Chunk]
+    reader = rows.combine_chunks().to_reader()
+    heading = {"csv": _csv_line(rows.column_names)[:_HEADING_LENGTH], "json": SIGNATURES["json"][0].decode()}
+    chunks: Iterable[Chunk] = [_as_json(rows)] if form == "json" else _format_csv(reader, _DECIMALS)
     if form == "parquet":
-        chunks = format_parquet(rows.combine_chunks().to_reader())
-        check_parquet_output(output, force)
-    else:
-        chunks = [_as_json(rows)] if form == "json" else _format_csv(rows.combine_chunks().to_reader(), _DECIMALS)
-        heading = "\n" + _csv_line(rows.column_names)[:_HEADING_LENGTH].rstrip()
-        if output is not None:
-            check_overwrite(output, force, *(SIGNATURES["json"] if form == "json" else (heading.encode(),)))
-    write_chunks(chunks, output)
+        chunks = format_parquet(reader)
+    write_rows(chain([heading.get(form, "")], chunks), form, output, force)
 
 
 def choose_format(form: str | None, output: Path | None) -> str | None:
@@ -137,22 +133,12 @@ def format_rows(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
 
 
 def write_rows(chunks: Iterator[Chunk], form: str, output: Path | None, force: bool) -> None:
-    """Write what `format_rows` yields; raise `UsageError` for a file that jitter did not write."""
+    """Write what `format_rows` yields to stdout or a file, and notes to stderr.
+
+    Raises `UsageError` for a file that jitter did not write.
+    """
     heading = next(chunks)
     assert isinstance(heading, str)
-    if form == "parquet":
-        check_parquet_output(output, force)
-    elif output is not None:
-        is_own = False
-        if heading and output.is_file():
-            with output.open("rb") as file:
-                is_own = file.read(len(heading.encode())) == heading.encode()
-        check_overwrite(output, force or is_own)
-    write_chunks(chunks, output)
-
-
-def write_chunks(chunks: Iterable[Chunk], output: Path | None) -> None:
-    """Write pieces of a document to stdout or a file, and notes to stderr."""
     if output is None:
         for chunk in chunks:
             if isinstance(chunk, Note):
@@ -162,25 +148,20 @@ def write_chunks(chunks: Iterable[Chunk], output: Path | None) -> None:
             else:
                 sys.stdout.write(chunk)
         return
+    is_own = False
+    if form == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with suppress(OSError, pa.ArrowInvalid):
+            is_own = output.is_file() and PARQUET_METADATA.items() <= (pq.read_schema(output).metadata or {}).items()
+    check_overwrite(output, force or is_own, *([f"\n{heading}".encode()] if heading else []))
     with atomic_file(output) as half, half.open("wb") as file:
         for chunk in chunks:
             if isinstance(chunk, Note):
                 say(chunk)
             else:
                 file.write(chunk if isinstance(chunk, bytes) else chunk.encode())
-
-
-def check_parquet_output(output: Path | None, force: bool) -> None:
-    """Raise `UsageError` for a file that jitter did not write."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if output is None:
-        return
-    is_own = False
-    with suppress(OSError, pa.ArrowInvalid):
-        is_own = output.is_file() and PARQUET_METADATA.items() <= (pq.read_schema(output).metadata or {}).items()
-    check_overwrite(output, force or is_own)
 
 
 def format_parquet(rows: "pa.RecordBatchReader | QueryResult") -> Iterator[bytes]:

@@ -158,7 +158,7 @@ def _run(arguments: list[str] | None) -> int:
         stdio.discard_stdout()
         return ExitCode.DONE
     except OSError as error:
-        if stdio.is_of_stdout(error):
+        if error.filename == stdio.STDOUT:
             stdio.discard_stdout()
         refused = stdio.disk_error(error)
         if refused is not None:

@@ -20,13 +20,11 @@ Command = Callable[..., Any]
 PATH: Final = click.Path(path_type=Path)
 
 
-def _parse_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
-    """Return the numbers in an option such as `0-7,180`; raise `UsageError` with the option's name if it has none."""
-    return None if value is None else parse_numbers(value, param.opts[0])
-
-
-numbers_option = partial(click.option, callback=_parse_numbers)
-"""An option of numbers of steps or ranks, as a list in ascending order."""
+numbers_option = partial(
+    click.option,
+    callback=lambda _context, option, text: None if text is None else parse_numbers(text, option.opts[0]),
+)
+"""An option of numbers of steps or ranks such as `0-7,180`, as a list in ascending order."""
 lake_argument = click.argument("lake", default=DEFAULT_LAKE, type=PATH)
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.")
 force_option = click.option("--force", is_flag=True, help="Overwrite a file that jitter did not write.")

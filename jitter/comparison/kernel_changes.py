@@ -131,7 +131,8 @@ def compare_kernels(
         for number, team in enumerate(runs.teams)
         if (base := team.runs[BASE]) is not None
     }
-    in_both = frozenset.intersection(*(_names_of(runs, side) for side in (BASE, NEW)))
+    of_runs = [[slot.operations[side] for team in runs.teams for slot in team.slots] for side in (BASE, NEW)]
+    in_both = set.intersection(*({one.name for one in operations if one is not None} for operations in of_runs))
     changes: list[KernelChange] = []
     for indices in _join_moved(by_key((place.key, at) for at, place in enumerate(places))):
         changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
@@ -191,12 +192,6 @@ def _join_moved(indices_of_key: Mapping[tuple[str | None, str | None, Kind], lis
             yield [*indices, *partner]
         elif kind != "appeared" or not partner:
             yield indices
-
-
-def _names_of(runs: AlignedRuns, side: int) -> frozenset[str]:
-    """Return the names of a run's kernels."""
-    operations = (slot.operations[side] for team in runs.teams for slot in team.slots)
-    return frozenset(operation.name for operation in operations if operation is not None)
 
 
 def _describe(

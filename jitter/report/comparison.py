@@ -265,8 +265,7 @@ def render_comparison_markdown(comparison: Comparison) -> str:
     from jitter.report.markdown import escape_markdown, format_list
 
     lines = ["# jitter compare", "", f"**{escape_markdown(comparison.sentence)}**", ""]
-    lines += format_list(describe_sides(comparison))
-    lines += _format_tables(comparison, _MOST_ROWS_OF_MARKDOWN)
+    lines += _format_changes(comparison, _MOST_ROWS_OF_MARKDOWN)
     if comparison.notes:
         lines += ["", "## Notes", "", *format_list(comparison.notes)]
     return "\n".join(lines) + "\n"
@@ -277,35 +276,30 @@ def _write_value(gate: Gate) -> str:
     return str(round(gate.value or 0)) if is_count else format_percent(gate.value)
 
 
-def _write_interval(gate: Gate) -> str:
-    return UNKNOWN if gate.interval is None else " to ".join(map(format_percent, gate.interval))
-
-
 _GATES: Final = (
     Column("gate", "gate"),
     Column("limit", "limit", lambda limit: UNKNOWN if limit is None else format_limit(limit)),
     Column("value", _write_value),
-    Column("95% interval", _write_interval),
+    Column("95% interval", lambda gate: " to ".join(map(format_percent, gate.interval or ())) or UNKNOWN),
     Column("result", lambda gate: gate.result.name),
 )
 
 
 def render_check_markdown(gates: Sequence[Gate], comparison: Comparison | None) -> str:
     """Return the line, a table of the gates and, with a baseline, what changed, for the summary of a job."""
-    from jitter.report.markdown import escape_markdown, format_list, format_markdown_table
+    from jitter.report.markdown import escape_markdown, format_markdown_table
 
     lines = ["# jitter check", "", f"**{escape_markdown(write_line(gates))}**", ""]
     lines += format_markdown_table(build_table("", _GATES, gates))
     if comparison is not None:
-        lines += ["", escape_markdown(comparison.sentence), ""]
-        lines += format_list(describe_sides(comparison))
-        lines += _format_tables(comparison, _MOST_ROWS_OF_CHECK)
+        lines += ["", escape_markdown(comparison.sentence), "", *_format_changes(comparison, _MOST_ROWS_OF_CHECK)]
     return "\n".join(lines) + "\n"
 
 
-def _format_tables(comparison: Comparison, most_rows: int) -> Iterable[str]:
-    from jitter.report.markdown import format_markdown_table
+def _format_changes(comparison: Comparison, most_rows: int) -> Iterable[str]:
+    from jitter.report.markdown import format_list, format_markdown_table
 
+    yield from format_list(describe_sides(comparison))
     for table in build_tables(comparison, most_rows):
         yield from ("", f"## {table.title}", "", *format_markdown_table(table))
 

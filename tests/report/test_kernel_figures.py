@@ -13,7 +13,7 @@ from jitter.report.figures.kernels import fit_range
 from jitter.report.notebook import Figures
 from jitter.report.views import step_view as module
 from jitter.report.views.run_report import RunReport
-from jitter.report.views.step_view import keep_extremes, measure_self_excess
+from jitter.report.views.step_view import is_known, keep_extremes
 from tests.support.report_lakes import report_job, report_lake, step_rows
 from tests.support.simulated import sampled_lake
 
@@ -112,7 +112,8 @@ def test_the_figure_of_a_kernel(lake):
 def excess_of(lake, step):
     page = RunReport(lake)
     grid = page.grid(lake.step(step))
-    return grid, measure_self_excess(page.examined, lake.step(step), grid)
+    page.view(grid)
+    return grid, grid.metric("self_excess")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +182,7 @@ def test_slow_transfers_are_no_ranks_own(slow_experts):
 def test_a_single_rank_and_step_has_nothing_to_compare(tmp_path):
     page = RunReport(report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000)))
     view = page.view(page.grid(page.steps[0]))
-    assert not view.has_self_excess
+    assert not is_known(view.series["self_excess"])
 
 
 def test_a_single_rank_is_compared_with_its_other_steps(tmp_path):

@@ -16,7 +16,8 @@ from jitter.core.files import name_archive_members
 from jitter.core.formatting import escape_control
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_STDOUT = "stdout"
+STDOUT = "stdout"
+"""The file that an error names which comes from writing stdout to a full disk."""
 
 
 class _StdoutFile(FileIO):
@@ -32,7 +33,7 @@ class _StdoutFile(FileIO):
             return written
         except OSError as error:
             if error.errno in _DISK:
-                error.filename = _STDOUT
+                error.filename = STDOUT
             raise
 
 
@@ -104,11 +105,6 @@ def disk_error(error: OSError) -> JitterError | None:
     if error.errno not in _DISK:
         return None
     return JitterError(f"{error.filename or 'a file'} cannot be written: {error.strerror}", "is the disk full?")
-
-
-def is_of_stdout(error: OSError) -> bool:
-    """Return whether an error comes from writing stdout to a full disk."""
-    return bool(error.filename == _STDOUT)
 
 
 def is_reader_closed() -> bool:

@@ -155,7 +155,10 @@ def write_rows(chunks: Iterator[Chunk], form: str, output: Path | None, force: b
 
         with suppress(OSError, pa.ArrowInvalid):
             is_own = output.is_file() and PARQUET_METADATA.items() <= (pq.read_schema(output).metadata or {}).items()
-    check_overwrite(output, force or is_own, *([f"\n{heading}".encode()] if heading else []))
+    elif heading and output.is_file():
+        with output.open("rb") as file:
+            is_own = file.read(len(heading.encode())) == heading.encode()
+    check_overwrite(output, force or is_own)
     with atomic_file(output) as half, half.open("wb") as file:
         for chunk in chunks:
             if isinstance(chunk, Note):
@@ -359,8 +362,9 @@ def _print_table(rows: "pa.Table") -> None:
 
     def write(name: str, column: "pa.ChunkedArray") -> tuple[str, list[str], bool]:
         values, is_number = column.to_pylist(), _is_number(column.type)
-        cells = _format_numbers(values) if is_number else _shorten_names(values, are_kernels=name.startswith("kernel"))
-        return escape_control(name), cells, is_number
+        if is_number:
+            return escape_control(name), ["" if v is None else f"{v:,.1f}".removesuffix(".0") for v in values], True
+        return escape_control(name), _shorten_names(values, are_kernels=name.startswith("kernel")), False
 
     console = Console(file=sys.stdout)
     columns = map(write, rows.column_names, rows.slice(0, MAX_TEXT_ROWS).columns)
@@ -370,10 +374,6 @@ def _print_table(rows: "pa.Table") -> None:
         say(_only_first_columns(len(table.columns), rows.num_columns))
     if rows.num_rows > MAX_TEXT_ROWS:
         say(ONLY_FIRST_ROWS)
-
-
-def _format_numbers(values: Sequence[Any]) -> list[str]:
-    return ["" if value is None else f"{value:,.1f}".removesuffix(".0") for value in values]
 
 
 def _shorten_names(values: Sequence[Any], *, are_kernels: bool) -> list[str]:

@@ -186,7 +186,7 @@ def draw_divergence(axis: KernelAxis, views: Iterable[StepView]) -> list[Figure]
 
     The cumulative divergence is that of own time; of the time to kernel end if own time is known in none of the views.
     """
-    cumulative = SELF_EXCESS if any(view.has_self_excess for view in views) else "ttke"
+    cumulative = SELF_EXCESS if any(is_known(view.series[SELF_EXCESS]) for view in views) else "ttke"
     drawn = [draw_series(axis, cumulative, is_flagged=True)]
     if not axis.sources["view"].data["values"][0]:
         drawn.append(_draw_rank_band(axis))

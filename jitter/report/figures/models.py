@@ -123,7 +123,11 @@ def serialize_document(roots: Mapping[str, Model]) -> str:
 def _encode(value: Any, written: set[str]) -> Any:
     """Return a value as Bokeh's JSON; a model that is written already is its id."""
     if isinstance(value, Model):
-        return {"id": value.id} if value.id in written else _encode_model(value, written)
+        if value.id in written:
+            return {"id": value.id}
+        written.add(value.id)
+        attributes = {name: _encode(one, written) for name, one in value.attributes.items()}
+        return {"type": "object", "name": value.kind, "id": value.id, "attributes": attributes}
     if isinstance(value, (Field, Text)):
         return value.encode(written)
     if isinstance(value, dict):
@@ -131,12 +135,6 @@ def _encode(value: Any, written: set[str]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encode(one, written) for one in value]
     return _encode_array(value) if isinstance(value, np.ndarray) else _encode_scalar(value)
-
-
-def _encode_model(model: Model, written: set[str]) -> dict[str, Any]:
-    written.add(model.id)
-    attributes = {name: _encode(value, written) for name, value in model.attributes.items()}
-    return {"type": "object", "name": model.kind, "id": model.id, "attributes": attributes}
 
 
 def _encode_scalar(value: Any) -> Any:

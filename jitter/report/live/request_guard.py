@@ -38,7 +38,9 @@ class RequestPolicy:
         hosts, origins = request.headers.get_list("Host"), request.headers.get_list("Origin")
         if request.method not in _METHODS:
             return 405
-        if len(hosts) != 1 or not self._is_own(hosts[0]) or len(origins) > 1:
+        name = _host_name(hosts[0]) if len(hosts) == 1 else None
+        is_own = name is not None and (name in self._hosts or (not self._is_local and _is_ip_address(name)))
+        if not is_own or len(origins) > 1:
             return 403
         # the page's origin is this server
         own = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
@@ -48,10 +50,6 @@ class RequestPolicy:
         if self._token is not None and not hmac.compare_digest(first, self._token.encode()):
             return 404
         return None
-
-    def _is_own(self, host: str) -> bool:
-        name = _host_name(host)
-        return name is not None and (name in self._hosts or (not self._is_local and _is_ip_address(name)))
 
 
 def is_loopback(address: str) -> bool:

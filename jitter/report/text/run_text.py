@@ -14,9 +14,10 @@ def describe_run(facts: RunOverview) -> str:
         return "logs, no traces"
     hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
     timed = "" if facts.timed_steps == facts.steps else f" ({facts.timed_steps} timed)"
+    kernels = " to ".join(dict.fromkeys(f"{count:,}" for count in facts.kernels_per_step))
     return (
         f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}{timed}, "
-        f"{format_kernels_per_step(facts)} kernels per step; {', '.join(facts.formats)}"
+        f"{kernels} kernels per step; {', '.join(facts.formats)}"
     )
 
 
@@ -125,9 +126,3 @@ def describe_excluded(overview: RunOverview) -> list[str]:
         f"{format_count(overview.steps_left_out, 'step')} left out by --steps.",
     )
     return [sentence for sentence in sentences if not sentence.startswith("0 ")]  # nothing to say of none
-
-
-def format_kernels_per_step(overview: RunOverview) -> str:
-    """Format the number of kernels per step: one number, or the smallest and largest over steps and cohorts."""
-    least, most = overview.kernels_per_step
-    return f"{most:,}" if least == most else f"{least:,} to {most:,}"

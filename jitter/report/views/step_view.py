@@ -68,8 +68,11 @@ class StepGrid:
         measured = MeasuredStep(self.kernel_index, self.ranks, self._held, self._index.shape[1])
         for part in self._metrics.in_pieces(self.cohort):
             measured.add(part, self.cohort)
-        if not self.single:
-            measured.subtract_means()
+        for name, values in measured.grids.items():
+            if not self.single and name != "launch_latency":
+                with np.errstate(invalid="ignore"):  # exact: sums of whole ns, divided once
+                    mean = np.nansum(values, axis=1) / (~np.isnan(values)).sum(axis=1)
+                values -= mean[:, None]  # noqa: PLW2901  # in place
         return measured
 
     @property
@@ -159,14 +162,6 @@ class MeasuredStep:
                 self.message_bytes = self.message_bytes.copy()
             held = np.searchsorted(self._held, np.array(kernels.ranks, np.int64))[kernels.of_rank[has_size]]
             self.message_bytes[held, kernels.position[has_size]] = kernels.values("message_bytes")[has_size]
-
-    def subtract_means(self) -> None:
-        """Let deviations from the mean over the ranks take the place of values, but for launch latency."""
-        for name in METRICS:
-            if name != "launch_latency":
-                grid = self.grids[name]
-                with np.errstate(invalid="ignore"):  # exact: sums of whole ns, divided once
-                    grid -= np.nansum(grid, axis=1, keepdims=True) / (~np.isnan(grid)).sum(axis=1, keepdims=True)
 
 
 UNKNOWN_OPERATION = "collective"
@@ -359,11 +354,6 @@ class StepView:
     """Method by which the ranks were aligned: collective, wall clock or none."""
     negative_latencies: int
     """Kernels that start before their own launch: a sign of disagreeing clocks."""
-
-    @property
-    def has_self_excess(self) -> bool:
-        """Whether the cumulative excess of own time is known for any rank."""
-        return is_known(self.series[SELF_EXCESS])
 
     @property
     def top_of_others(self) -> int | None:

@@ -18,6 +18,7 @@ from jitter.comparison.document import Document, Team
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, name_places
 from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
 
 Kind = Literal["changed", "appeared", "went", "replaced"]
@@ -111,7 +112,7 @@ class _Place(NamedTuple):
 
     @property
     def grown_ns(self) -> float:
-        return _median(self.times[NEW]) - _median(self.times[BASE])
+        return known_median(self.times[NEW]) - known_median(self.times[BASE])
 
 
 def compare_kernels(
@@ -136,7 +137,7 @@ def compare_kernels(
     changes: list[KernelChange] = []
     for indices in _join_moved(by_key((place.key, at) for at, place in enumerate(places))):
         changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
-        own_ns = max(sum(map(_median, times)) for times in zip(*(places[at].times for at in indices), strict=True))
+        own_ns = max(sum(map(known_median, times)) for times in zip(*(places[at].times for at in indices), strict=True))
         least = max(least_ns, _MIN_CHANGE * own_ns)
         cost = _sum_ranks([places[at] for at in indices])
         ranks = [rank for rank, ns in cost.items() if rank is not None and abs(ns) >= least]
@@ -206,7 +207,9 @@ def _describe(
     """
     base_indices = [place.base for place in places if place.base is not None]
     new_indices = [place.new for place in places if place.new is not None]
-    base_ns, new_ns = (round(sum(place.weight * _median(place.times[run]) for place in places)) for run in (BASE, NEW))
+    base_ns, new_ns = (
+        round(sum(place.weight * known_median(place.times[run]) for place in places)) for run in (BASE, NEW)
+    )
     cost = _sum_ranks(places)
     base_name, new_name, kind = places[0].key
     if kind == "went" and new_indices:  # it moved
@@ -229,7 +232,7 @@ def _describe(
 
 
 def _is_changed(place: _Place, p: float, spread: Mapping[int, float]) -> bool:
-    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * _median(place.times[BASE]), spread.get(place.base or 0, 0.0))
+    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * known_median(place.times[BASE]), spread.get(place.base or 0, 0.0))
     return p < _FALSE_DISCOVERIES and abs(place.grown_ns) > least
 
 
@@ -264,17 +267,13 @@ def _spread(base: Document, team: int, bases: Sequence[Document]) -> dict[int, f
     if not alike:
         return {}
     every = [base.teams[team], *alike]
-    medians = np.array([[_median(_times(program, at)) for at in range(len(sequence))] for program in every])
+    medians = np.array([[known_median(_times(program, at)) for at in range(len(sequence))] for program in every])
     return dict(enumerate((2 * medians.std(axis=0, ddof=1)).tolist()))
 
 
 def _times(team: Team, place: int | None) -> Floats:
     times = () if place is None else team.times_ns[place]
     return np.array([value for value in times if value is not None], np.float64)
-
-
-def _median(times: Floats) -> float:
-    return float(np.median(times)) if len(times) else 0.0
 
 
 def _p_values(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:

@@ -582,13 +582,8 @@ def load_runs(
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
-    opened = [_open(run, open_lake) for run in runs]
-    of_runs = [*([of_base] * (len(runs) - 1)), steps]
-    sizes = [_read_sizes(*run, kind) for run in zip(opened, of_runs, strict=True)]
-    loaded = [
-        _load(run, run_steps, kind, None, [own, *(other for other in sizes if other is not own)])
-        for run, run_steps, own in zip(opened, of_runs, sizes, strict=True)
-    ]
+    opened = [(_open(run, open_lake), of_base) for run in runs[:-1]] + [(_open(runs[-1], open_lake), steps)]
+    loaded = _load(opened, kind, None)
     paths = [None if isinstance(run, Document) else run.root if isinstance(run, Lake) else Path(run) for run in runs]
     *bases, new = name_runs(loaded, paths, names)
     return bases, new
@@ -606,9 +601,7 @@ def load_run(
     `label` names a lake (default: its folder); `open_lake` opens the lake in a folder. It will be compared with the
     documents `beside`.
     """
-    opened = _open(run, open_lake)
-    sizes = [_read_sizes(run, of_run, None) for run, of_run in ((opened, steps), *((one, None) for one in beside))]
-    return _load(opened, steps, None, label, sizes)
+    return _load([(_open(run, open_lake), steps), *((document, None) for document in beside)], None, label)[0]
 
 
 def _open(run: Run, open_lake: Callable[[Path], Lake]) -> Lake | Document:
@@ -659,21 +652,22 @@ def _choose_size(runs: Sequence[RunSizes]) -> float | None:
 
 
 def _load(
-    run: Lake | Document,
-    steps: Collection[int] | None,
-    kind: str | None,
-    label: str | None,
-    sizes: Sequence[RunSizes],
-) -> Document:
-    """Return the document of a run; `sizes` are its own and those of the runs that it is compared with."""
-    if isinstance(run, Lake):
-        chosen = run.steps_numbered(steps)
-        return build_document(run, chosen, label, kind, _choose_size(sizes), sizes[0])
-    if kind not in (None, run.step_kind):
-        raise UsageError(
-            f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"
-        )
-    return run if steps is None else select_steps(run, steps)
+    runs: Sequence[tuple[Lake | Document, Collection[int] | None]], kind: str | None, label: str | None
+) -> list[Document]:
+    """Return the documents of runs that are compared with each other; each is given with the numbers of its steps."""
+    sizes = [_read_sizes(run, steps, kind) for run, steps in runs]
+    documents = []
+    for (run, steps), own in zip(runs, sizes, strict=True):
+        if isinstance(run, Lake):
+            size = _choose_size([own, *(other for other in sizes if other is not own)])
+            documents.append(build_document(run, run.steps_numbered(steps), label, kind, size, own))
+        elif kind not in (None, run.step_kind):
+            raise UsageError(
+                f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"
+            )
+        else:
+            documents.append(run if steps is None else select_steps(run, steps))
+    return documents
 
 
 def name_runs(documents: Sequence[Document], paths: Sequence[Path | None], names: Sequence[str] = ()) -> list[Document]:

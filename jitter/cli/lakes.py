@@ -5,7 +5,7 @@ recording, so that all its answers are of the same recordings.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -130,11 +130,6 @@ def check_lake_path(path: Path) -> None:
         raise UsageError(f"{path}: the path of a lake must be UTF-8", "choose another path") from None
 
 
-HISTORY_PREFIX = "history:"
-DEFAULT_LAST = 10
-"""Runs of the history that a run is checked against."""
-
-
 def load_run(
     path: Path,
     steps: Collection[int] | None = None,
@@ -157,19 +152,3 @@ def open_prepared(path: Path, steps: Collection[int] | None = None) -> "Lake":
     if chosen := lake.steps_numbered(steps):
         prepare_diagnosis(lake, chosen)
     return lake
-
-
-def load_past_runs(named: str, last: int | None, run: "Document") -> "list[Document]":
-    """Return the documents of the last runs of `history:JOB` (default: 10), without `run` itself.
-
-    The list is empty for a job without other runs.
-    """
-    from jitter.history.database import Database, history_location
-    from jitter.history.runs import list_runs, read_documents
-
-    job = named.removeprefix(HISTORY_PREFIX)
-    if not job:
-        raise UsageError("--baseline history: names no job", "write --baseline history:JOB")
-    with closing(Database(history_location(None))) as database:
-        runs = [past_run for past_run in list_runs(database, job) if past_run.digest != run.digest]
-        return read_documents(database, runs[-(last or DEFAULT_LAST) :])

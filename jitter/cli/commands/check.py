@@ -1,5 +1,6 @@
 """`jitter check`: fail a job whose run exceeds a limit."""
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from jitter.comparison.gates import Gate, GateName
 
 CHECK_SCHEMA_VERSION = 1
-
-
+HISTORY_PREFIX = "history:"
+DEFAULT_LAST = 10
+"""Runs of the history that a run is checked against."""
 Limits = dict["GateName", Any]
 """By gate that the command line asks for its limit: a fraction, or for `fail-on` the causes."""
 
@@ -63,7 +65,6 @@ def check(
         jitter check run17-lake --fail-on gpu_compute,communication
         jitter check run17-lake --baseline history:gpt-13b --last 10 --max-regression 3% --markdown
     """
-    from jitter.cli.lakes import HISTORY_PREFIX
     from jitter.cli.output.stdio import print_text
     from jitter.comparison.gates import Result, parse_causes, parse_limit, worst
 
@@ -82,21 +83,13 @@ def check(
         raise UsageError("--last is for a baseline from the history", "write --baseline history:JOB")
     if as_json and as_markdown:
         raise UsageError("--json and --markdown are two forms", "give one of them")
-    needed = {"lake": lake} if baseline is None or is_history else {"lake": lake, "baseline": Path(baseline)}
-    # a first run has no baseline yet
-    missing = next((f"there is no {what} {path}" for what, path in needed.items() if not path.exists()), None)
-    run: Document | None = None
-    comparison: Comparison | None = None
     failure: JitterError | None = None
     try:
-        if missing is not None:
-            gates = _unknown(limits, missing)
-        else:
-            run, comparison, gates = _measure(lake, baseline, last, steps, limits)
+        run, comparison, gates = _measure(lake, baseline, last, steps, limits)
     except UsageError:
         raise
     except JitterError as error:
-        failure, gates = error, _unknown(limits, error.message)
+        failure, run, comparison, gates = error, None, None, _unknown(limits, error.message)
     print_text(_render(gates, run, comparison, as_json=as_json, as_markdown=as_markdown))
     if failure is not None:
         # neither damage nor a full disk is a measurement: no option turns it into success
@@ -109,17 +102,23 @@ def check(
 
 def _measure(
     lake: Path, baseline: str | None, last: int | None, steps: list[int] | None, limits: Limits
-) -> "tuple[Document, Comparison | None, list[Gate]]":
-    from jitter.cli.lakes import HISTORY_PREFIX, damaged_files, load_past_runs, load_run
+) -> "tuple[Document | None, Comparison | None, list[Gate]]":
+    from jitter.cli.lakes import damaged_files, load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
 
     damaged_files().forbid()
-    is_history = baseline is not None and baseline.startswith(HISTORY_PREFIX)
-    bases = [] if baseline is None or is_history else [load_run(Path(baseline))]
+    past = (
+        None if baseline is None or not baseline.startswith(HISTORY_PREFIX) else baseline.removeprefix(HISTORY_PREFIX)
+    )
+    needed = {"lake": lake} if baseline is None or past is not None else {"lake": lake, "baseline": Path(baseline)}
+    for what, path in needed.items():
+        if not path.exists():  # a first run has no baseline yet
+            return None, None, _unknown(limits, f"there is no {what} {path}")
+    bases = [load_run(needed["baseline"])] if "baseline" in needed else []
     run = load_run(lake, steps, beside=bases)
-    if is_history:
-        bases = load_past_runs(str(baseline), last, run)
+    if past is not None:
+        bases = _load_past_runs(past, last or DEFAULT_LAST, run)
     gates, comparison = [], None
     for gate, limit in limits.items():
         if gate == "max-loss":
@@ -132,6 +131,18 @@ def _measure(
         else:
             gates += _unknown({gate: limit}, f"the baseline {baseline} has no other run")
     return run, comparison, gates
+
+
+def _load_past_runs(job: str, last: int, run: "Document") -> "list[Document]":
+    """Return the documents of the last runs of a job in the history, without `run` itself."""
+    from jitter.history.database import Database, history_location
+    from jitter.history.runs import list_runs, read_documents
+
+    if not job:
+        raise UsageError("--baseline history: names no job", "write --baseline history:JOB")
+    with closing(Database(history_location(None))) as database:
+        runs = [past_run for past_run in list_runs(database, job) if past_run.digest != run.digest]
+        return read_documents(database, runs[-last:])
 
 
 def _unknown(limits: Limits, why: str) -> "list[Gate]":

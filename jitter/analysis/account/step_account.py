@@ -345,44 +345,44 @@ class Account:
         for weight in (stretches.reached, stretches.entered):
             np.add.at(weight, now.graph.heads.end[cells] + 1, 1 / len(now.ends))
         shared: list[GraphShares] = []
-        of, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
+        current, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
         for earlier in (*reversed(self._past), None):
-            passed = stretches if of is now else stretches.cleared()
-            backward = BackwardPass(of.last, multiplier, shares, self._beside, passed)
+            passed = stretches if current is now else stretches.cleared()
+            backward = BackwardPass(current.last, multiplier, shares, self._beside, passed)
             instructions = len(self._structure.instructions)
-            size = instructions if of.pages is None else -(-instructions // _LIMITS.pieces_of_file)
+            size = instructions if current.pages is None else -(-instructions // _LIMITS.pieces_of_file)
             for last in range(instructions, 0, -max(size, 1)):
-                share_step(of.graph, backward, max(last - size, 0), last)
-                of.release_pages()
+                share_step(current.graph, backward, max(last - size, 0), last)
+                current.release_pages()
             if len(shared) == 1:
                 # what follows the last collective of the step before leads to the first one of this step
                 stretches.varied[0] += max(passed.varied.sum(), 0.0)
                 stretches.biased[0] += max(passed.biased.sum(), 0.0)
             touched, back = multiplier.touched.copy(), multiplier.back.copy()
             ended = multiplier.left + multiplier.stream
-            carried, graph = _carried(of.graph, ended, back), of.graph
+            carried, graph = _carried(current.graph, ended, back), current.graph
             excess = graph.upper.transfer - graph.lower.transfer
             times = graph.step, graph.self_times, graph.baseline, excess
-            listed = partial(GraphShares, of.number, self._listing, *times, last_listed, touched, shares)
-            least_ns = 0.0 if of is now else self._own_row_ns
+            listed = partial(GraphShares, current.number, self._listing, *times, last_listed, touched, shares)
+            least_ns = 0.0 if current is now else self._own_row_ns
             if earlier is None or not np.abs(carried).max() > least_ns:
                 shared.append(listed(carried))
                 break
-            there, upper, lower = earlier.graph.step.row >= 0, of.graph.upper.before, of.graph.lower.before
+            there, upper, lower = earlier.graph.step.row >= 0, current.graph.upper.before, current.graph.lower.before
             handed = [
-                np.where((there & ~of.fresh)[:, None] & ~np.isnan(known), whole, 0.0)
+                np.where((there & ~current.fresh)[:, None] & ~np.isnan(known), whole, 0.0)
                 for whole, known in ((ended, upper.stream_end - lower.stream_end), (back, upper.back - lower.back))
             ]
-            carried -= _carried(of.graph, *handed)
+            carried -= _carried(current.graph, *handed)
             shared.append(listed(carried))
             every = np.full(len(last_listed), np.iinfo(np.int64).max - 1)
-            last_listed = np.where(earlier.last >= 0, earlier.last, every) if of is now else every
-            of = earlier
-            multiplier, shares = self._cleared(of.graph, len(shared))
+            last_listed = np.where(earlier.last >= 0, earlier.last, every) if current is now else every
+            current = earlier
+            multiplier, shares = self._cleared(current.graph, len(shared))
             multiplier.stream[:], multiplier.back[:] = handed
-            self._seed_carried(of.graph.step, multiplier)
+            self._seed_carried(current.graph.step, multiplier)
             multiplier.touched[:] |= multiplier.stream.any(axis=1) | multiplier.back.any(axis=1)
-            _seed_end(of, -float(sum(values.sum() for values in handed)), multiplier)
+            _seed_end(current, -float(sum(values.sum() for values in handed)), multiplier)
         return shared
 
     def _seed_carried(self, times: StepTimes, multiplier: Multipliers) -> None:
@@ -464,11 +464,12 @@ class Account:
         return self._multiplier, self._shares[slot]
 
 
-def _seed_end(of: ComparedStep, whole: float, multiplier: Multipliers) -> None:
+def _seed_end(compared: ComparedStep, whole: float, multiplier: Multipliers) -> None:
     """Give a step's end, the mean over ranks, a multiplier."""
-    if len(of.ends):
-        multiplier.end[of.graph.step.row[of.ends] + of.last[of.ends]] += whole / len(of.ends)
-        multiplier.touched[of.ends] = True
+    if len(compared.ends):
+        cells = compared.graph.step.row[compared.ends] + compared.last[compared.ends]
+        multiplier.end[cells] += whole / len(compared.ends)
+        multiplier.touched[compared.ends] = True
 
 
 def _carried(graph: StepGraph, ends: Floats, back: Floats) -> Floats:

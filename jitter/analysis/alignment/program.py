@@ -479,19 +479,19 @@ def _split(
     number = 0
     while waiting:
         cohort = min(cohort_of[rank] for rank in waiting)
-        mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
-        commonest = find_commonest(mine)
+        signature_of = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
+        commonest = find_commonest(signature_of)
         usual_order = example(commonest).by_start()
         if usual_order.is_ordered:
             alike = {
                 signature
-                for signature in set(mine.values())
+                for signature in set(signature_of.values())
                 if _alike(places[signature], places[commonest]) or _has_uneven_work(example(signature), usual_order)
             }
         else:
             alike = {
                 signature
-                for signature in set(mine.values())
+                for signature in set(signature_of.values())
                 if _share_streams(example(signature).by_start(), usual_order)
             }
         # a stage exchanges with other neighbours, or after other work; without launches, and in graphs, the order of
@@ -501,7 +501,7 @@ def _split(
             order = example(signature).by_start()
             if (order.is_ordered and _streams_of_exchanges(order) != streams) or _is_reordered(order, usual_order):
                 alike.remove(signature)
-        members = [rank for rank, signature in mine.items() if signature in alike]
+        members = [rank for rank, signature in signature_of.items() if signature in alike]
         team_of |= dict.fromkeys(members, number)
         for rank in members:
             del waiting[rank]

@@ -228,7 +228,7 @@ def lay_out_collectives(
     ranks = sorted(chain.from_iterable(blocks), key=lambda rank: (team_of[rank], rank))
     number_of = {rank: number for number, rank in enumerate(ranks)}
     members = [np.array([number_of[rank] for rank in block], np.int64) for block in blocks]
-    numbered = {rank: (block, column) for block, of in enumerate(blocks) for column, rank in enumerate(of)}
+    numbered = {rank: (block, column) for block, ranks_of in enumerate(blocks) for column, rank in enumerate(ranks_of)}
     teams = tuple(team_of[block[0]] for block in blocks)
     first_place = begins_of(operations[team] for team in teams)
     number_at, attendance_at = np.full((2, int(first_place[-1])), -1, np.int64)

@@ -130,10 +130,11 @@ def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, is_first: Bool
     In the first of consecutive steps a stream's first delay holds what it waited for in the step before.
     """
     operations = slice(int(job.first[team]), int(job.first[team + 1]))
-    host, gpu, delay = (of[:, operations] for of in (baseline.host + baseline.call, baseline.gpu, baseline.delay))
+    times = baseline.host_and_call, baseline.gpu, baseline.delay
+    host, gpu, delay = (values[:, operations] for values in times)
     gpu = gpu + np.where(is_first[:, None], 0.0, delay)
     border = int(job.first_kernel[team]) + 1
-    return np.stack([np.nansum(of, axis=1) for of in (host[:, :border], host[:, border:], gpu)], axis=1)
+    return np.stack([np.nansum(values, axis=1) for values in (host[:, :border], host[:, border:], gpu)], axis=1)
 
 
 @compiled
@@ -243,11 +244,11 @@ def _without_common(
         is_usual[:, number] = baseline.is_usual
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
     for numbers in of_sizes:
-        told = is_usual[:, numbers]
-        for part_noise, is_told in zip(noise, told, strict=True):
+        counts = is_usual[:, numbers]
+        for part_noise, step_counts in zip(noise, counts, strict=True):
             known_steps = numbers[~np.isnan(part_noise[numbers, 0])]
-            part_noise[known_steps] = known_median(part_noise[numbers[is_told]])
-        total[:, numbers] = subtract_median_of_others(total[:, numbers].swapaxes(1, 2), told[:, None]).swapaxes(1, 2)
+            part_noise[known_steps] = known_median(part_noise[numbers[step_counts]])
+        total[:, numbers] = subtract_median_of_others(total[:, numbers].swapaxes(1, 2), counts[:, None]).swapaxes(1, 2)
     return replace(deviations, is_usual=is_usual[:, :, None])
 
 
@@ -280,14 +281,14 @@ def subtract_median_of_others(total: Floats, among: Bools | None = None) -> Floa
     """
     if total.shape[2] == 1:
         return total.copy()
-    told = total if among is None else np.where(among, total, np.nan)
-    order = np.argsort(told, axis=2)  # NaN comes last
+    counted = total if among is None else np.where(among, total, np.nan)
+    order = np.argsort(counted, axis=2)  # NaN comes last
     place = np.argsort(order, axis=2)
-    ordered, is_told = np.take_along_axis(told, order, axis=2), ~np.isnan(told)
-    others = is_told.sum(axis=2, keepdims=True) - is_told
+    ordered, is_counted = np.take_along_axis(counted, order, axis=2), ~np.isnan(counted)
+    others = is_counted.sum(axis=2, keepdims=True) - is_counted
     middle = (np.maximum(others, 1) - 1) // 2
     # the rank's own value is left out: the values above it move down by one place
-    middle += (place <= middle) & is_told
+    middle += (place <= middle) & is_counted
     excess: Floats = total - np.take_along_axis(ordered, middle, axis=2)
     return excess
 

@@ -311,8 +311,8 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
             continue
         relative_ns = compare_with_one_rank(deviations.total_ns[part])
         slow_ns, fast_ns = (
-            known_medians(relative_ns[:, np.isin(deviations.ranks, of)], axis=1)
-            for of in (clusters.slow, clusters.fast)
+            known_medians(relative_ns[:, np.isin(deviations.ranks, cluster)], axis=1)
+            for cluster in (clusters.slow, clusters.fast)
         )
         apart_ns = slow_ns - fast_ns
         late, is_known = apart_ns >= clusters.excess_ns / 2, ~np.isnan(apart_ns)

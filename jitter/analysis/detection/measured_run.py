@@ -130,7 +130,7 @@ class MeasuredRun:
         for team in run.programs:
             if not len(self.steps.ends.aligning(team)):
                 continue  # ranks that leave nothing together, as replicas of an engine, have steps of their own
-            columns = [run.number_of[rank] for rank, of in run.team_of.items() if of == team]
+            columns = [run.number_of[rank] for rank, rank_team in run.team_of.items() if rank_team == team]
             found = find_shifted_numbers(ends_ns[:, columns], run.keys)
             shifted |= {int(run.rank_numbers[columns[column]]): shift for column, shift in found.items()}
         return shifted

@@ -152,8 +152,8 @@ class RunOutliers:
             if not split.random:
                 split = OutliersAboveNoise([], [])
                 for team in teams:
-                    mine = [outlier for outlier in of_part if outlier.team == team.team]
-                    of_ranks, random = self._split_random_events(part, [team], mine, beside)
+                    team_outliers = [outlier for outlier in of_part if outlier.team == team.team]
+                    of_ranks, random = self._split_random_events(part, [team], team_outliers, beside)
                     split.of_ranks.extend(of_ranks)
                     split.random.extend(random)
             outliers.of_ranks.extend(split.of_ranks)

@@ -523,14 +523,14 @@ class RunTransfers:
         """
         of_steps, alike, work = [step.transfers for step in self.measured.of_steps], self.alike, self._work
         mostly, whole = (
-            [np.where(of, step.took / ratio, np.nan) for of, step, ratio in zip(known, of_steps, work, strict=True)]
+            [np.where(mask, step.took / ratio, np.nan) for mask, step, ratio in zip(known, of_steps, work, strict=True)]
             for known in ([step.mostly_complete for step in of_steps], [step.complete for step in of_steps])
         )
 
         def usual(numbers: Ints) -> Floats:
             known = np.sum([~np.isnan(whole[number]) for number in numbers], axis=0)
             is_known = np.bincount(alike.numbers, known)[alike.numbers] >= THRESHOLDS.min_repeats
-            complete, most = (alike.usual_ns([of[number] for number in numbers]) for of in (whole, mostly))
+            complete, most = (alike.usual_ns([took[number] for number in numbers]) for took in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
 
         if not self._varies:
@@ -561,7 +561,7 @@ class RunTransfers:
         return self.of_like_steps(self._baseline)
 
     def _baseline(self, numbers: Ints) -> Floats:
-        seen, expected = ([of[number] for number in numbers] for of in (self.took, self.expected))
+        seen, expected = ([values[number] for number in numbers] for values in (self.took, self.expected))
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._medians[numbers[0]])
         return np.where(np.isnan(usual), self.alike.usual_ns(seen), usual)
@@ -609,7 +609,7 @@ class RunTransfers:
         if not chosen.any():
             return None
         took_ns, usual_ns = (
-            sum(float(np.nansum(of[at][groups])) for at in slow.steps) for of in (self.took, self.baseline)
+            sum(float(np.nansum(times[at][groups])) for at in slow.steps) for times in (self.took, self.baseline)
         )
         factor = usual_ns / took_ns if took_ns else 1.0
         baseline = [

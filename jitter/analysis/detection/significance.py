@@ -200,7 +200,8 @@ def scatter_over_steps(values: Floats) -> Floats:
     if len(values) < THRESHOLDS.min_steps:
         return sigmas
     is_known = ~np.isnan(values)
-    along, across = (centred(of, is_known) for of in (np.arange(len(values), dtype=np.float64)[:, None], values))
+    steps = np.arange(len(values), dtype=np.float64)[:, None]
+    along, across = (centred(axis_values, is_known) for axis_values in (steps, values))
     squares = (along**2).sum(axis=0) * (across**2).sum(axis=0)
     is_ramp = (along * across).sum(axis=0) ** 2 >= THRESHOLDS.drift_correlation**2 * np.maximum(squares, 1.0)
     growth = np.diff(values, axis=0)

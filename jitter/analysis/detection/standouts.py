@@ -444,7 +444,7 @@ def decide_recurrence(
     if times and _is_repeated(times, elsewhere, share):
         return Recurrence("yes")
     here = np.isin(standouts.ranks, list(place))
-    at_place, at_others = (int(is_late[:, of].any(axis=1).sum()) for of in (here, ~here))
+    at_place, at_others = (int(is_late[:, columns_of].any(axis=1).sum()) for columns_of in (here, ~here))
     if here.any() and _is_repeated(at_place, at_others, float(here.mean())):
         return Recurrence("yes")
     of_steps = is_late.sum(axis=1)
@@ -521,7 +521,7 @@ def count_more_steps(seen: int, elsewhere: int, share: float, steps: int) -> int
     return None
 
 
-def chance_of_repetition(times: int, of: int, share: float) -> float:
+def chance_of_repetition(times: int, all_times: int, share: float) -> float:
     """Return the probability that chance makes so many of all times fall on one share of what they may fall on.
 
     The binomial tail, times how many such shares there are.
@@ -529,7 +529,7 @@ def chance_of_repetition(times: int, of: int, share: float) -> float:
     >>> round(chance_of_repetition(3, 3, 1 / 4), 4), chance_of_repetition(2, 2, 1 / 2)
     (0.0625, 0.5)
     """
-    return min(1.0, binomial_tail(times, of, share) / share)
+    return min(1.0, binomial_tail(times, all_times, share) / share)
 
 
 def _is_repeated(times: int, elsewhere: int, share: float) -> bool:

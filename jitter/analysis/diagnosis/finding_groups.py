@@ -62,8 +62,8 @@ def group_late_ranks(
     for candidate in sorted(candidates, key=lambda group: -len(group.ranks)):
         late_here = remaining & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
-        of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
-        if len(late_here) < 2 or len(late_here) < THRESHOLDS.most_share * of:
+        group_size = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
+        if len(late_here) < 2 or len(late_here) < THRESHOLDS.most_share * group_size:
             continue
         every = candidates if candidate.every is None else _series(sorted(locations))
         alike = [set(group.ranks) & ungrouped for group in every if group.scope == candidate.scope]
@@ -142,9 +142,9 @@ def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> l
             continue
         of_remainder = by_key((rank % every, rank) for rank in ranks)
         series += [
-            RankGroup("ranks", tuple(of), every=every)
-            for first, of in sorted(of_remainder.items())
-            if len(of) >= THRESHOLDS.min_repeats and (of_first is None or of_first[first] > 1)
+            RankGroup("ranks", tuple(members), every=every)
+            for first, members in sorted(of_remainder.items())
+            if len(members) >= THRESHOLDS.min_repeats and (of_first is None or of_first[first] > 1)
         ]
     return series
 
@@ -250,9 +250,9 @@ def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
-    told = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
+    shown_by_events = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
     worth = evidence.pricing.worth_fixing
-    candidates = [candidate for candidate in worth if candidate not in told]
+    candidates = [candidate for candidate in worth if candidate not in shown_by_events]
     masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and one not in worth]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     late = by_key((_reason(one), one) for one in _by_rank(candidates, masked, evidence))
@@ -307,9 +307,9 @@ def _group_ranks(
     single = {late.rank: late for late in groups if late.group.scope == "rank"}
     masked_too = _masked_beside(single, masked, evidence)
     for group in group_late_ranks(single.keys() | masked_too.keys(), evidence.locations):
-        told = single.keys() & set(group.ranks)
-        if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and told:
-            groups = [late for late in groups if late.group.scope != "rank" or late.rank not in told]
+        named = single.keys() & set(group.ranks)
+        if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and named:
+            groups = [late for late in groups if late.group.scope != "rank" or late.rank not in named]
             groups.append(_join_ranks(masked_too | single, group, "different"))
     return groups
 

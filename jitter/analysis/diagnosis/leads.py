@@ -37,10 +37,10 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     """
     analysis = evidence.analysis
     slow, warm_up = analysis.slow_steps.findings, analysis.slow_steps.warm_up
-    told = {number for event in (*slow, *([] if warm_up is None else [warm_up])) for number in event.steps}
+    slow_numbers = {number for event in (*slow, *([] if warm_up is None else [warm_up])) for number in event.steps}
     is_timed = ~np.isnan(analysis.measured.step_ns) & ~np.isnan(analysis.account.loss_ns)
-    timed = [number for number in np.flatnonzero(is_timed).tolist() if number not in told]
-    charges = analysis.account.charges.without(told)
+    timed = [number for number in np.flatnonzero(is_timed).tolist() if number not in slow_numbers]
+    charges = analysis.account.charges.without(slow_numbers)
     loss_ns, time_ns = float(analysis.account.loss_ns[timed].sum()), float(analysis.measured.step_ns[timed].sum())
     if (
         len(analysis.run.team_of) < 2
@@ -95,7 +95,7 @@ def _one_rank(
         return None
     if any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
-    mine = charges.own_ns[part, :, column]
+    own_ns = charges.own_ns[part, :, column]
     standouts = analysis.outliers.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
     times, steps = charges.count_last(int(column))
@@ -104,17 +104,17 @@ def _one_rank(
         tried.append(_count_steps_held_up(evidence, rank))
     chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
     # a host that does not wait for its GPU stays behind, step after step, without being slower
-    is_slower = float(np.nansum(standouts.total_ns[mine != 0, at])) >= THRESHOLDS.main_share * float(mine.sum())
+    is_slower = float(np.nansum(standouts.total_ns[own_ns != 0, at])) >= THRESHOLDS.main_share * float(own_ns.sum())
     is_repeated = is_slower and min(chances) <= THRESHOLDS.max_lead_chance
-    is_far = (standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas) & (mine != 0)
+    is_far = (standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas) & (own_ns != 0)
     is_stall = bool(is_far.any()) and not is_repeated
     if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
         return None
-    late = tuple(np.flatnonzero(is_far if is_stall else mine > 0).tolist())
+    late = tuple(np.flatnonzero(is_far if is_stall else own_ns > 0).tolist())
     # how far it stands out in its worst step, and the chance of that
     sigmas = float(standouts.sigmas[list(late), at].max(initial=0.0))
     chance = float(standouts.chance_of_step[list(late), at].min(initial=1.0))
-    lost_ns = float(mine[list(late)].sum())
+    lost_ns = float(own_ns[list(late)].sum())
     candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, lost_ns, sigmas, chance))
     (gain,) = analysis.gains([candidate.repair])
     # in few steps a rank that is behind may hide that the others are as slow

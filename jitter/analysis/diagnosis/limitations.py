@@ -174,12 +174,12 @@ def describe_warm_up(analysis: RunAnalysis) -> str | None:
 def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
     """Say which steps run another program than most steps of their kind."""
     steps = analysis.steps
-    programs = sorted({of for of in zip(steps.alike.kinds, steps.alike.programs.tolist(), strict=True) if of[1] > 0})
-    for kind, program in programs:
+    of_steps = zip(steps.alike.kinds, steps.alike.programs.tolist(), strict=True)
+    for kind, program in sorted({(kind, program) for kind, program in of_steps if program > 0}):
         is_kind = np.array(steps.alike.kinds) == kind
         numbers = np.flatnonzero(is_kind & (steps.alike.programs == program))
         own, usual = (
-            np.nanmedian(steps.alike.kernel_counts[of]) for of in (numbers, is_kind & (steps.alike.programs == 0))
+            np.nanmedian(steps.alike.kernel_counts[some]) for some in (numbers, is_kind & (steps.alike.programs == 0))
         )
         most, example = (
             ("most steps", "the last micro-batch of an optimizer step or an evaluation does")

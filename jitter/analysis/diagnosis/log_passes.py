@@ -168,12 +168,12 @@ def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
     """Yield errors of GPUs, hosts and links at other times than the steps: evidence of nothing, and worth a look."""
     near = logs.during(list(logs.step_times_ns), _LIMITS.time_zones_ns)
     for of_time, nearer, unless in ((near, run, ", unless the log is in another time zone"), (logs, near, "")):
-        told = {id(row) for row in (*nearer.gpu_errors, *nearer.incidents, *nearer.links, *nearer.exits)}
+        known_rows = {id(row) for row in (*nearer.gpu_errors, *nearer.incidents, *nearer.links, *nearer.exits)}
         others = JobLogs(
-            gpu_errors=[row for row in of_time.gpu_errors if id(row) not in told],
-            incidents=[row for row in of_time.incidents if id(row) not in told],
-            links=[row for row in of_time.links if id(row) not in told],
-            exits=[row for row in of_time.exits if id(row) not in told],
+            gpu_errors=[row for row in of_time.gpu_errors if id(row) not in known_rows],
+            incidents=[row for row in of_time.incidents if id(row) not in known_rows],
+            links=[row for row in of_time.links if id(row) not in known_rows],
+            exits=[row for row in of_time.exits if id(row) not in known_rows],
             places=logs.places,
         )
         for fact in filter(lambda fact: fact.is_item, find_facts(others, _OF_EVENTS)):
@@ -279,8 +279,8 @@ def _facts_around(diagnosis: Diagnosis, logs: JobLogs, hang: Hang) -> Sequence[F
     """Return what logs state of half a day around the hang, besides what is evidence of findings."""
     if hang.operation.since_ns is None:
         return diagnosis.facts
-    told = {fact for culprit in (*diagnosis.culprits, *diagnosis.of_all_ranks) for fact in culprit.facts}
-    return [fact for fact in find_facts(_around(logs.reconciled(), hang)) if fact.is_item and fact not in told]
+    known_facts = {fact for culprit in (*diagnosis.culprits, *diagnosis.of_all_ranks) for fact in culprit.facts}
+    return [fact for fact in find_facts(_around(logs.reconciled(), hang)) if fact.is_item and fact not in known_facts]
 
 
 def _with_watchdogs(diagnosis: Diagnosis, groups: Rows, unknown: int) -> Diagnosis:

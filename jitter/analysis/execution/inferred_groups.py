@@ -99,10 +99,10 @@ class InferredGroups:
         places, numbers, attendances = self._model.places_of_collectives(key), self._model.number_of, self._attendances
         group = np.full(len(is_collective), -1, np.int64)
         for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
-            mine = first + np.flatnonzero(is_collective[first:last])
-            if rank in places and len(places[rank]) == len(mine):
-                number = self._number(np.full(len(mine), numbers[rank]), places[rank])
+            rows = first + np.flatnonzero(is_collective[first:last])
+            if rank in places and len(places[rank]) == len(rows):
+                number = self._number(np.full(len(rows), numbers[rank]), places[rank])
                 at = np.minimum(np.searchsorted(attendances.number, number), len(attendances.number) - 1)
                 is_known = (places[rank] >= 0) & (attendances.number[at] == number)
-                group[mine] = np.where(is_known, attendances.group[at], -1)
+                group[rows] = np.where(is_known, attendances.group[at], -1)
         return group

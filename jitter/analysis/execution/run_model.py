@@ -231,9 +231,9 @@ class RunModel:
         for group in self.reader.rank_groups(key, None if wanted is None else self.rank_numbers[here].tolist()):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
             for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
-                mine = (numbers >= 0) & (self._teams[numbers] == team)
-                places = self._places(team, key, group, int(group.ranks[mine.argmax()]))
-                fill_group(step, group, places, self.operation_counts[team], np.where(mine, numbers, -1))
+                of_team = (numbers >= 0) & (self._teams[numbers] == team)
+                places = self._places(team, key, group, int(group.ranks[of_team.argmax()]))
+                fill_group(step, group, places, self.operation_counts[team], np.where(of_team, numbers, -1))
         return step
 
     def loading(self, key: StepKey, number: int) -> Floats:
@@ -354,7 +354,7 @@ class RunModel:
         for team, rules in self.dependencies.items():
             for place in rules.following_teams:
                 part = TimePart.START if place <= self.job.first_kernel[team] else TimePart.CPU
-                following[team, part] = frozenset(rank for rank, of in self.team_of.items() if of == team)
+                following[team, part] = frozenset(rank for rank, rank_team in self.team_of.items() if rank_team == team)
         return following
 
     def follows(self, team: int, part: TimePart) -> bool:

@@ -34,13 +34,13 @@ class CohortCollectives(NamedTuple):
 
 def find_cohort_collectives(kernels: StepKernels, cohort: int, cohort_ranks: frozenset[int]) -> CohortCollectives:
     """Return the collectives of one cohort; `cohort_ranks` are its ranks over the run."""
-    mine = np.flatnonzero(kernels.cohort_of == cohort)
+    members = np.flatnonzero(kernels.cohort_of == cohort)
     rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
     rows = rows[kernels.cohort_of[kernels.of_rank[rows]] == cohort]
     index, place = np.unique(kernels.index[rows], return_inverse=True)
-    column = np.searchsorted(mine, kernels.of_rank[rows])
+    column = np.searchsorted(members, kernels.of_rank[rows])
     codes, operations = kernels.codes("collective")
-    end_ns = np.zeros((len(index), len(mine)), np.int64)
+    end_ns = np.zeros((len(index), len(members)), np.int64)
     end_ns[place, column] = kernels.end_ns[rows]
     may_align = np.zeros(end_ns.shape, np.bool_)
     # the last element, True, is for the code -1: an unnamed operation may synchronise
@@ -48,7 +48,7 @@ def find_cohort_collectives(kernels: StepKernels, cohort: int, cohort_ranks: fro
     may_align[place, column] = lets_go[codes[rows]] & _takes_in(kernels, rows, cohort_ranks)
     is_named = np.zeros(len(index), np.bool_)
     is_named[place[codes[rows] >= 0]] = True
-    ranks = [kernels.ranks[at] for at in mine.tolist()]
+    ranks = [kernels.ranks[at] for at in members.tolist()]
     return CohortCollectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
 
 

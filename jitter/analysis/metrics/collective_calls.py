@@ -142,9 +142,9 @@ def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
     agreeing = np.flatnonzero(~disagrees)
     new = np.full(count, UNKNOWN, np.int64)
     new[agreeing] = np.arange(len(agreeing))
-    mine = new[call] >= 0
+    is_kept = new[call] >= 0
     return Calls(
-        Kernels(new[call[mine]], of_rank[mine], start_ns[mine], end_ns[mine]),
+        Kernels(new[call[is_kept]], of_rank[is_kept], start_ns[is_kept], end_ns[is_kept]),
         tuple(None if code < 0 else operations[code] for code in operation[agreeing].tolist()),
         tuple(None if code < 0 else dtypes[code] for code in largest(dtype_of_row)[agreeing].tolist()),
         tuple(groups[code] for code in of_group[agreeing].tolist()),

@@ -241,8 +241,8 @@ def build_metric_table(
     all); null where unknown. Raises `UsageError` for a rank without the step.
     """
     kernels = measured.kernels
-    mine = np.flatnonzero(kernels.cohort_of == cohort)
-    present = np.array(kernels.ranks, np.int64)[mine]
+    members = np.flatnonzero(kernels.cohort_of == cohort)
+    present = np.array(kernels.ranks, np.int64)[members]
     chosen = present if ranks is None else np.array(sorted(set(ranks)), np.int64)
     missing = sorted(set(chosen.tolist()) - set(present.tolist()))
     if missing:
@@ -252,11 +252,11 @@ def build_metric_table(
     names = next((index.names for index in measured.indices if index.cohort == cohort), ())
     measurement = measured.metric(metric)
     row_of = np.full(len(kernels.ranks), -1)
-    row_of[mine] = np.arange(len(mine))
+    row_of[members] = np.arange(len(members))
     at = row_of[kernels.of_rank]
     here = (at >= 0) & kernels.is_matched
     # by rank as the kernels are: what is written in order is written fast
-    grid = np.zeros((len(mine), len(names)), np.int64)
+    grid = np.zeros((len(members), len(names)), np.int64)
     is_known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
     there[kernels.index[here]] = True
     here &= measurement.known

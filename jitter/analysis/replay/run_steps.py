@@ -612,7 +612,7 @@ class _LikeTimes(NamedTuple):
 
     def paces_ns(self) -> Floats:
         """(host and GPU, steps) the whole time for the usual work."""
-        host, call, _, delay, gpu = (np.nansum(of, axis=0) for of in self.times)
+        host, call, _, delay, gpu = (np.nansum(values, axis=0) for values in self.times)
         return np.stack([host + call, gpu + delay])
 
     def baselines(self, spread: Floats) -> Iterator[tuple[int, LoneBaseline]]:
@@ -628,7 +628,7 @@ class _LikeTimes(NamedTuple):
             for pace_ns, sigma in zip(paces_ns, sigmas, strict=True)
         )
         known = zip(self.times, (host, host, host, gpu, gpu), strict=True)
-        usual = np.concatenate([lower_median(of[:, these]).T for of, these in known])
+        usual = np.concatenate([lower_median(values[:, these]).T for values, these in known])
         for number, work, is_usual in zip(self.numbers, self.work, np.stack([host, host, gpu], axis=1), strict=True):
             yield number, LoneBaseline(usual, work, is_usual)
 

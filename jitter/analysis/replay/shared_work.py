@@ -36,11 +36,11 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
     steadiest = whole[:, [int(np.where(np.isnan(whole).all(axis=0), np.inf, varies).argmin())]]
     pace = whole / np.where(np.isnan(steadiest), lower_median(whole), steadiest)
     spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
-    told = [
+    are_usual = [
         find_reference_steps(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
         for of_team, sigma in zip(pace.T, lower_medians_of_others(spread[None])[0].tolist(), strict=True)
     ]
-    usual_pace, usual_whole = (np.where(np.stack(told, axis=1), of, np.nan) for of in (pace, whole))
+    usual_pace, usual_whole = (np.where(np.stack(are_usual, axis=1), ratio, np.nan) for ratio in (pace, whole))
     whole = whole / known_medians(usual_pace)
     vary_alike = 2 * (qn_sigma(usual_pace) < qn_sigma(usual_whole)).sum() > (~np.isnan(spread)).sum()
     votes = np.hstack([whole, steadiest if vary_alike else np.ones_like(steadiest)])
@@ -146,7 +146,7 @@ def _share_that_grows(times_ns: Floats, sizes: Floats) -> Floats:
     `sizes` are 1 for the usual one, (steps, columns) each. The rest is latency.
     """
     apart = range(1, min(len(times_ns), THRESHOLDS.sampled_steps))
-    grown_ns, grown = (np.concatenate([of[after:] - of[:-after] for after in apart]) for of in (times_ns, sizes))
+    grown_ns, grown = (np.concatenate([seen[after:] - seen[:-after] for after in apart]) for seen in (times_ns, sizes))
     slope_ns = known_medians(np.divide(grown_ns, grown, out=np.full(grown.shape, np.nan), where=grown != 0))
     latency_ns = known_medians(times_ns - slope_ns * sizes)
     whole_ns = slope_ns + latency_ns

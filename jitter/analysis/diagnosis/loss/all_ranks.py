@@ -310,8 +310,8 @@ def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Ga
         return pause
     sentence, advice, _ = words_of(operation)
     values = {**operation.values, "own": format_time(operation.own_ns), "others": "", "it": Ranks(ranks)}
-    told = (*pause.evidence, sentence.format(**values))
-    return pause._replace(evidence=told, advice=advice.format(**values), has_operation=True)
+    sentences = (*pause.evidence, sentence.format(**values))
+    return pause._replace(evidence=sentences, advice=advice.format(**values), has_operation=True)
 
 
 def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Pause:
@@ -336,11 +336,11 @@ def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Paus
         sentence = f"{they} of {its} take {longest} per step: the other hosts seem to wait for {its:it|them}"
         advice = f"{its:loads|load} the data that the other ranks wait for: more loader workers, or prefetching"
         return _Pause(loaders, (sentence,), advice, "late_start", True)
-    told, advice = "no data-loading range was recorded", ""
+    sentence, advice = "no data-loading range was recorded", ""
     if any(loading_ns.values()):
-        told = f"{they} {takes}: they do not explain it"
+        sentence = f"{they} {takes}: they do not explain it"
         advice = f"{its:starts its|start their} steps late: check the {its:host|hosts}"
-    pause = pause._replace(evidence=(told,), advice=advice)
+    pause = pause._replace(evidence=(sentence,), advice=advice)
     return _name_operation(evidence, pause, late_ns, "before the first kernel")
 
 

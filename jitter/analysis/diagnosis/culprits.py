@@ -63,6 +63,8 @@ def make_culprit(
     place_of = {at: place for place, at in enumerate(recorded_at)}
     loss_ns = round(max(group.share_ns, 0.0))
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
+    costly = _find_costly_steps(group, evidence)
+    pauses = _longest_pauses(group, evidence) if group.group.scope == "job" or costly else ()
     return Culprit(
         rung=_rung(group),
         loss_class=(LossClass.AFTER if group.cause == "cpu_after" else CLASSES_OF_PART[main.part][0]).label,
@@ -86,8 +88,9 @@ def make_culprit(
             [analysis.keys[at] for at in recorded_at],
             [place_of[at] for at in steps],
             [excess_of_steps[at] for at in recorded_at],
-        ),
-        kernel_index=_kernel_range(losses, late, evidence),
+        )
+        + _describe_costly_steps(costly, evidence),
+        kernel_index=_kernel_range(losses, late, evidence) if not costly or not pauses else _range_of_pauses(pauses),
         evidence=(
             describe_excess(group, evidence),
             *group.judgement.sentences,
@@ -97,7 +100,7 @@ def make_culprit(
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
-        pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
+        pauses=pauses,
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
         gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
         unpriced_because=pricing.unpriced_because if is_unknown else "",
@@ -224,6 +227,27 @@ def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Mappin
     return losses
 
 
+def _find_costly_steps(group: FindingGroup, evidence: Evidence) -> list[int]:
+    """Return the numbers of the steps that have nearly all that is charged to a group, if they are half or fewer."""
+    if not group.parts or group.known_gain_ns is not None or group.group.scope == "job":
+        return []
+    charges, steps = evidence.analysis.account.charges, np.array(group.steps)
+    lost = charges.own_ns[np.ix_(sorted(group.parts), steps, charges.columns(sorted(group.group.ranks)))].sum(
+        axis=(0, 2)
+    )
+    order = np.argsort(-lost, kind="stable")
+    whole_ns = float(np.maximum(lost, 0.0).sum())
+    count = int(np.searchsorted(np.cumsum(lost[order]), THRESHOLDS.whole_share * whole_ns)) + 1
+    return sorted(steps[order[:count]].tolist()) if whole_ns > 0 and 2 * count <= len(steps) else []
+
+
+def _describe_costly_steps(costly: Sequence[int], evidence: Evidence) -> str:
+    if not costly:
+        return ""
+    numbers = format_numbers([evidence.analysis.keys[at].step for at in costly])
+    return f", nearly all of its cost in {len(costly)}: {numbers}"
+
+
 def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:
     """Return the group's rank that loses most, takes most longer, or arrives last most often; of equals the lowest."""
     if group.group.scope == "job" and group.parts:
@@ -264,6 +288,11 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
         if kernel is not None:
             pauses.append(Pause(key, rank, kernel.kernel_index, round(float(shares.excess_ns[0]))))
     return tuple(pauses)
+
+
+def _range_of_pauses(pauses: Sequence[Pause]) -> IndexRange:
+    indices = [pause.kernel_index for pause in pauses]
+    return IndexRange(min(indices), max(indices))
 
 
 def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:

@@ -38,10 +38,11 @@ def describe_seen(culprit: Culprit) -> str:
     if seen.of == 1:
         return "the only step"
     seen_in = f"{seen.steps:,} of {format_count(seen.of, 'step')}"
+    pattern, comma, costly = pattern.partition(", nearly all of its cost")
     if pattern.startswith(_WHOLE):
-        return seen_in
+        return f"{seen_in}{comma}{costly}"
     separator = ", " if pattern.startswith(("a drift", "every ", "from ", "up to ")) else ": "
-    return f"{seen_in}{separator}{_COUNT.sub('', pattern, count=1)}"
+    return f"{seen_in}{separator}{_COUNT.sub('', pattern, count=1)}{comma}{costly}"
 
 
 def describe_recurrence(culprit: Culprit) -> str:

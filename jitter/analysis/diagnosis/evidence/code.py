@@ -57,10 +57,12 @@ def add_code_evidence(diagnosis: Diagnosis, lake: DiagnosedLake) -> Diagnosis:
 
 def _with_code(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
     if culprit.pauses:
-        pauses = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
-        return culprit.with_evidence([f"the longest pauses that the job waited for: {pauses}"])
-    where = culprit.kernel_index
-    key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
+        pauses = "; ".join(_describe_pause(pause, culprit, lake) for pause in culprit.pauses)
+        culprit = culprit.with_evidence([f"the longest pauses that the job waited for: {pauses}"])
+        if culprit.scope == "job":
+            return culprit
+    where, steps = culprit.kernel_index, (*(pause.key for pause in culprit.pauses), *culprit.steps)
+    key = next((key for key in steps if culprit.rank in lake.ranks_of(key)), None)
     if not CAUSES[culprit.cause].is_at_kernels or where is None or key is None:
         return culprit
     if where.last - where.first >= _LIMITS.max_code_kernels:
@@ -77,9 +79,10 @@ def _with_code(culprit: Culprit, lake: DiagnosedLake) -> Culprit:
     return replace(culprit.with_evidence(sentences), code=None if words is None else launch.code)
 
 
-def _describe_pause(pause: Pause, lake: DiagnosedLake) -> str:
-    """Return a pause in words, with the host operation that covers it where one is recorded."""
-    text = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
+def _describe_pause(pause: Pause, culprit: Culprit, lake: DiagnosedLake) -> str:
+    """Return a culprit's pause in words, with the host operation that covers it where one is recorded."""
+    rank = f" on rank {pause.rank}" if len(culprit.ranks) > 1 else ""
+    text = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index}{rank} in {pause.key}"
     launch = _find_launch(lake, pause.key, pause.rank, pause.kernel_index)
     gap = None if launch is None else _describe_gap(lake, pause.key, pause.rank, launch)
     return text if gap is None else f"{text} ({gap.words})"

@@ -56,6 +56,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             for share in diagnosis.split
         ],
         "culprits": [_culprit(culprit) for culprit in diagnosis.findings],
+        "headline": next((at for at, one in enumerate(diagnosis.findings) if one is diagnosis.headline), None),
         "hang": None if diagnosis.hang is None else _hang(diagnosis.hang),
         "efficiency": [{"scope": "job", **efficiency_row(efficiency)} for efficiency in diagnosis.efficiency],
         "facts": [fact_row(fact) for fact in diagnosis.facts],

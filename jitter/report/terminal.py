@@ -1,5 +1,7 @@
 """The report in a terminal: at most 25 lines, the answer first; or the seven questions with all evidence."""
 
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,6 +31,8 @@ from jitter.core.formatting import (
     format_time,
     format_timeline_span,
 )
+from jitter.core.step_key import StepKey
+from jitter.lake import DEFAULT_LAKE
 from jitter.report.text.fix_list import (
     Hosts,
     answer_questions,
@@ -158,12 +162,21 @@ def _describe_other(finding: Culprit) -> str:
 
 
 def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
-    """Return the costliest steps with their time, loss and max rank; the other ones are counted."""
+    """Return the costliest steps with their time, loss and max rank; the other ones are counted.
+
+    To a step that is slow for all ranks counts what it takes longer than the others, which the loss does not contain.
+    """
+    slow_ns = Counter[StepKey]()
+    for culprit in (culprit for culprit in diagnosis.culprits if culprit.rung == "steps"):
+        slow_ns.update(dict.fromkeys(culprit.steps, culprit.excess_ns // len(culprit.steps)))
     by_loss = sorted(
-        (step for step in diagnosis.steps if step.loss_ns is not None), key=lambda step: -(step.loss_ns or 0)
+        (step for step in diagnosis.steps if step.loss_ns is not None),
+        key=lambda step: -(step.loss_ns or 0) - slow_ns[step.key],
     )
     worst = max((step.loss_ns or 0 for step in by_loss), default=0)
-    shown = [step for step in by_loss[:most] if (step.loss_ns or 0) > max(_MIN_STEP_SHARE * worst, 0)]
+    shown = [
+        step for step in by_loss[:most] if slow_ns[step.key] or (step.loss_ns or 0) > max(_MIN_STEP_SHARE * worst, 0)
+    ]
     table = Table.grid(padding=(0, 2))
     for column in ("step", "time", "loss", "max rank", ""):
         table.add_column(justify="left" if column == "" else "right", no_wrap=True)
@@ -177,9 +190,10 @@ def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
         cells = name + step.kind_in_words, format_time(step.step_time_ns), format_time(step.loss_ns) + share, rank
         table.add_row(*cells, Text(bar, style="yellow"))
     if other_steps := [step for step in by_loss if step not in shown]:
-        most_ns = other_steps[0].loss_ns or 0
-        each = ", each" if len(other_steps) > 1 else ","
-        most_left = f"{each} at most {format_time(most_ns)}" if most_ns > 0 else ""
+        losses_ns = sorted(step.loss_ns or 0 for step in other_steps)
+        usual_ns, most_ns = losses_ns[(len(losses_ns) - 1) // 2], losses_ns[-1]
+        each = f", half of them at most {format_time(usual_ns)}, each" if 2 * usual_ns < most_ns else ", each"
+        most_left = f"{each if len(other_steps) > 1 else ','} at most {format_time(most_ns)}" if most_ns > 0 else ""
         counted = format_count(len(other_steps), "other step" if shown else "step")
         return Group(table, Text(f"({counted}{most_left})", style="dim"))
     return table
@@ -199,9 +213,10 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
         unusable.append(f"{format_count(others, 'more reason' if unusable else 'reason')} why files are unusable")
     yield from _listed("unusable", unusable)
     if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
-        yield "network", "not judged: ingest the output of nccl-tests on these nodes"
+        yield "network", "slow for all ranks? unknown without nccl-tests: ingest their output"
     limited = f"{format_count(len(diagnosis.notes), 'limit')} and " if diagnosis.notes else ""
-    yield "more", f"{limited}all evidence: jitter report -v"
+    lake = "" if facts.lake == DEFAULT_LAKE else f" {shlex.quote(str(facts.lake))}"
+    yield "more", f"{limited}all evidence: jitter report{lake} -v"
 
 
 def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:

@@ -107,6 +107,7 @@ def make_culprit(
         advice=group.judgement.job_advice if group.group.scope == "job" and len(ranks) > 1 else group.judgement.advice,
         remedy=group.judgement.remedy,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
+        lacks_ranks=evidence.coverage.has_unrecorded_ranks,
     )
 
 
@@ -142,13 +143,12 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
         # ranks that are ahead shorten what those behind lose: a lead costs what both make together
         per_step = (group.share_ns if group.is_lead else group.excess_ns) / len(group.steps)
-        share = _format_share(per_step / usual_ns)
         where = "on this rank" if len(ranks) == 1 else "on these ranks"
         if group.is_lead:
             where = "where the job waited for it"
-        elif group.known_gain_ns is None:
-            where = "over all ranks together"
-        return f"{format_time(per_step)} {of_steps} {where} ({share})"
+        elif group.known_gain_ns is None:  # more than the job waits for: no share of a step
+            return f"{format_time(per_step)} {of_steps}, summed over the ranks"
+        return f"{format_time(per_step)} {of_steps} {where} ({_format_share(per_step / usual_ns)})"
     # what precedes the first recorded step is unknown
     unknown = min((outlier.unknown_steps for outlier in group.outliers), default=0)
     per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / len(ranks or group.candidates)
@@ -231,14 +231,14 @@ def _find_costly_steps(group: FindingGroup, evidence: Evidence) -> list[int]:
     """Return the numbers of the steps that have nearly all that is charged to a group, if they are half or fewer."""
     if not group.parts or group.known_gain_ns is not None or group.group.scope == "job":
         return []
-    charges, steps = evidence.analysis.account.charges, np.array(group.steps)
-    lost = charges.own_ns[np.ix_(sorted(group.parts), steps, charges.columns(sorted(group.group.ranks)))].sum(
-        axis=(0, 2)
-    )
+    charges = evidence.analysis.account.charges
+    places = np.ix_(sorted(group.parts), group.steps, charges.columns(sorted(group.group.ranks)))
+    lost = charges.own_ns[places].sum(axis=(0, 2))
     order = np.argsort(-lost, kind="stable")
     whole_ns = float(np.maximum(lost, 0.0).sum())
     count = int(np.searchsorted(np.cumsum(lost[order]), THRESHOLDS.whole_share * whole_ns)) + 1
-    return sorted(steps[order[:count]].tolist()) if whole_ns > 0 and 2 * count <= len(steps) else []
+    is_few = whole_ns > 0 and 2 * count <= len(order)
+    return sorted(group.steps[at] for at in order[:count].tolist()) if is_few else []
 
 
 def _describe_costly_steps(costly: Sequence[int], evidence: Evidence) -> str:

@@ -275,6 +275,8 @@ class Culprit:
     """Of its first kernel; None where the recording does not tell, or the finding covers many kernels."""
     is_part_of_job: bool = False
     """Of scope `job`: whether there are ranks on which it does not occur."""
+    lacks_ranks: bool = False
+    """Of scope `job`: whether ranks of the job were not recorded."""
     pauses: tuple[Pause, ...] = ()
     """Of a finding about the job's hosts: the longest pauses of its ranks, longest first."""
     is_beyond_loss: bool = False

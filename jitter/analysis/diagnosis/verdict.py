@@ -282,9 +282,10 @@ def describe_gain_of_all(diagnosis: "Diagnosis") -> str:
     """Return what fixing all findings of jitter would save, as a clause; empty where one has no price."""
     if any(culprit.unpriced_because for culprit in diagnosis.culprits):
         return ""
+    findings = "findings of jitter" if diagnosis.of_all_ranks else "findings"
     if (saved_ns := diagnosis.gain_of_all_ns) > 0:
-        return f"fixing all findings would save about {format_time(saved_ns)}"
-    return "fixing all findings would save too little to measure, because other work is about as late"
+        return f"fixing all {findings} would save about {format_time(saved_ns)}"
+    return f"fixing all {findings} would save too little to measure, because other work is about as late"
 
 
 def describe_program(culprit: Culprit) -> str:
@@ -357,6 +358,14 @@ def _slowest(diagnosis: "Diagnosis") -> str:
     return f", although rank {rank} is the slowest in {times} of {len(steps)} steps{small}"
 
 
+def _name_ranks_of_job(culprit: Culprit) -> str:
+    if not culprit.is_part_of_job and len(culprit.ranks) > 1:
+        return "All recorded ranks" if culprit.lacks_ranks else "All ranks"
+    ranks = format_ranks(culprit.ranks)
+    is_long = ranks.count(",") > THRESHOLDS.sentences.max_named
+    return format_count(len(culprit.ranks), "rank") if is_long else ranks.capitalize()
+
+
 def name_culprit(culprit: Culprit) -> str:
     """Return the culprit's name, as the beginning of a sentence."""
     if culprit.scope == "host":
@@ -365,8 +374,7 @@ def name_culprit(culprit: Culprit) -> str:
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
     if culprit.scope == "job":
-        is_all = not culprit.is_part_of_job and len(culprit.ranks) > 1
-        return "All ranks" if is_all else format_ranks(culprit.ranks).capitalize()
+        return _name_ranks_of_job(culprit)
     if culprit.scope == "unrecorded":
         return "An unrecorded rank or the network"
     if culprit.scope == "ranks":

@@ -76,7 +76,7 @@ def report(
         jitter report traces/
         jitter report --html
         jitter report run17-lake --steps 2005-2049 --html run17.html
-        jitter report --json | jq '.culprits[0]'
+        jitter report --json | jq '.culprits[.headline]'
         jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """

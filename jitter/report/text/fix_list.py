@@ -90,8 +90,9 @@ def write_headline(culprit: Culprit) -> str:
 
 
 def _describe_loss(culprit: Culprit) -> str:
-    """Return what costs the time, where, and in which steps; what the program costs is in all of them."""
-    seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
+    """Return what costs the time, where, and in which steps; most of what the program costs is in all of them."""
+    is_always = culprit.is_of_program and culprit.seen.steps == culprit.seen.of
+    seen = "" if is_always else f", {describe_seen(culprit)}"
     return describe_symptom(culprit) + seen
 
 

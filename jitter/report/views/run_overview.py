@@ -46,6 +46,7 @@ class AlignmentSummary:
 class RunOverview:
     """Counts over the steps of the report; times in ns."""
 
+    lake: Path
     ranks: int
     steps: int
     timed_steps: int
@@ -106,6 +107,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     of_logs = [(log.file, text) for log in lake.logs for text in log.problems]
     of_logs += [(file, text) for file, _, text in disagreements]
     return RunOverview(
+        lake=lake.root,
         ranks=len(lake.ranks),
         steps=len(steps),
         timed_steps=sum(step.step_time_ns is not None for step in answers.diagnosis.steps),

@@ -19,6 +19,7 @@ from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CAUSES, find_cause, words_of
+from jitter.analysis.diagnosis.culprits import describe_step_pattern
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.host_operations import Gap
@@ -145,6 +146,8 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     """
     analysis, rungs, time_ns = evidence.analysis, evidence.rungs, diagnosis.time_ns
     timed = [step.key for step in diagnosis.timed_steps]
+    number_of = {step.key: number for number, step in enumerate(diagnosis.steps)}
+    numbers = [number_of[key] for key in timed]
     if not rungs.cost_ns or not time_ns:
         return diagnosis
     first, last = evidence.window
@@ -182,6 +185,10 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         is_open = is_exposed or is_bound or pause.may_be_wait or (is_once and loss.cause in PAUSES)
         saved_ns = cost_ns if pause.cause else alone_ns
         ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
+        is_here = np.ones(len(timed), np.bool_)
+        if loss.cause in PAUSES:
+            is_here = _steps_with_pause(loss, analysis, measured, numbers)
+        here, count = np.flatnonzero(is_here).tolist(), int(is_here.sum())
         culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[loss.cause],
@@ -193,27 +200,28 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 cause=pause.cause or loss.cause,
                 cause_certainty="likely" if is_of_stages else "certain",
                 confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_open else "high",
-                seen=Seen(len(timed), len(timed)),
+                seen=Seen(count, len(timed)),
                 recurs="unknown" if is_once else "yes",
                 more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
-                excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
-                gain_ns=round(max(saved_ns, 0.0) * len(timed)),
-                gain_range_ns=(round(saved_ns * len(timed)), round(most_ns * len(timed))) if is_bound else None,
-                loss_ns=round(cost_ns * len(timed)),
-                fraction=cost_ns * len(timed) / time_ns,
-                steps=tuple(timed),
-                step_pattern="every step",
+                excess_ns=round(max(cost_ns, alone_ns) * count),
+                gain_ns=round(max(saved_ns, 0.0) * count),
+                gain_range_ns=(round(saved_ns * count), round(most_ns * count)) if is_bound else None,
+                loss_ns=round(cost_ns * count),
+                fraction=cost_ns * count / time_ns,
+                steps=tuple(timed[at] for at in here),
+                step_pattern=describe_step_pattern(timed, here, is_here.astype(float).tolist()),
                 kernel_index=None if pause.cause else _longest_pause(loss, measured),
                 evidence=(
                     _describe_cost(cost_ns, saved_ns, step_ns),
                     *((bound.sentence,) if bound is not None and is_exposed else ()),
                     *((waits.evidence,) if waits else ()),
                     *((_AT_LEAST,) if is_bound else ()),
-                    *_describe(loss, measured, masks.host_copies),
+                    *_describe(loss, measured, masks.host_copies, is_always=count == len(timed)),
                     *pause.evidence,
                 ),
                 is_beyond_loss=True,
                 is_part_of_job=pause.cause is None and len(ranks) < len(measured.ranks),
+                lacks_ranks=evidence.coverage.has_unrecorded_ranks,
                 waits=waits,
                 advice=_advise_exposed(diagnosis, is_single=is_single) if is_exposed and not waits else pause.advice,
             )
@@ -258,6 +266,15 @@ def _longest_pause(loss: _Loss, measured: _Measured) -> IndexRange | None:
     (longest, _), *_ = measured.pauses(loss.change.chosen)
     kernel_index = int(measured.kernels_before[longest])
     return IndexRange(kernel_index, kernel_index)
+
+
+def _steps_with_pause(loss: _Loss, analysis: RunAnalysis, measured: _Measured, numbers: Sequence[int]) -> Bools:
+    """Return (steps,) whether the usual host pauses at least half as long in these steps as in the usual one."""
+    least_ns = THRESHOLDS.main_share * measured.paused_ns(loss.change.chosen)
+    baselines = [analysis.measured.of_steps[number].baseline for number in numbers]
+    return np.array(
+        [measured.of_teams(usual.host_and_call, loss.change.chosen).max() >= least_ns for usual in baselines]
+    )
 
 
 def _may_begin_after_waits(analysis: RunAnalysis) -> bool:
@@ -452,7 +469,7 @@ def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Flo
     sums += of_step
 
 
-def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[str]:
+def _describe(loss: _Loss, measured: _Measured, host_copies: Bools, *, is_always: bool) -> Iterator[str]:
     chosen, weights = loss.change.chosen, measured.times[loss.change.chosen]
     if loss.cause in ("sync_calls", "blocking_copies"):
         yield _describe_waits(loss, measured)
@@ -461,7 +478,8 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
     if loss.cause == "cpu_launch":
         longest = measured.pauses(chosen)[: THRESHOLDS.sentences.max_named]
         pauses = ", ".join(f"{format_time(ns)} {measured.place(at)}" for at, ns in longest)
-        yield f"the hosts pause {format_time(measured.paused_ns(chosen))} per step: {pauses}"
+        of_steps = "per step" if is_always else "in each of these steps"
+        yield f"the hosts pause {format_time(measured.paused_ns(chosen))} {of_steps}: {pauses}"
     if loss.cause == "launch_bound":
         kernels = round(float(measured.times[measured.mask(COMPUTE)].sum()))
         yield (

@@ -47,6 +47,8 @@ from jitter.report.text.run_text import describe_alignment, describe_coverage, d
 from jitter.report.views.run_overview import RunOverview
 
 MAX_LINES: Final = 25
+_MOST_OF_A_PATH: Final = 30
+"""Characters of a lake's path in the last line: of a longer one the command names no lake."""
 _MAX_PROBLEMS: Final = 3
 _BAR_WIDTH: Final = 20
 _MIN_STEP_SHARE: Final = 0.5
@@ -127,12 +129,16 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
     if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), code))):
         yield "where", where
     if (look := culprit.look_at) is not None:
-        here, path = Path.cwd(), Path(look.file)
-        file = path.relative_to(here) if path.is_relative_to(here) else look.file  # as typed in the working directory
-        yield "look", f"{file}  {format_timeline_span(look.start_ns, look.end_ns)}"
+        yield "look", f"{_as_typed(Path(look.file))}  {format_timeline_span(look.start_ns, look.end_ns)}"
     yield "do", describe_action(culprit)
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
+
+
+def _as_typed(path: Path) -> str:
+    """Return a path as one types it in the working directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _evidence(culprit: Culprit) -> list[str]:
@@ -215,7 +221,8 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
     if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
         yield "network", "slow for all ranks? unknown without nccl-tests: ingest their output"
     limited = f"{format_count(len(diagnosis.notes), 'limit')} and " if diagnosis.notes else ""
-    lake = "" if facts.lake == DEFAULT_LAKE else f" {shlex.quote(str(facts.lake))}"
+    lake = "" if facts.lake == DEFAULT_LAKE else f" {shlex.quote(_as_typed(facts.lake))}"
+    lake = lake if len(lake) <= _MOST_OF_A_PATH else " LAKE"
     yield "more", f"{limited}all evidence: jitter report{lake} -v"
 
 

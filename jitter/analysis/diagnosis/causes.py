@@ -81,7 +81,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "before the first kernel of the step", is_late_launch=True),
     "cpu_launch": CauseInfo(
         "late kernel launches", TimePart.CPU,
-        "{it:launches its|launch their} kernels late: check the {it:host's CPU|hosts' CPUs and the training loop}",
+        "{it:launches its|launch their} kernels late: check the other processes, the clocks and the "
+        "binding of the {it:host's CPU|hosts' CPUs, and the training loop}",
         "launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)", is_late_launch=True),
     "unequal_stages": CauseInfo(
         "unequal stages", TimePart.GPU,
@@ -101,7 +102,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
     "gpu_compute": CauseInfo(
         "slow GPU", TimePart.GPU,
         "{it:executes|execute} the same kernels more slowly: check "
-        "{it:GPU clocks, power, temperature and neighbours|the GPUs' clocks, power and cooling}",
+        "{it:GPU clocks, power, temperature and neighbours|the GPUs' clocks, power and cooling} with nvidia-smi -q or "
+        "rocm-smi",
         "a GPU at full speed (check clocks, power, temperature, neighbours)"),
     "slow_copies": CauseInfo(
         "slow copies between host and GPU", TimePart.GPU,
@@ -111,7 +113,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
     "communication": CauseInfo(
         "slow communication", TimePart.TRANSFER,
         "{it:communicates slowly although the ranks|communicate slowly although they} arrive at the same time: check "
-        "{it:its network|the network and the communication library's settings}",
+        "{it:the speed and errors of its NIC and NVLink|the network and the communication library's settings}",
         "a network link at full speed (check the NIC and the path of these ranks)"),
     "slow_network": CauseInfo(
         "a network slower than its benchmark", TimePart.TRANSFER,

@@ -170,7 +170,8 @@ def test_who_is_named(more, who: str):
     said = diagnosis(culprit(**more)).verdict
     assert said == (
         f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: check GPU clocks, "
-        "power, temperature and neighbours (seen in 2 of 2 steps, it recurs); fixing it would save about 4.00 ms."
+        "power, temperature and neighbours with nvidia-smi -q or rocm-smi (seen in 2 of 2 steps, it recurs); "
+        "fixing it would save about 4.00 ms."
     )
 
 
@@ -362,7 +363,8 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     found = add_log_evidence(plain, logs)
     clocks = "GPU 3: 1,000 of 1,410 MHz, the other GPUs' median"
     by_logs = plain.verdict.replace(
-        "check GPU clocks, power, temperature and neighbours", "check the GPU's cooling and its power limit"
+        "check GPU clocks, power, temperature and neighbours with nvidia-smi -q or rocm-smi",
+        "check the GPU's cooling and its power limit",
     )
     assert found.verdict == f"{by_logs} By the logs, {clocks}."
     assert add_log_evidence(found, logs) == found
@@ -375,7 +377,7 @@ def test_what_a_likely_cause_of_the_logs_advises_comes_first():
     (named,) = add_log_evidence(diagnosis(culprit(3)), logs).culprits
     assert write_advice(named).startswith(
         "Rank 3 executes the same kernels more slowly: read the kernel log; reset or replace the GPU; if that is not "
-        "it, check GPU clocks, power, temperature and neighbours"
+        "it, check GPU clocks, power, temperature and neighbours with nvidia-smi -q or rocm-smi"
     )
 
 

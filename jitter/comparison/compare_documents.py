@@ -583,10 +583,13 @@ def write_sentence(comparison: Comparison) -> str:
     if not effect.is_real:
         is_noise = abs(effect.fraction) <= effect.noise_fraction
         costs = "" if is_noise or verdict == "same" else describe_costs(comparison, effect)
-        changed = "".join(f"; {what}" for what in (costs, _describe_kernel(kernels)) if what)
+        is_other_way = any(change.cost_ns * effect.difference_ns < 0 for change in kernels.changes[:1])
+        kernel = "" if is_other_way and kernels.changes[0].kind == "changed" else _describe_kernel(kernels)
+        changed = "".join(f"; {what}" for what in (costs, kernel) if what)
         sign = "+" if effect.fraction >= 0.0001 else ""
-        same = "Same median step" if of_mean else "Same step time"
-        same = same if is_noise else "No difference of the median step can be told"
+        step = "median step" if of_mean else "step time"
+        is_same = is_noise and max(map(abs, effect.interval)) <= THRESHOLDS.tolerance_share
+        same = f"Same {step}" if is_same else f"No difference of the {step} can be told"
         size = f"{format_time(effect.difference_ns, signed=True)} {size}; noise {format_percent(effect.noise_fraction)}"
         by_median = f"{same}: {sign}{format_percent(effect.fraction)} ({size}){changed}."
         sentences = [by_median, of_mean] if verdict == "same" else [of_mean, by_median]

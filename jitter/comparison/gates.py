@@ -95,6 +95,8 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
     if comparison.base.left_out:
         within += f"; without {', '.join(comparison.base.left_out)}, unlike the other bases"
+    if comparison.base.ranks != comparison.new.ranks:
+        within += f"; {comparison.new.ranks} ranks, {comparison.base.ranks} in the baseline"
     measured, of_mean = f"{within}; {_span(effect.interval)}", f"mean step {format_pace(mean.fraction)}"
     if low > limit and effect.is_real:
         parts = describe_costs(comparison, effect)

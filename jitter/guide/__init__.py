@@ -75,11 +75,12 @@ def _topic(name: str) -> Topic:
 
 
 def _hint(word: str) -> str:
-    """Name the topic that is spelled nearly so; else the one that mentions the word most; else all topics."""
+    """Name the topic that is spelled nearly so; else the one that defines the word or mentions it most; else all."""
     near = get_close_matches(word.lower(), TOPICS, n=1)
     if near:
         return f"did you mean {near[0]}? All topics: jitter explain"
     mention = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
-    counts = {name: len(mention.findall(text(name))) for name in TOPICS}
+    defined = re.compile(rf"\*\*{re.escape(word)}\*\*", re.IGNORECASE)
+    counts = {name: (len(defined.findall(text(name))), len(mention.findall(text(name)))) for name in TOPICS}
     most = max(TOPICS, key=counts.__getitem__)
-    return f"the word is explained in: jitter explain {most}" if counts[most] else f"topics: {', '.join(TOPICS)}"
+    return f"it is explained in: jitter explain {most}" if any(counts[most]) else f"topics: {', '.join(TOPICS)}"

@@ -8,8 +8,8 @@ from jitter.core.formatting import format_columns
 
 
 @click.command
-@click.argument("topic", required=False)
-def explain(topic: str | None) -> None:
+@click.argument("words", nargs=-1, metavar="[TOPIC]")
+def explain(words: tuple[str, ...]) -> None:
     """Print a topic of the guide: definitions, formats, how to record. Without a topic, list them.
 
     On a terminal the text is formatted; into a pipe it goes as markdown.
@@ -22,11 +22,11 @@ def explain(topic: str | None) -> None:
     """
     from jitter import guide
 
-    if topic is None:
+    if not words:
         topics = ((guide_topic.name, guide_topic.summary) for guide_topic in guide.topics())
         click.echo(format_columns(topics, left=(0, 1)), nl=False)
         return
-    text = guide.text(topic)
+    text = guide.text(" ".join(words))
     if not sys.stdout.isatty():
         click.echo(text, nl=False)
         return

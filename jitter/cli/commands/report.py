@@ -128,7 +128,10 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
 
     if lakes:
         if len(paths) > 1 or (lake is not None and lake != lakes[0]):
-            raise UsageError(f"{lakes[0]}: is a lake", "give one lake, or traces and a lake with -L")
+            hint = "give one lake, or traces and a lake with -L"
+            if len(lakes) == len(paths) == 2:  # a pair
+                hint = f"one report is of one lake; to compare them: jitter compare {lakes[0]} {lakes[1]}"
+            raise UsageError(f"{lakes[0]}: is a lake", hint)
         return [], lakes[0]
     if len(paths) == 1 and not paths[0].exists():
         check_lake_path(paths[0])

@@ -14,6 +14,7 @@ import pytest
 import jitter
 from jitter import guide
 from jitter.analysis.detection.standouts import Recurs
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency import EfficiencyKind
 from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation, Variant
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
@@ -137,6 +138,8 @@ def test_worked_numbers_add_up():
 def test_causes_scopes_and_levels():
     causes, scopes = tables("causes")
     assert tuple(firsts(causes)) == get_args(Cause)
+    words = [row[1].split("**")[1] for row in causes if "**" in row[1]]
+    assert words == [CAUSES[cause].words for cause in get_args(Cause) if cause != "none"]
     assert tuple(firsts(scopes)) == get_args(Scope)
     thresholds, levels, certainty, recurs = tables("confidence")
     assert thresholds

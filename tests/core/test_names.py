@@ -5,8 +5,15 @@ import time
 
 import pytest
 
-from jitter.core.names.collectives import COLLECTIVE_NAMES, _qualified_name, is_collective
-from jitter.core.names.kernels import ALIGNING_OPERATIONS, OPERATIONS, collective_operation, short_name
+from jitter.core.names.kernels import (
+    ALIGNING_OPERATIONS,
+    COLLECTIVE_NAMES,
+    OPERATIONS,
+    _qualified_name,
+    collective_operation,
+    is_collective,
+    short_name,
+)
 from jitter.core.names.marker_numbers import parse_marker_numbers
 
 

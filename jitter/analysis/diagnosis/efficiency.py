@@ -13,8 +13,7 @@ from jitter.analysis.metrics.communication import SHARES, Communication, tabulat
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_bandwidth, format_percent
 from jitter.core.grouping import by_key
-from jitter.core.names.collectives import is_collective
-from jitter.core.names.kernels import copy_direction
+from jitter.core.names.kernels import copy_direction, is_collective
 
 EfficiencyKind = Literal["compute_bound", "communication"]
 

@@ -63,11 +63,11 @@ def _as_graphs(recording: RankRecording) -> RankRecording:
 
 
 def list_calls(recording: RankRecording) -> list[HostCall]:
-    """Return all recorded calls: launches (one of a graph), launches whose activity was lost, and calls without one."""
+    """Return all recorded calls: launches (one of a graph), and calls without an activity."""
     heads = find_graph_heads(recording)
     launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
     launches = [launch_call(recording, at, "cudaGraphLaunch" if heads[at] else None) for at in launched]
-    return [*launches, *recording.lost_launches, *recording.calls]
+    return [*launches, *recording.calls]
 
 
 def launch_call(recording: RankRecording, at: int, name: str | None = None) -> HostCall:

@@ -36,10 +36,10 @@ class PhaseDurations:
     """(operations, 1 or ranks) of collectives: time from the last arrival to the end, equal on all ranks of a group."""
     tail: Ints
     """(ranks,) pause after the last operation, before the phase ends."""
-    absent: NDArray[np.bool_] | None = None
-    """Mask of operations that do not happen; None if all happen."""
-    grid: Ints | None = None
-    """Launch grid in x; None if it is that of the program."""
+    absent: NDArray[np.bool_]
+    """Mask of operations that do not happen."""
+    grid: Ints
+    """Launch grid in x; a view of the program's where no rank has another one."""
 
 
 def phase_operations(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
@@ -82,7 +82,9 @@ def draw_durations(
         loading[at] = round(_LOADING_NS * max(_LEAST, 1 + job.cpu_noise * float(z[0, 0])))
     transfer = _transfers(job, groups, ops, phase, ranks, lambda z: _noisy(means, z[1:][draw], noise)[:, 0], rows)
     duration, cpu, call, gap = (np.ascontiguousarray(table[:, :, column].T) for column in range(4))
-    durations = PhaseDurations(duration, cpu, call, gap, loading, transfer, np.zeros_like(loading))
+    absent, tail = np.zeros(cpu.shape, np.bool_), np.zeros_like(loading)
+    grid = np.broadcast_to(np.array([op.grid[0] for op in ops], np.int64)[:, None], cpu.shape)
+    durations = PhaseDurations(duration, cpu, call, gap, loading, transfer, tail, absent, grid)
     if job.variable_work:
         _resize(durations, job, ops, phase, ranks)
     if 0 < phase <= job.steps:
@@ -97,7 +99,7 @@ def draw_durations(
                 row = next(at for at, op in enumerate(ops) if op.draw == n - extras)
                 # an added operation is in every rank's program, and happens only on the ranks and steps of the fault
                 wanted = np.isin(ranks, list(fault.ranks)) & fault.at_step(step)
-                _absent(durations)[row] = ~wanted
+                absent[row] = ~wanted
     return durations
 
 
@@ -133,17 +135,12 @@ def _transfers(
 def _resize(durations: PhaseDurations, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
     """Scale duration and grid of input-dependent kernels by the input size of each rank."""
     rows = np.flatnonzero([op.sized for op in ops])
+    durations.grid = durations.grid.copy()
     drawn = [float(np.random.default_rng((job.seed, _SIZES, rank, phase)).random()) for rank in ranks.tolist()]
     for column, size in enumerate(drawn):
         factor = 1 + job.variable_work * (2 * size - 1)
-        for times in (durations.duration, _grid(durations, ops)):
+        for times in (durations.duration, durations.grid):
             times[rows, column] = np.maximum(np.rint(times[rows, column] * factor).astype(np.int64), 1)
-
-
-def _grid(durations: PhaseDurations, ops: tuple[Operation, ...]) -> Ints:
-    if durations.grid is None:
-        durations.grid = np.repeat(np.array([[op.grid[0]] for op in ops], np.int64), durations.cpu.shape[1], axis=1)
-    return durations.grid
 
 
 def _pause(
@@ -155,12 +152,6 @@ def _pause(
         if fault.pauses(rank, job.step_numbers[phase - 1]):
             where = np.random.default_rng((job.seed, _PAUSES, rank, phase)).integers(first + 1, len(ops))
             durations.cpu[where, column] += fault.delay_ns
-
-
-def _absent(durations: PhaseDurations) -> NDArray[np.bool_]:
-    if durations.absent is None:
-        durations.absent = np.zeros(durations.cpu.shape, np.bool_)
-    return durations.absent
 
 
 def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
@@ -186,7 +177,7 @@ def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
     elif fault.kind == "cpu_stall":
         durations.cpu[_row(ops, fault), columns] += fault.delay_ns
     elif fault.kind == "missing_kernel":
-        _absent(durations)[_row(ops, fault), columns] = True
+        durations.absent[_row(ops, fault), columns] = True
     elif fault.kind == "slow_cpu":
         rows = np.flatnonzero([fault.on_kernel(kernel) for kernel in _next_kernels(ops)])
         for times in (durations.cpu, durations.call):
@@ -198,7 +189,8 @@ def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
         rows = np.flatnonzero([op.kind == "compute" and fault.on_kernel(op.kernel) for op in ops])
         _stretch(durations.duration, rows, columns, fault)
         if fault.kind == "unequal_work":
-            _stretch(_grid(durations, ops), rows, columns, fault)
+            durations.grid = durations.grid.copy()
+            _stretch(durations.grid, rows, columns, fault)
 
 
 def _slow_link(

@@ -65,8 +65,8 @@ class PhaseEvents:
     start: Ints
     """Start on the GPU; undefined for operations without GPU activity."""
     end: Ints
-    absent: NDArray[np.bool_] | None
-    grid: Ints | None
+    absent: NDArray[np.bool_]
+    grid: Ints
     begin: Ints
     """(ranks,) when the CPU began the phase; the step's range begins here."""
     loading_start: Ints
@@ -93,6 +93,7 @@ def simulate_phase(
     loading_end = loading_start + costs.loading
     cpu, streams = loading_end, state.streams
     idle = np.zeros(shape[1], np.int64)
+    is_lacking: NDArray[np.bool_] = np.logical_or.reduce(costs.absent, axis=1)
     for at, op in enumerate(ops):
         cpu_before = cpu
         called = np.add(cpu, costs.cpu[at], out=launch_start[at])
@@ -123,13 +124,13 @@ def simulate_phase(
             done = end[at] = _end_beside(state.collectives, ready, costs.duration[at], 1 + job.interference)
         else:
             done = np.add(ready, costs.duration[at], out=end[at])
-        if costs.absent is not None and costs.absent[at].any():
-            gone = costs.absent[at]
+        gone = costs.absent[at]
+        if is_lacking[at]:
             cpu = np.where(gone, cpu_before, cpu)
             done = end[at] = np.where(gone, busy, done)
         streams[op.stream] = done
         if state.queue is not None:
-            _enqueue(state.queue, ready if costs.absent is None else np.where(costs.absent[at], _NEVER, ready))
+            _enqueue(state.queue, np.where(gone, _NEVER, ready))
     finish = cpu + _STEP_NS + costs.tail
     state.cpu = finish
     launches = launch_start, launch_end

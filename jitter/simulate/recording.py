@@ -5,7 +5,7 @@ Each recording has its own zero, and states a wall clock with an error as NTP le
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ class ProcessGroup(NamedTuple):
 
 
 class HostCall(NamedTuple):
-    """A host call without a launch: a sync or an event."""
+    """A host call without an activity: a sync, an event, or a launch whose activity was lost."""
 
     name: str
     is_sync: bool
@@ -101,8 +101,7 @@ class RankRecording:
     """Operations with name, kind, stream, thread, block, bytes; the array `operation` holds positions in it."""
     operation: Ints
     step: Ints
-    """Undefined where `in_step` is false."""
-    in_step: Bools
+    """-1 outside of all steps."""
     start_ns: Ints
     end_ns: Ints
     has_launch: Bools
@@ -113,8 +112,6 @@ class RankRecording:
     """True for a kernel that shares the launch of the kernel before it (a CUDA graph)."""
     correlation: Ints
     grid_x: Ints
-    lost_launches: tuple[HostCall, ...]
-    """Launches whose activity was lost."""
     calls: tuple[HostCall, ...]
     ranges: tuple[HostRange, ...]
     groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
@@ -129,15 +126,17 @@ class RankRecording:
         return (self.pid, self.pid + 41)
 
     @property
+    def in_step(self) -> Bools:
+        """Whether each activity is of a step."""
+        inside: Bools = self.step >= 0
+        return inside
+
+    @property
     def steps(self) -> list[HostRange]:
         return [r for r in self.ranges if r.kind == "step"]
 
     def ops(self) -> Iterator[Operation]:
         return map(self.operations.__getitem__, self.operation.tolist())
-
-    def kept(self, is_kept: Bools) -> "RankRecording":
-        """Return the recording with only these activities."""
-        return replace(self, **{name: getattr(self, name)[is_kept] for name in _ARRAYS})
 
     def moved(self, by_ns: int) -> "RankRecording":
         """Return the recording on a clock that is ahead by `by_ns`, for traces that hold several ranks."""
@@ -153,21 +152,9 @@ class RankRecording:
             end_ns=self.end_ns + by_ns,
             launch_start_ns=self.launch_start_ns + by_ns,
             launch_end_ns=self.launch_end_ns + by_ns,
-            lost_launches=_moved_calls(self.lost_launches, by_ns),
-            calls=_moved_calls(self.calls, by_ns),
+            calls=tuple(c._replace(start_ns=c.start_ns + by_ns, end_ns=c.end_ns + by_ns) for c in self.calls),
             ranges=tuple(
                 r._replace(start_ns=r.start_ns + by_ns, end_ns=None if r.end_ns is None else r.end_ns + by_ns)
                 for r in self.ranges
             ),
         )
-
-
-def _moved_calls(calls: tuple[HostCall, ...], by_ns: int) -> tuple[HostCall, ...]:
-    return tuple(c._replace(start_ns=c.start_ns + by_ns, end_ns=c.end_ns + by_ns) for c in calls)
-
-
-_ARRAYS: Final = (
-    *("operation", "step", "in_step", "start_ns", "end_ns", "has_launch", "launch_start_ns", "launch_end_ns"),
-    *("shares_launch", "correlation", "grid_x"),
-)
-"""The fields of a recording with an entry per activity."""

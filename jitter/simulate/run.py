@@ -37,15 +37,13 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
     """Return the recording of the rank in this column of the events."""
     clock = make_clock(job, rank)
     program = plan.programs[plan.stage[rank]]
-    parts: list[tuple[Ints, ...]] = []
+    parts: list[dict[str, Ints]] = []
     calls: list[HostCall] = []
     ranges: list[HostRange] = []
-    first, correlation = 0, _FIRST_CORRELATION
-    bases = {id(program.step): len(program.prologue)}
-    bases |= {id(program.epilogue): len(program.prologue) + len(program.step), id(program.prologue): 0}
+    correlation = _FIRST_CORRELATION
     for phase, events in enumerate(phases):
         ops = phase_operations(program, phase, job.steps)
-        first = bases[id(ops)]
+        first = (phase > 0) * len(program.prologue) + (phase > job.steps) * len(program.step)
         step = job.step_numbers[phase - 1] if 0 < phase <= job.steps else None
         launch_start = events.launch_start[:, column] + clock.offset_ns
         launch_end = events.launch_end[:, column] + clock.offset_ns
@@ -59,25 +57,20 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
             calls.append(HostCall(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
         if step is not None:
             ranges += _ranges(job, rank, step, ops, events, column, clock.offset_ns)
-        if events.absent is not None:
-            gpu = gpu[~events.absent[gpu, column]]
-        grid = np.array([op.grid[0] for op in ops], np.int64) if events.grid is None else events.grid[:, column]
+        gpu = gpu[~events.absent[gpu, column]]
         parts.append(
-            (
-                gpu + first,
-                np.full(len(gpu), -1 if step is None else step, np.int64),
-                np.full(len(gpu), step is not None, np.int64),
-                events.start[gpu, column] + clock.offset_ns,
-                events.end[gpu, column] + clock.offset_ns,
-                launch_start[gpu],
-                launch_end[gpu],
-                correlations[gpu],
-                grid[gpu],
-            )
+            {
+                "operation": gpu + first,
+                "step": np.full(len(gpu), -1 if step is None else step, np.int64),
+                "start_ns": events.start[gpu, column] + clock.offset_ns,
+                "end_ns": events.end[gpu, column] + clock.offset_ns,
+                "launch_start_ns": launch_start[gpu],
+                "launch_end_ns": launch_end[gpu],
+                "correlation": correlations[gpu],
+                "grid_x": events.grid[gpu, column],
+            }
         )
-    operations, steps, inside, start, end_ns, called, returned, numbers, grids = (
-        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
-    )
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     node = rank // job.gpus_per_node
     return RankRecording(
         rank=rank,
@@ -87,21 +80,12 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
         clock=clock,
         main_stream=job.main_stream,
         operations=_chosen(job, rank, (*program.prologue, *program.step, *program.epilogue)),
-        operation=operations,
-        step=steps,
-        in_step=inside.astype(np.bool_),
-        start_ns=start,
-        end_ns=end_ns,
-        has_launch=np.ones(len(operations), np.bool_),
-        launch_start_ns=called,
-        launch_end_ns=returned,
-        shares_launch=np.zeros(len(operations), np.bool_),
-        correlation=numbers,
-        grid_x=grids,
-        lost_launches=(),
+        has_launch=np.ones(len(columns["operation"]), np.bool_),
+        shares_launch=np.zeros(len(columns["operation"]), np.bool_),
         calls=tuple(calls),
         ranges=tuple(ranges),
         groups=_groups(plan, rank),
+        **columns,
     )
 
 
@@ -312,17 +296,16 @@ def truth_document(run: Run) -> dict[str, Any]:
     """
     job, programs = run.job, run.plan.programs
     stages = [{"ranks": run.plan.ranks_of(at).tolist(), "kernels": one.kernels} for at, one in enumerate(programs)]
-    ends, healthy = run.last_collective_ends(), run.without().last_collective_ends()
+    ends, healthy = run.last_collective_ends(), run.without()
+    healthy_ns = healthy.step_times()
     steps = []
-    for at, step in enumerate(job.step_numbers):
-        period = ends[at] - ends[at - 1] if at else None
-        should = healthy[at] - healthy[at - 1] if at else None
+    for step, period_ns in run.step_times().items():
         active = [f for f in run.faults if f.at_step(step)]
         steps.append(
             {
                 "step": step,
-                "step_time_ns": period,
-                "healthy_step_time_ns": should,
+                "step_time_ns": period_ns,
+                "healthy_step_time_ns": healthy_ns[step],
                 "culprits": sorted({rank for f in active for rank in f.on_ranks(step, job.ranks)}),
                 "causes": sorted({f.cause for f in active}),
             }
@@ -338,7 +321,7 @@ def truth_document(run: Run) -> dict[str, Any]:
             "gpus_per_node": job.gpus_per_node,
         },
         **({"stages": stages} if len(programs) > 1 else {}),
-        "delay_ns": ends[0] - healthy[0],
+        "delay_ns": ends[0] - healthy.last_collective_ends()[0],
         "faults": [_fault(run, fault, ends) for fault in run.faults],
         "steps": steps,
     }

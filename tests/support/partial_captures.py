@@ -1,7 +1,7 @@
 """Recordings of a profiler that loses launches and kernels, begins late, or ends within the last step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -53,4 +53,10 @@ def _cut(recording: RankRecording, count: int) -> RankRecording:
     lost = tuple(launch_call(recording, at) for at in sorted(map(int, late)) if is_lost[at])
     keep = np.ones(len(recording), np.bool_)
     keep[late] = False
-    return replace(recording.kept(keep), lost_launches=lost)
+    return replace(keep_activities(recording, keep), calls=(*lost, *recording.calls))
+
+
+def keep_activities(recording: RankRecording, chosen: Any) -> RankRecording:
+    """Return the recording with the activities alone that a mask, or positions in their order, choose."""
+    columns = {field.name: getattr(recording, field.name) for field in fields(recording)}
+    return replace(recording, **{name: c[chosen] for name, c in columns.items() if isinstance(c, np.ndarray)})

@@ -72,7 +72,7 @@ def recorded(own: RankRecording, *, ends_apart: bool = False) -> bytes:
         end = int(own.end_ns.max()) if one.end_ns is None else one.end_ns
         thread = own.threads[one.thread]
         add("marker_api", one.text, thread, one.start_ns, end, tid=thread)
-    for call in (*own.calls, *own.lost_launches):
+    for call in own.calls:
         thread = own.threads[call.thread]
         add("hip_api", call.name, thread, call.start_ns, call.end_ns, tid=thread, corr_id=call.correlation)
     heads = find_graph_heads(own)

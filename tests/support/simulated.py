@@ -17,6 +17,7 @@ from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate, write
+from tests.support.partial_captures import keep_activities
 
 SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}
 
@@ -146,7 +147,7 @@ class PartialRun:
 
 def _only(recording: RankRecording, steps: list[int]) -> RankRecording:
     """The recording of a profiler that ran in these steps alone."""
-    kept = recording.kept(recording.in_step & np.isin(recording.step, steps))
+    kept = keep_activities(recording, recording.in_step & np.isin(recording.step, steps))
     return replace(
         kept,
         calls=tuple(call for call in recording.calls if call.step in steps),

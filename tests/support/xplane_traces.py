@@ -118,7 +118,7 @@ def planes_of(own: RankRecording) -> list[Plane]:
             host.add(thread, "python", "train", one.start_ns, end, _r=1, step_num=one.step)
         else:
             host.add(thread, "python", one.text, one.start_ns, end)
-    for call in (*own.calls, *own.lost_launches):
+    for call in own.calls:
         host.add(own.threads[call.thread], "", call.name, call.start_ns, call.end_ns, correlation_id=call.correlation)
     heads = find_graph_heads(own)
     for at, op in enumerate(own.ops()):

@@ -278,7 +278,7 @@ def _host_events(recording: RankRecording, spelled: KinetoDialect, cpu_ops: int)
         timed = (format_timestamp(start, spelled), format_duration(start, end, spelled))
         args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
         yield event % (graph if is_graph else names[at], thread, *timed) + args
-    for call in (*recording.lost_launches, *recording.calls):
+    for call in recording.calls:
         timed = (format_timestamp(call.start_ns, spelled), format_duration(call.start_ns, call.end_ns, spelled))
         args = f', "args": {{"cbid": 131, "correlation": {call.correlation}}}}}'
         yield event % (spelled.call(call.name), recording.threads[call.thread], *timed) + args

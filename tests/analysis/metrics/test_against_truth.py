@@ -11,7 +11,7 @@ from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_docu
 from tests.support.databases import open_database
 from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
-from tests.support.partial_captures import PartialCapture
+from tests.support.partial_captures import PartialCapture, keep_activities
 from tests.support.simulated import ingest_run, ingest_traces
 
 SMALL = {"ranks": 3, "steps": 2, "kernels": 40, "gpus_per_node": 2}
@@ -97,7 +97,7 @@ def _placed(recording: RankRecording) -> tuple[RankRecording, int]:
     launched = recording.launch_start_ns.tolist()
     order = sorted(place, key=lambda at: (launched[place[at]], ops[at].stream, int(recording.start_ns[at])))
     steps = [place[at] for at in order]
-    return replace(recording.kept(order), step=recording.step[steps], in_step=recording.in_step[steps]), before
+    return replace(keep_activities(recording, order), step=recording.step[steps]), before
 
 
 def test_whole_graphs_are_one_kernel_each(tmp_path):

@@ -27,7 +27,7 @@ from jitter.core.schema import OFF_CPU, PROFILER
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Finding
     from jitter.analysis.detection.standouts import Outlier
-    from jitter.analysis.diagnosis.evidence.facts import Evidence, OwnTimes
+    from jitter.analysis.diagnosis.evidence.facts import Evidence, OwnTime
     from jitter.analysis.diagnosis.evidence.host_operations import LongOperation
 
 Side = Literal["CPU", "GPU", "network"]
@@ -237,27 +237,21 @@ def _side_work(is_after: bool, evidence: "Evidence", late: "Outlier") -> Match |
     return Match({"work": " and a ".join(sentences)}, tuple(sentences.values())) if sentences else None
 
 
-def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
-    loading = evidence.data_loading(late)
-    if not loading.is_recorded:
-        return None
-    return Match(_beside_others(loading, late))
+def _loading(is_most: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
+    loading = evidence.data_loading(late, is_most=is_most)
+    return None if loading is None else Match(_beside_others(loading, late))
 
 
-def _beside_others(times: "OwnTimes | LongOperation", late: "Outlier") -> dict[str, str]:
+def _beside_others(times: "OwnTime | LongOperation", late: "Outlier") -> dict[str, str]:
     of_others = ", in its other steps" if late.is_of_all_ranks else ", the other ranks'"
     usual = "hardly any" if times.others_ns == 0 else format_time(times.others_ns)
     others = "" if times.others_ns is None else f"{of_others} {usual}"
     return {"own": format_time(times.own_ns), "others": others}
 
 
-def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
-    return _loading(evidence, late) if _is_most_of_excess(evidence.data_loading(late), late) else None
-
-
 def _held_up_by(pattern: re.Pattern[str], is_after: bool, evidence: "Evidence", late: "Outlier") -> Match | None:
     held_up = evidence.held_up(late, pattern, is_after=is_after)
-    return Match(_beside_others(held_up, late)) if _is_most_of_excess(held_up, late) else None
+    return None if held_up is None else Match(_beside_others(held_up, late))
 
 
 def _long_operation(is_after: bool, words: "OperationWords", evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -278,13 +272,6 @@ class OperationWords(NamedTuple):
 def words_of(operation: "LongOperation") -> OperationWords:
     """Return the words for an operation, or for a suspended thread."""
     return _SUSPENSION if operation.outer == OFF_CPU else _OPERATION
-
-
-def _is_most_of_excess(times: "OwnTimes", late: "Outlier") -> bool:
-    """Return whether a rank's time of a kind, above its baseline, is at least half of what it is late by."""
-    least_ns = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
-    # the baseline's files are read only where they matter
-    return times.own_ns >= least_ns and times.own_ns - (times.others_ns or 0.0) >= least_ns
 
 
 def _recorded_in_detail(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -561,7 +548,7 @@ def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:
             cause,
             parts,
             "certain",
-            _long_loading,
+            partial(_loading, True),
             f"{_LOADING}: the input pipeline stalled",
             "{it:starts its|start their} steps late: check the data loading",
             "more loader workers or prefetching",
@@ -578,7 +565,7 @@ RULES: Final = (
     *_hold_ups("late_start", _START),
     Rule("late_start", _START, "unknown", _recorded_in_detail, _OWN_DETAILS, f"starts its steps late{_RECORD_ALIKE}",
          _AS_OTHERS),
-    Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start",
+    Rule("late_start", _START, "unknown", partial(_loading, False), f"{_LOADING}: they do not explain the late start",
          "{it:starts its|start their} steps late: check the {it:host|hosts}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     *_hold_ups("cpu_launch", _CPU),

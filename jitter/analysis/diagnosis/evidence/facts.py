@@ -1,11 +1,12 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on, and what the recordings lack."""
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -163,29 +164,12 @@ class Coverage:
         return tuple(sorted(lacking))
 
 
-class OwnTimes:
-    """Median time per step of one kind on a rank's host, ns, beside its baseline, which is read when asked for.
+class OwnTime(NamedTuple):
+    """Median time per step of one kind on a rank's host, beside its baseline."""
 
-    `own` is the rank's in each step, `others` returns that of each other rank in each step, or of its other steps.
-    """
-
-    def __init__(self, own: Sequence[float], others: Callable[[], list[float]]) -> None:
-        self._own, self._others = own, others
-        self.own_ns = float(np.median(own))
-
-    @cached_property
-    def _of_others(self) -> list[float]:
-        return self._others()
-
-    @property
-    def others_ns(self) -> float | None:
-        """None without any."""
-        return float(np.median(self._of_others)) if self._of_others else None
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether any rank's recording states any."""
-        return any(self._own) or any(self._of_others)
+    own_ns: float
+    others_ns: float | None
+    """That of the other ranks, or of the rank's other steps; None without any."""
 
 
 _DETAILS: Final = {"source_line": "Python stacks", "operator": "operators"}
@@ -388,18 +372,25 @@ class Evidence:
         is_own = states[0] & (2 * states[1:].sum(axis=0) < len(chosen))
         return [words for words, own in zip(_DETAILS.values(), is_own.tolist(), strict=True) if own]
 
-    def data_loading(self, outlier: Outlier) -> OwnTimes:
-        """Return the time in data-loading ranges in an outlier's worst steps."""
-        return self._compare_hosts(outlier, HostEvents.loading)
+    def data_loading(self, outlier: Outlier, *, is_most: bool) -> OwnTime | None:
+        """Return the time in data-loading ranges in an outlier's worst steps, as `_compare_hosts`."""
+        return self._compare_hosts(outlier, HostEvents.loading, self._main_ns(outlier) if is_most else -math.inf)
 
-    def held_up(self, outlier: Outlier, pattern: re.Pattern[str], *, is_after: bool) -> OwnTimes:
-        """Return how long events of a name that the pattern matches held up hosts in an outlier's worst steps.
+    def held_up(self, outlier: Outlier, pattern: re.Pattern[str], *, is_after: bool) -> OwnTime | None:
+        """Return how long events whose name the pattern matches held up the host for most of what makes it late.
 
         If `is_after`, at the ends of steps that its time after their last launches makes late.
         """
         return self._compare_hosts(
-            outlier, lambda host, key: host.of_events(pattern, key, is_after=is_after), is_after=is_after
+            outlier,
+            lambda host, key: host.of_events(pattern, key, is_after=is_after),
+            self._main_ns(outlier),
+            is_after=is_after,
         )
+
+    def _main_ns(self, outlier: Outlier) -> float:
+        """Return what most of an outlier's excess is at least, ns per step."""
+        return THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
 
     def long_operation(self, outlier: Outlier, *, is_after: bool = False) -> LongOperation | None:
         """Return the operation between launches that takes most of what makes a host late in its worst steps.
@@ -419,7 +410,7 @@ class Evidence:
             [(key, outlier.rank) for key in keys],
             sampled,
             "after the last launch" if is_after else start,
-            THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps),
+            self._main_ns(outlier),
         )
 
     def _worst_keys(self, outlier: Outlier, *, is_after: bool = False) -> list[StepKey]:
@@ -437,18 +428,29 @@ class Evidence:
         return [(key, outlier.rank) for key in others if outlier.rank in self.records[key]]
 
     def _compare_hosts(
-        self, outlier: Outlier, of_step: Callable[[HostEvents, StepKey], HostTimes], *, is_after: bool = False
-    ) -> OwnTimes:
-        """Return a rank's time beside that of the other ranks; of all ranks alike, beside that in its other steps."""
+        self,
+        outlier: Outlier,
+        of_step: Callable[[HostEvents, StepKey], HostTimes],
+        least_ns: float,
+        *,
+        is_after: bool = False,
+    ) -> OwnTime | None:
+        """Return a rank's time beside that of the other ranks; of all ranks alike, beside that in its other steps.
+
+        None where it is not above its baseline by `least_ns` per step, or no recording states any.
+        """
         keys = self._worst_keys(outlier, is_after=is_after)
 
         def times_ns(key: StepKey, rank: int) -> float:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
 
-        def others_ns() -> list[float]:
-            return [times_ns(*other) for other in self._others(outlier, keys)]
-
-        return OwnTimes([times_ns(key, outlier.rank) for key in keys], others_ns)
+        own = [times_ns(key, outlier.rank) for key in keys]
+        if (own_ns := float(np.median(own))) < least_ns:
+            return None  # the others' files are read only where they matter
+        others = [times_ns(*other) for other in self._others(outlier, keys)]
+        others_ns = float(np.median(others)) if others else None
+        is_more = own_ns - (others_ns or 0.0) >= least_ns
+        return OwnTime(own_ns, others_ns) if is_more and any((*own, *others)) else None
 
     @cached_property
     def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:
@@ -469,12 +471,11 @@ class Evidence:
         keys = self._worst_keys(outlier, is_after=is_after)
         recorded = [key for key in keys if outlier.rank in self.records[key]]
         hosts = {key: self.analysis.lake.host(key, outlier.rank) for key in recorded}
-        least_ns = THRESHOLDS.main_share * outlier.excess_ns / len(outlier.steps)
         sentences = {}
         for kind in SIDE_WORK:
             times = [host.of_events(kind, key, is_after=is_after) for key, host in hosts.items()]
             of_rank = [each.total_ns for each in times if len(each.names)]
-            if of_rank and sum(of_rank) / len(keys) >= least_ns:
+            if of_rank and sum(of_rank) / len(keys) >= self._main_ns(outlier):
                 sentences[kind] = (
                     f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {len(of_rank)} "
                     f"of {format_count(len(keys), 'step')} (`{next(each.names[0] for each in times if each.names)}`)"

@@ -35,8 +35,6 @@ class Clock:
 
     offset_ns: int
     utc_epoch_ns: int
-    error_ns: int
-    """Error of the stated UTC."""
 
 
 def make_clock(job: Job, rank: int) -> Clock:
@@ -45,7 +43,7 @@ def make_clock(job: Job, rank: int) -> Clock:
     offset = _LEAD_NS + round(float(rng.random()) * job.clock_spread_ns)
     node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))
     error = round(float(node.standard_normal()) * job.clock_error_ns)
-    return Clock(offset, begin_utc_ns(job) - offset + error, error)
+    return Clock(offset, begin_utc_ns(job) - offset + error)
 
 
 class HostRange(NamedTuple):

@@ -462,70 +462,57 @@ def _pipeline(job: Job) -> Plan:
     groups = {WORLD: np.zeros(job.ranks, np.int64), "data": stage}
     for first in range(stages - 1):
         groups[f"pipe{first}"] = np.where((stage == first) | (stage == first + 1), ranks % replicas, NO_GROUP)
-    programs = [_Stage(job, number, stages, compute, replicas > 1).program(batches) for number in range(stages)]
+    programs = [_stage_program(job, number, stages, batches, compute, replicas > 1) for number in range(stages)]
     return Plan(tuple(programs), stage, groups)
 
 
-class _Stage:
-    def __init__(self, job: Job, number: int, stages: int, compute: int, has_replicas: bool) -> None:
-        self.job, self.build = job, Builder(job)
-        self.is_first, self.is_last = number == 0, number == stages - 1
-        self.before, self.behind = number - 1, number
-        self.warmup = stages - 1 - number
-        self.forward_kernels = compute // 3
-        self.backward_kernels = compute - compute // 3
-        self.has_replicas = has_replicas
+def _stage_program(job: Job, number: int, stages: int, batches: int, compute: int, has_replicas: bool) -> Program:
+    """Build a stage's program: warm-up forwards (one per later stage), forward and backward in turns, backwards.
 
-    def program(self, batches: int) -> Program:
-        """Build the program: warm-up forwards (one per later stage), forward and backward in turns, backwards.
+    A forward's send and a backward's receive are one kernel, and vice versa: in sequence, two neighbours would
+    deadlock.
+    """
+    build, before, behind, last = Builder(job), number - 1, number, stages - 1
+    ahead = min(last - number, batches)
 
-        A forward's send and a backward's receive are one kernel, and vice versa: in sequence, two neighbours would
-        deadlock.
-        """
-        build = self.build
-        ahead = min(self.warmup, batches)
-        for _ in range(ahead):
-            self._message("recv", self.before, "forward")
-            self._forward()
-            self._message("send", self.behind, "forward")
-        if ahead < batches:
-            self._message("recv", self.before, "forward")
-        for number in range(batches - ahead):
-            is_last = number == batches - ahead - 1
-            self._forward()
-            if is_last and self.is_last:
-                build.loss()
-            self._message("send_recv", self.behind, "forward")
-            self._backward()
-            self._message("send" if is_last else "send_recv", self.before, "backward")
-        for _ in range(ahead):
-            self._message("recv", self.behind, "backward")
-            self._backward()
-            self._message("send", self.before, "backward")
-        waits = [_reduce_gradients(build, "data")] if self.has_replicas else []
-        add_gradient_norm(build, *waits)
-        build.optimizer()
-        return build.program()
-
-    def _message(self, operation: str, pair: int, phase: str) -> None:
+    def message(operation: str, pair: int, phase: str) -> None:
         """Add a message to or from a neighbour, if there is one; the main stream waits for received data."""
-        if pair < 0 or (pair == self.behind and self.is_last):
-            return
-        send = self.build.collective if operation == "send" else self.build.blocking
-        send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase)
+        if 0 <= pair < last:
+            send = build.collective if operation == "send" else build.blocking
+            send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase)
 
-    def _forward(self) -> None:
-        shapes = forward_kernels(self.forward_kernels)
-        if self.is_first:
-            self.build.memory("h2d", 640 * 8, "forward")
-            self.build.kernel(kernel_names.EMBEDDING, "forward")
-        self.build.kernels(shapes, "forward")
-        if self.is_last:
-            self.build.kernels(kernel_names.LOSS_KERNELS, "forward")
+    def forward() -> None:
+        if number == 0:
+            build.memory("h2d", 640 * 8, "forward")
+            build.kernel(kernel_names.EMBEDDING, "forward")
+        build.kernels(forward_kernels(compute // 3), "forward")
+        if number == last:
+            build.kernels(kernel_names.LOSS_KERNELS, "forward")
 
-    def _backward(self) -> None:
-        shapes = backward_kernels(self.backward_kernels)
-        self.build.kernels(shapes, "backward")
+    def backward() -> None:
+        build.kernels(backward_kernels(compute - compute // 3), "backward")
+
+    for _ in range(ahead):
+        message("recv", before, "forward")
+        forward()
+        message("send", behind, "forward")
+    if ahead < batches:
+        message("recv", before, "forward")
+    for batch in range(ahead, batches):
+        forward()
+        is_last = batch == batches - 1
+        if is_last and number == last:
+            build.loss()
+        message("send_recv", behind, "forward")
+        backward()
+        message("send" if is_last else "send_recv", before, "backward")
+    for _ in range(ahead):
+        message("recv", behind, "backward")
+        backward()
+        message("send", before, "backward")
+    add_gradient_norm(build, *([_reduce_gradients(build, "data")] if has_replicas else []))
+    build.optimizer()
+    return build.program()
 
 
 SHAPES: Final[dict[str, Callable[[Job], Plan]]] = {

@@ -40,8 +40,8 @@ def nothing_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin without machine code, in memory and on disk."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     for function in (add_at, add_at_both_ends):
-        monkeypatch.setattr(function, "_fast", None)
-        monkeypatch.setattr(function, "_inner", None)
+        monkeypatch.delitem(function.__dict__, "fast", raising=False)
+        monkeypatch.delitem(function.__dict__, "inner", raising=False)
 
 
 @pytest.mark.usefixtures("each_way")

@@ -7,6 +7,7 @@ stand. They then get memoryviews instead of arrays: their elements are Python's 
 
 import logging
 from collections.abc import Callable
+from functools import cached_property
 from hashlib import blake2b
 from threading import Lock
 from types import CodeType, FunctionType
@@ -50,37 +51,30 @@ class CompiledFunction(Generic[P, R]):
         assert isinstance(function, FunctionType)
         self.function = function
         self.__doc__ = function.__doc__
-        self._plain: Callable[..., R] | None = None
-        self._fast: Callable[..., R] | None = None
-        self._inner: Callable[..., R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if _numba:
             return self.fast(*args, **kwargs)
         return self.plain(*map(_memory, args), **kwargs)
 
-    @property
+    @cached_property
     def plain(self) -> Callable[..., R]:
         """The function uncompiled, and uncompiled all that it calls."""
-        if self._plain is None:
-            self._plain = self._bound("plain", self.function.__qualname__)
-        return self._plain
+        return self._bound("plain", self.function.__qualname__)
 
-    @property
+    @cached_property
     def fast(self) -> Callable[..., R]:
         """The function compiled, to be called from Python."""
-        if self._fast is None:
-            self._fast = self._compile()
-        return self._fast
+        return self._compile()
 
-    @property
+    @cached_property
     def inner(self) -> Callable[..., R]:
         """The function compiled, to be called from compiled functions: without what converts Python's arguments."""
-        if self._inner is None:
-            self._inner = share_machine_code(self._compile(no_cpython_wrapper=True))
-        return self._inner
+        compiled_function = self._compile(no_cpython_wrapper=True)
+        share_machine_code(compiled_function)
+        return compiled_function
 
-    def _compile(self, **options: bool) -> Any:
+    def _compile(self, **options: bool) -> Callable[..., R]:
         """Make numba's function; its machine code is kept on disk where that can be written."""
         options |= {"nogil": True, "no_cfunc_wrapper": True}
         if hasattr(_numba.core.options.DefaultOptions, "_nrt"):
@@ -93,7 +87,7 @@ class CompiledFunction(Generic[P, R]):
         from jitter.core.numeric.machine_code import MachineCode  # loads numba
 
         made._cache = MachineCode(f"{self.function.__module__.rpartition('.')[2]}.{name}")
-        return made
+        return made  # type: ignore[no-any-return]
 
     def digest(self) -> bytes:
         """Return the digest of all that machine code on disk depends on.
@@ -132,14 +126,13 @@ def compiled(function: Callable[P, R]) -> CompiledFunction[P, R]:
     return CompiledFunction(function)
 
 
-def share_machine_code(function: Any) -> Any:
+def share_machine_code(function: Any) -> None:
     """Let calls of numba's function with constants use the machine code for integers; numba compiles each constant."""
     find = function.get_call_template
     unliteral = _numba.types.unliteral
     function.get_call_template = lambda args, kws: find(
         [unliteral(argument) for argument in args], {name: unliteral(argument) for name, argument in kws.items()}
     )
-    return function
 
 
 def _memory(value: Any) -> Any:

@@ -35,7 +35,6 @@ class DispatchRecord(NamedTuple):
     end_ns: int
     group: int
     items: int
-    launched: bool
 
 
 class CopyRecord(NamedTuple):
@@ -74,7 +73,6 @@ def collect_records(recording: RankRecording) -> RocprofRecords:
     launches = zip(recording.launch_start_ns.tolist(), recording.launch_end_ns.tolist(), strict=True)
     for at, ((op, start, end, correlation), (begun, done)) in enumerate(zip(rows, launches, strict=True)):
         stream, thread = words.stream(op.stream), recording.threads[op.thread]
-        launched = bool(recording.has_launch[at])
         if op.copy in _DIRECTIONS:
             copied = CopyRecord(_DIRECTIONS[op.copy], stream, thread, correlation, start, end, op.n_bytes or 0)
             records.copies.append(copied)
@@ -83,10 +81,9 @@ def collect_records(recording: RankRecording) -> RocprofRecords:
             name = _FILL if op.copy == "memset" else words.gpu(op)[1]
             group = op.block[0]
             items = int(recording.grid_x[at]) * group
-            records.kernels.append(
-                DispatchRecord(name, queue[stream], stream, thread, correlation, start, end, group, items, launched)
-            )
-        if launched and not recording.shares_launch[at] and op.kind == "collective":
+            dispatch = DispatchRecord(name, queue[stream], stream, thread, correlation, start, end, group, items)
+            records.kernels.append(dispatch)
+        if recording.has_launch[at] and not recording.shares_launch[at] and op.kind == "collective":
             said = "nccl" + (op.collective or "").title().replace("_", "")
             times = begun - _MARGIN_NS, done + _MARGIN_NS
             records.rccl.append(HostCall(said, False, thread, *times, 1_000_000_000 + correlation, stream, None))

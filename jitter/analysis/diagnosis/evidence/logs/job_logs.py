@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,23 +14,10 @@ from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
 from jitter.lake.rank_places import RankPlace, assign_nodes, is_listed, is_same_host, short_host
+from jitter.logs.schemas import SCHEMAS
 from jitter.logs.times import in_year_of
 
 _LIMITS: Final = THRESHOLDS.evidence
-
-EVIDENCE_RELATIONS: Final = (
-    "communicators",
-    "edges",
-    "gpu_clocks",
-    "gpu_errors",
-    "incidents",
-    "exits",
-    "links",
-    "bindings",
-    "topology",
-    "throughput",
-)
-"""The relations of `JobLogs`."""
 
 LANES: Final = "PCIe lanes"
 PCIE_GENERATION: Final = "PCIe generation"
@@ -221,6 +208,10 @@ class JobLogs:
                 *_within([row for row in self.links if _is_of_its_time(row)], times, margin_ns),
             ],
         )
+
+
+EVIDENCE_RELATIONS: Final = tuple(one.name for one in fields(JobLogs) if one.name in SCHEMAS)
+"""The relations of `JobLogs`."""
 
 
 def _is_of_its_time(row: Mapping[str, Any]) -> bool:

@@ -129,18 +129,17 @@ class JsonObjects:
         line = line.rstrip()
         if line.startswith(b"{"):
             self.end()
-            if line.endswith((b"}", b"},", b"]")):
-                yield from self._whole(line, number)
-                return
-            self._lines, self._size, self._first = [line], len(line), number
-        elif self._lines:
-            self._lines.append(line)
-            self._size += len(line)
-            if line.startswith(b"}"):
-                content, self._lines = b"\n".join(self._lines), []
-                yield from self._whole(content, self._first)
-            elif self._size > _LARGEST:
-                self.end()
+            self._size, self._first = 0, number
+        elif not self._lines:
+            return
+        ends = line.startswith(b"}") if self._lines else line.endswith((b"}", b"},", b"]"))
+        self._lines.append(line)
+        self._size += len(line)
+        if ends:
+            content, self._lines = b"\n".join(self._lines), []
+            yield from self._whole(content)
+        elif self._size > _LARGEST:
+            self.end()
 
     def end(self) -> None:
         """Take the end of the file, or of what an object may be: one that is open is broken."""
@@ -148,7 +147,7 @@ class JsonObjects:
             self.broken.append(self._first)
             self._lines = []
 
-    def _whole(self, content: bytes, number: int) -> Iterator[dict[str, Any]]:
+    def _whole(self, content: bytes) -> Iterator[dict[str, Any]]:
         content = content.rstrip(b",] \t")
         json_object = _decoded(content)
         if json_object is not None:
@@ -157,7 +156,7 @@ class JsonObjects:
         parts = _BETWEEN.split(content)
         read = [_decoded(part) for part in parts] if len(parts) > 1 else [None]
         if None in read:
-            self.broken.append(number)
+            self.broken.append(self._first)
         yield from (part for part in read if part is not None)
 
 

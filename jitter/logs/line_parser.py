@@ -7,6 +7,7 @@ Launchers put prefixes before each line of a log, some with the rank: Open MPI `
 
 import csv
 import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -43,15 +44,13 @@ class Problems:
     """Counts problems by format and reason."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], int] = {}
-        self._lines: dict[tuple[str, str], list[int]] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._lines: dict[tuple[str, str], list[int]] = defaultdict(list)
 
     def broken(self, format_: str, line: int, reason: str = "cannot be read") -> None:
         """Count a line that is lost; `reason` continues the sentence "3 lines …"."""
-        key = (format_, reason)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        lines = self._lines.setdefault(key, [])
-        if len(lines) < LOCATIONS:
+        self._counts[format_, reason] += 1
+        if len(lines := self._lines[format_, reason]) < LOCATIONS:
             lines.append(line)
 
     def note(self, format_: str, reason: str) -> None:

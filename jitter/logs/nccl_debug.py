@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from jitter.core.bandwidth import NCCL_TYPES
+from jitter.core.grouping import by_key
 from jitter.logs.line_parser import Context, LineParser, Lines, Problems
 from jitter.logs.schemas import SCHEMAS
 from jitter.logs.tables import Tables
@@ -147,7 +148,8 @@ class Communicators:
         """Start without processes; names of hosts are added to `hosts`."""
         self._hosts = hosts
         self._processes: dict[Head, dict[str, str]] = {}
-        self._members: dict[Head, dict[tuple[str, int], dict[str, object]]] = {}
+        self._members: dict[tuple[Head, str, int], dict[str, object]] = {}
+        """By process, address there and rank."""
         self._versions: dict[str, None] = {}
 
     def read(self, head: Head, message: bytes) -> None:
@@ -156,7 +158,7 @@ class Communicators:
         if head.host:
             self._hosts.add(head.host)
         if match := _COMM.search(message):
-            _read_member(self._members.setdefault(head, {}), match)
+            _read_member(self._members, head, match)
         elif match := next(filter(None, (pattern.search(message) for pattern in _STATEMENTS)), None):
             stated = {name: value.decode().strip() for name, value in match.groupdict().items()}
             is_fabric = stated.get("transport", "Socket") != "Socket"  # NCCL 2.4 names its bootstrap's sockets first
@@ -177,15 +179,12 @@ class Communicators:
 
         A process of several GPUs has an address for each rank.
         """
-        return {
-            (head, address): member
-            for head, members in self._members.items()
-            for (address, _), member in members.items()
-        }
+        return {(head, address): member for (head, address, _), member in self._members.items()}
 
     def add_to(self, tables: Tables) -> None:
         """Add a row for each rank of each communicator, and for each process that states its network alone."""
         only = next(iter(self._versions)) if len(self._versions) == 1 else None
+        members = by_key((head, member) for (head, *_), member in self._members.items())
         for head, process in self._processes.items():
             network = process.get("network", process.get("transport"))
             used = [":".join(filter(None, pair)) for pair in _INTERFACE.findall(process.get("interfaces", ""))]
@@ -195,7 +194,7 @@ class Communicators:
             is_stated = network or plugin or used or not {"lacks_p2p", "disables_ib"}.isdisjoint(process)
             if "provider" in process:
                 plugin = f"{plugin or 'OFI'} ({process['provider']})"
-            for member in self._members.get(head, {}).values() or ([{}] if is_stated else []):
+            for member in members.get(head) or ([{}] if is_stated else []):
                 tables.add(
                     "communicators",
                     host=head.host,
@@ -210,9 +209,9 @@ class Communicators:
                 )
 
 
-def _read_member(members: dict[tuple[str, int], dict[str, object]], match: re.Match[bytes]) -> None:
+def _read_member(members: dict[tuple[Head, str, int], dict[str, object]], head: Head, match: re.Match[bytes]) -> None:
     address, rank, ranks, device, bus_id, shared = match.groups()
-    member = members.setdefault((address.decode(), int(rank)), {})
+    member = members.setdefault((head, address.decode(), int(rank)), {})
     name = shared if shared and b"." not in shared else address
     if "comm" not in member or shared:
         member["comm"] = None if b"." in name else name.decode()
@@ -226,9 +225,8 @@ def _read_member(members: dict[tuple[str, int], dict[str, object]], match: re.Ma
 
 
 def _major_minor(version: str) -> tuple[int, int]:
-    major, _, rest = version.partition(".")
-    minor = re.match(r"\d+", rest)
-    return (int(major), int(minor[0])) if major.isdigit() and minor else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 _EDGE: Final = re.compile(

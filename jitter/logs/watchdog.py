@@ -94,9 +94,10 @@ _PRINTED: Final = re.compile(
     r"(?:, TensorShape=\[([\d, ]{0,200})\], TensorDtypes=(\w{1,40}))?"
 )
 """ProcessGroupWrapper.cpp, with TORCH_DISTRIBUTED_DEBUG=DETAIL; ranks are those in the group."""
-_WORLD: Final = "0"
+WORLD: Final = "0"
 """PyTorch's name of the default group."""
 BARRIER: Final = "monitored_barrier"
+"""What `collective_timeouts` calls it: it is not numbered."""
 _UNSET: Final = 1 << 63
 """What is printed of a coalesced call is 2^64 - 1."""
 
@@ -130,7 +131,7 @@ class WatchdogParser(LineParser):
         if owner is None:
             return
         group = owner["group"]
-        rank = of_prefix if of_prefix is not None or group not in (None, _WORLD) else int(owner["rank"])
+        rank = of_prefix if of_prefix is not None or group not in (None, WORLD) else int(owner["rank"])
         if (stuck := _STUCK.search(text)) is not None and group is not None:
             progress = self._progress_of(rank, group, owner["description"])
             progress["watchdog_stuck_ns"] = int(stuck[1]) * 1_000_000_000

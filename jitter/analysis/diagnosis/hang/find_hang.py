@@ -39,6 +39,7 @@ from jitter.core.formatting import abbreviate, escape_control, format_time, pars
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, KINDS, MEMORY, parse_operation, short_name
 from jitter.lake.log_records import Row
+from jitter.logs.watchdog import BARRIER, WORLD
 
 _PEERS: Final = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 _MEMBERS: Final = re.compile(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
@@ -46,10 +47,6 @@ MAX_MEMBERS: Final = 1 << 20
 _BEFORE_ALL: Final = -1
 SYMMETRIC: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 """Collectives to which all ranks give equally many elements of one type."""
-WORLD: Final = "0"
-"""PyTorch's name of the default group."""
-BARRIER: Final = "monitored_barrier"
-"""What `collective_timeouts` calls Gloo's barrier, which is not numbered."""
 _UNNAMED: Final = "?"
 """Begins the names of groups that watchdog lines leave unnamed."""
 

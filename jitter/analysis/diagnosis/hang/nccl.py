@@ -16,16 +16,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.hang.find_hang import MAX_MEMBERS
-from jitter.analysis.diagnosis.hang.model import (
-    Call,
-    Doubts,
-    Hang,
-    StuckOperation,
-    Variant,
-    judge,
-    kind_of,
-    list_variants,
-)
+from jitter.analysis.diagnosis.hang.model import Call, Doubts, Hang, StuckOperation, Variant, judge, list_variants
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_count, format_ranks, format_some
 from jitter.core.grouping import by_key
@@ -122,7 +113,7 @@ def _hang(communicator: _Communicator, at: int, *, is_confirmed: bool) -> Hang:
         unrecorded=tuple(sorted(set(communicator.members) - set(last))),
         variants=variants if len(variants) > 1 else (),
     )
-    hang = judge(Hang(stuck, kind_of(stuck), stuck.blocking), Doubts(is_confirmed))
+    hang = judge(Hang(stuck, culprits=stuck.blocking), Doubts(is_confirmed))
     return hang.with_evidence([f"call {at} is opCount {at:x} in NCCL's log", *_behind_now(communicator, at)])
 
 
@@ -355,7 +346,7 @@ def _call_of(communicator: str) -> Call:
 
 def _judge_query(stuck: StuckOperation, rows: Rows) -> Hang:
     culprits = stuck.not_entered
-    hang = Hang(stuck, kind_of(stuck), culprits)
+    hang = Hang(stuck, culprits=culprits)
     places = {
         row["rank"]: f"rank {row['rank']} of communicator {row['comm']} is GPU {row['device']} on {row['host']}"
         for row in rows

@@ -192,20 +192,18 @@ class Run:
         numbers = np.array(range(self.job.ranks) if wanted is None else wanted, np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.job.ranks:
             raise UsageError(f"the job has ranks 0 to {self.job.ranks - 1}")
-        stages = self.plan.stage
-        if whole := self._first_pass[1]:
-            for rank in numbers.tolist():
-                column = int((stages[:rank] == stages[rank]).sum())
-                yield record_rank(self.job, self.plan, whole[int(stages[rank])], column, rank)
-            return
         for first in range(0, len(numbers), self._block):
             some = numbers[first : first + self._block]
-            of_stage = {stage: some[stages[some] == stage] for stage in np.unique(stages[some]).tolist()}
-            phases = {stage: self._replay(stage, ranks) for stage, ranks in of_stage.items()}
-            for rank in some.tolist():
-                stage = int(stages[rank])
-                column = int(np.flatnonzero(of_stage[stage] == rank)[0])
-                yield record_rank(self.job, self.plan, phases[stage], column, rank)
+            stages = self.plan.stage[some]
+            of_stage = {stage: self._simulated(stage, some[stages == stage]) for stage in np.unique(stages).tolist()}
+            for rank, stage in zip(some.tolist(), stages.tolist(), strict=True):
+                ranks, phases = of_stage[stage]
+                yield record_rank(self.job, self.plan, phases, int(np.flatnonzero(ranks == rank)[0]), rank)
+
+    def _simulated(self, stage: int, ranks: Ints) -> tuple[Ints, list[PhaseEvents]]:
+        """Return the events of these ranks of a stage, or of all its ranks where memory holds them, and the ranks."""
+        kept = self._first_pass[1].get(stage)
+        return (ranks, self._replay(stage, ranks)) if kept is None else (self.plan.ranks_of(stage), kept)
 
     def last_collective_ends(self) -> list[int]:
         """Return the end of each step's last collective of the whole job (ns, global).
@@ -235,7 +233,7 @@ class Run:
 
     def events(self, stage: int) -> list[PhaseEvents]:
         """Return the events of the ranks of a pipeline stage in each phase: the steps, and one before and after."""
-        return self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))
+        return self._simulated(stage, self.plan.ranks_of(stage))[1]
 
     def without(self, *faults: Fault) -> "Run":
         """Return the same run with the same noise, without these faults (default: without all)."""

@@ -6,6 +6,7 @@ the same columns without names. Older ones print `MBytes` and `hostname`, newer 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
@@ -14,17 +15,15 @@ _START: Final = re.compile(r"Data for MPI rank (\d{1,9}) of (\d{1,9})")
 _CALL: Final = re.compile(r"\s*(MPIX?_\w+)\s+(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKET: Final = re.compile(r"\s*(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKETS_OF: Final = re.compile(r"\s*(MPIX?_\w+)\s.*#calls")
-_VALUE: Final = re.compile(
-    r"\s*(total communication time|total elapsed time|user cpu time|system time|max resident set size)\s*= (\d+\.\d+)"
-)
-_COLUMN: Final = {
-    "total communication time": "communication_s",
-    "total elapsed time": "elapsed_s",
-    "user cpu time": "user_s",
-    "system time": "system_s",
+_COLUMNS: Final = {
+    **dict.fromkeys(("total communication time", "comm(s)"), "communication_s"),
+    **dict.fromkeys(("total elapsed time", "elapsed(s)"), "elapsed_s"),
+    **dict.fromkeys(("user cpu time", "user(s)"), "user_s"),
+    **dict.fromkeys(("system time", "system(s)"), "system_s"),
+    **dict.fromkeys(("max resident set size", "size(MB)", "size(MiB)"), "memory_bytes"),
 }
-_TIMES: Final = {"comm(s)": "communication_s", "elapsed(s)": "elapsed_s", "user(s)": "user_s", "system(s)": "system_s"}
-"""Columns of the table of all ranks."""
+"""By what a rank's profile and the table of all ranks call them."""
+_VALUE: Final = re.compile(rf"\s*({'|'.join(map(re.escape, _COLUMNS))})\s*= (\d+\.\d+)")
 _OF_ALL: Final = re.compile(r"\s*(minimum|median|maximum) communication time = (\d+\.\d+) sec for task (\d{1,9})")
 _MEBI: Final = 1 << 20
 
@@ -74,7 +73,8 @@ class MpitraceParser(LineParser):
         elif self._columns:
             self._read_task(text)
         elif match := _VALUE.match(text):
-            self._read_value(match[1], float(match[2]))
+            if self._values is not None:
+                self._values |= _stated({match[1]: match[2]})
         else:
             self._read_row(text)
 
@@ -125,14 +125,6 @@ class MpitraceParser(LineParser):
             seconds=float(seconds),
         )
 
-    def _read_value(self, name: str, value: float) -> None:
-        if self._values is None:
-            return
-        if name == "max resident set size":
-            self._values["memory_bytes"] = round(value * _MEBI)
-        else:
-            self._values[_COLUMN[name]] = value
-
     def _read_task(self, text: str) -> None:
         """Read a row of the table of all ranks; the rank's own profile states its values with more digits."""
         cells = text.split()
@@ -142,20 +134,14 @@ class MpitraceParser(LineParser):
         if not cells[0].isdigit() or len(cells) != len(self._columns):
             raise ValueError("not a row")
         row = dict(zip(self._columns, cells, strict=True))
-        host = row.get("hostname", row.get("host"))
+        switches = int(row["switches"]) if "switches" in row else None
+        place = {"host": row.get("hostname", row.get("host")), "switches": switches}
         if int(cells[0]) == self._rank and self._values is not None:
-            self._values |= {"host": host, "switches": int(row["switches"]) if "switches" in row else None}
+            self._values |= place
             self._end_rank()
             return
         self._summary.pop(int(cells[0]), None)
-        size = row.get("size(MB)", row.get("size(MiB)"))
-        self._add_rank(
-            int(cells[0]),
-            host=host,
-            memory_bytes=round(float(size) * _MEBI) if size else None,
-            **{column: float(row[name]) for name, column in _TIMES.items() if name in row},
-            switches=int(row["switches"]) if "switches" in row else None,
-        )
+        self._add_rank(int(cells[0]), **place, **_stated(row))
 
     def _end_rank(self) -> None:
         values, self._values = self._values, None
@@ -171,3 +157,9 @@ class MpitraceParser(LineParser):
     def _add_rank(self, rank: int, **values: Any) -> None:
         named = {"run": self._run, "world_size": self._world_size, "communication_order": self._order.get(rank)}
         self.add("mpi_ranks", rank=rank, **named, **values)
+
+
+def _stated(values: Mapping[str, str]) -> dict[str, float]:
+    """Return what names and values of a profile, or of a row of the table, state."""
+    known = [(_COLUMNS[name], float(value)) for name, value in values.items() if name in _COLUMNS]
+    return {column: round(value * _MEBI) if column == "memory_bytes" else value for column, value in known}

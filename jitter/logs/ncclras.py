@@ -42,34 +42,29 @@ class RasParser(LineParser):
         super().__init__(context)
         self._query = 0
         self._communicator: str | None = None
-        self._counted: dict[str, Any] | None = None
-        """The collective, and how many the ranks that follow launched."""
+        self._group: dict[str, Any] | None = None
+        """Of the ranks that follow: the collective and how many they launched, or that they do not answer."""
         self._state: str | None = None
-        self._lacks_data = False
-        """Whether the ranks that follow are those without an answer."""
 
     def line(self, line: bytes, number: int) -> None:
         text = split_prefix(line)[1]
         if text.strip() == "Job summary":
             self._query += 1
-            self._communicator = self._counted = self._state = None
+            self._communicator = self._group = self._state = None
         elif text.strip() in _SECTION:
             self._state = _SECTION[text.strip()]
         elif match := _COMMUNICATOR.match(text):
-            self._communicator, self._counted = match[1], None
-            self._lacks_data = False
+            self._communicator, self._group = match[1], None
         elif _NO_DATA.match(text):
-            self._counted, self._lacks_data = None, True
+            self._group = {"state": "unresponsive"}
         elif match := _COUNT.match(text):
-            self._counted, self._lacks_data = {"operation": match[2], "operations": int(match[3])}, False
-            self._add(count=int(match[1]), **self._counted)
+            self._group = {"operation": match[2], "operations": int(match[3])}
+            self._add(count=int(match[1]), **self._group)
         elif _GROUP.match(text):
-            self._counted, self._lacks_data = None, False
-        elif (match := _RANK.match(text)) and self._lacks_data and self._communicator is not None:
-            if int(match["rank"]) < _LARGEST:
-                self._add(**_place(match), state="unresponsive")
-        elif (match := _RANK.match(text)) and self._counted is not None:
-            self._add(**_place(match), **self._counted)
+            self._group = None
+        elif (match := _RANK.match(text)) and self._group is not None:
+            if "state" not in self._group or (self._communicator is not None and int(match["rank"]) < _LARGEST):
+                self._add(**_place(match), **self._group)
         elif match := _MISSING.match(text):
             for rank in re.findall(r"\d{1,9}", match[1]):
                 self._add(rank=int(rank), state="unresponsive")

@@ -407,7 +407,7 @@ class KinetoBatches:
             del by_profiler[max(_MOST_OVERHEADS - len(self._held["overhead"]), 0) :]
             self._held["overhead"].add(by_profiler, [PROFILER] * len(by_profiler), with_args=False)
         if functions := events_of_kind.get("module"):
-            texts = [name if isinstance(name := one.name, str) else self.names.text_of(name) for one in functions]
+            texts = map(self.names.text_of, map(_name, functions))
             # few are: choose without running Python code for each
             self._hold_operators(list(compress(functions, map(is_module_or_frame, texts))), is_module=True)
         if links := events_of_kind.get("pass link"):

@@ -165,21 +165,24 @@ DEFAULT_STEP_PATTERN: Final = rf"(?i){_EPOCH}{_COUNTER}{_STEP}{_RANK}"
 """`epoch1_step2003-rank0-…`, `ProfilerStep#12`, `step 12`, `train#step_num=12#`, `iteration: 12`, `batch_idx=12`."""
 
 _RANK_AND_BLANKS: Final = rf"[\W_]{{0,8}}(?:{GLOBAL_RANK}{_SEPARATOR}\d{{1,9}}[\W_]{{0,8}})?"
-_COUNTED: Final = re.compile(
+COUNTED: Final = re.compile(
     rf"(?i){_RANK_AND_BLANKS}{_EPOCH}(?:(?:train(?:ing)?|global)[\s_\-]?)?"
     rf"(?:(?:mini[\s_\-]?)?batch(?:es)?|steps|iterations|its?){_NUMBERED}{_SEPARATOR}(?P<step>\d{{1,18}})"
     rf"(?:\s?(?:/|of)\s?\d{{1,18}})?{_RANK_AND_BLANKS}"
 )
-_ONLY_EPOCH: Final = re.compile(
+"""A text with a number that may be a step's, or a size, or begin anew within each step: `mini-batch 5`, `batch: 5`,
+`Batch5/100`, `steps5`. Which of these it is, the other ranges of the kind tell."""
+ONLY_EPOCH: Final = re.compile(
     rf"(?i)[\W_]{{0,8}}(?:train(?:ing)?[\s_\-]?)?epoch{_SEPARATOR}(?P<epoch>\d{{1,18}})"
     rf"(?:\s?(?:/|of)\s?\d{{1,18}})?[\W_]{{0,8}}"
 )
-_ANY_RANK: Final = re.compile(rf"(?i){GLOBAL_RANK}{_SEPARATOR}(?P<rank>\d{{1,9}})(?!\d)")
+ANY_RANK: Final = re.compile(rf"(?i){GLOBAL_RANK}{_SEPARATOR}(?P<rank>\d{{1,9}})(?!\d)")
 
-_BESIDE_TRAINING = re.compile(
+BESIDE_TRAINING = re.compile(
     r"(?i)(?<![a-z])(?:save|checkpoint\w*|ckpt|valid(?:ation|ate|ating)?|val|eval(?:uation|uate|uating)?|test(?:ing)?"
     r"|sanity)(?![a-z])"
 )
+"""A checkpoint, a validation or a test, whose numbers are not training steps."""
 _UNNUMBERED = re.compile(
     r"\[pl\]\[profile\]run_training_batch|run_training_batch"  # Lightning
     r"|(?:DeepSpeed|Pipeline)Engine\.train_batch"
@@ -189,8 +192,6 @@ _DATA_LOADING = re.compile(
     r"(?i)enumerate\(dataloader\)|data[ _\-]?load|load[ _\-]?(?:data|batch)|next[ _\-]?batch|get[ _\-]?batch"
     r"|batch[ _\-]?generator|input[ _\-]?pipeline|data[ _\-]?(?:wait|fetch|iter|time)|fetch[ _\-]?(?:data|batch)"
 )
-
-
 _CHECKPOINT = re.compile(
     r"(?i)(?<![a-z])(?:save|saving|write|writing|dump|store)[ _.\-]*(?:\w{0,64}[ _.\-])?"
     r"(?:checkpoint|ckpt|state_?dict|model|weights)s?(?![a-z])"
@@ -203,37 +204,6 @@ _VALIDATION = re.compile(
 )
 
 HostRangeKind = Literal["data_loading", "checkpoint", "validation"]
-
-
-def may_name_step(text: str) -> bool:
-    """Return whether a text can match `DEFAULT_STEP_PATTERN`: several times faster than the pattern, which few do."""
-    words = text.lower()
-    return "step" in words or "iter" in words or "batch" in words or "update" in words or "it" in words
-
-
-def match_counted(text: str) -> re.Match[str] | None:
-    """Match a text with a number that may be a step's, or a size, or begin anew within each step.
-
-    `mini-batch 5`, `batch: 5`, `Batch5/100`, `steps5`: which of these it is, the other ranges of the kind tell.
-    """
-    return _COUNTED.fullmatch(text)
-
-
-def parse_epoch(text: str) -> int | None:
-    """Return the number of the epoch that a text names, and nothing else; None for another text."""
-    match = _ONLY_EPOCH.fullmatch(text)
-    return None if match is None else int(match["epoch"])
-
-
-def rank_in_text(text: str) -> int | None:
-    """Return the global rank that a text states; None if it states none."""
-    match = _ANY_RANK.search(text)
-    return None if match is None else int(match["rank"])
-
-
-def is_beside_training(text: str) -> bool:
-    """Return whether the text names a checkpoint, a validation or a test, whose numbers are not training steps."""
-    return _BESIDE_TRAINING.search(text) is not None
 
 
 @lru_cache(maxsize=65536)

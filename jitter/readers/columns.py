@@ -1,7 +1,7 @@
 """Columns of sources: column maps, integers of any type, plausible times, keys numbered in order of appearance."""
 
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.arrow import map_distinct
+from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES
 
@@ -31,15 +31,24 @@ class ColumnMap(NamedTuple):
     integers: Mapping[str, str | tuple[str, ...]]
     texts: Mapping[str, str | tuple[str, ...]] = {}
 
-    def present(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the integers and the texts that a source with columns of these names has, each under one name."""
-        return _present(self.integers, names), _present(self.texts, names)
+    def select(self, expressions: Mapping[str, str]) -> tuple[dict[str, str | None], dict[str, str | None]]:
+        """Return what to read for the integers and for the texts from a source with these columns; None: it has none.
+
+        `expressions` says by name of the column there how it is read.
+        """
+        return _select(self.integers, expressions), _select(self.texts, expressions)
 
 
-def _present(columns: Mapping[str, str | tuple[str, ...]], names: Collection[str]) -> dict[str, str]:
+def _select(columns: Mapping[str, str | tuple[str, ...]], expressions: Mapping[str, str]) -> dict[str, str | None]:
     listed = {ours: (theirs,) if isinstance(theirs, str) else theirs for ours, theirs in columns.items()}
-    first = {ours: next((name for name in theirs if name in names), None) for ours, theirs in listed.items()}
-    return {ours: name for ours, name in first.items() if name is not None}
+    return {ours: next(filter(None, map(expressions.get, theirs)), None) for ours, theirs in listed.items()}
+
+
+def complete_columns(rows: pa.RecordBatch, integers: Iterable[str], texts: Iterable[str]) -> pa.RecordBatch:
+    """Return rows with these columns, int64 and binary, null where they lack them."""
+    types = {**dict.fromkeys(integers, pa.int64()), **dict.fromkeys(texts, pa.binary())}
+    arrays = [column_or_nulls(rows, name, kind) for name, kind in types.items()]
+    return pa.RecordBatch.from_arrays(arrays, list(types))
 
 
 def parse_integer(value: object) -> int | None:

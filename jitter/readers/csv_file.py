@@ -51,19 +51,19 @@ class CsvFile:
 
         Columns that the file lacks are null. Raises UnreadableTraceError for damage beyond single rows.
         """
-        integers, texts = columns.present(self.columns)
+        integers, texts = columns.select(dict(zip(self.columns, self.columns, strict=True)))
         reported = 0
         try:
             with self.path.open("rb") as file:
                 file.readline()
-                wanted = {*integers.values(), *texts.values()}
+                wanted = {name for name in (*integers.values(), *texts.values()) if name is not None}
                 for batch in self._stream(file, wanted) if wanted and file.peek(1) else ():
                     done = file.tell()
                     if batch.num_rows:
-                        arrays = dict.fromkeys(columns.integers, pa.nulls(batch.num_rows, pa.int64()))
-                        arrays |= dict.fromkeys(columns.texts, pa.nulls(batch.num_rows, pa.binary()))
-                        arrays |= {ours: to_int64(batch[theirs]) for ours, theirs in integers.items()}
-                        yield arrays | {ours: _as_utf8(batch[theirs]) for ours, theirs in texts.items()}
+                        arrays = dict.fromkeys(integers, pa.nulls(batch.num_rows, pa.int64()))
+                        arrays |= dict.fromkeys(texts, pa.nulls(batch.num_rows, pa.binary()))
+                        arrays |= {ours: to_int64(batch[theirs]) for ours, theirs in integers.items() if theirs}
+                        yield arrays | {ours: _as_utf8(batch[theirs]) for ours, theirs in texts.items() if theirs}
                     advance(done - reported)
                     reported = done
         except pa.ArrowException as error:

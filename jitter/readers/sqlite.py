@@ -18,7 +18,7 @@ from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import first_line
-from jitter.readers.columns import Progress
+from jitter.readers.columns import ColumnMap, Progress, complete_columns
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of the libraries for a damaged database; sqlite3 raises the last for names that are not UTF-8."""
@@ -128,17 +128,23 @@ class Database:
         except DAMAGE as error:
             raise self.damaged(error) from error
 
+    def read_table(self, table: str, columns: ColumnMap, rows: int, where: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield columns of a table as `stream` does, null where it lacks them; nothing if there is no such table."""
+        if table in self.tables:
+            expressions = {name: f'"{name}"' for name in self.tables[table]}
+            yield from self.stream(*columns.select(expressions), f'"{table}"{where}', rows)
+
     def stream(
-        self, integers: Mapping[str, str], texts: Mapping[str, str], source: str, rows: int
+        self, integers: Mapping[str, str | None], texts: Mapping[str, str | None], source: str, rows: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most `rows` rows: `integers` as int64, `texts` as binary, null where unknown.
 
-        Both map column names to SQL expressions; `source` is the SQL after FROM. Values among the integers that are of
-        another type and state no integer are null, and counted.
+        Both map column names to SQL expressions, or to None for a column of nulls; `source` is the SQL after FROM.
+        Values among the integers that are of another type and state no integer are null, and counted.
         """
         try:
-            for batch in self._stream(integers, texts, source, rows):
-                yield batch
+            for batch in self._stream(_stated(integers), _stated(texts), source, rows):
+                yield complete_columns(batch, integers, texts)
                 if self._progress is not None:
                     self._progress.rows(batch.num_rows)
         except DAMAGE as error:
@@ -241,9 +247,8 @@ def describe_no_integers(counts: Mapping[str, int]) -> list[str]:
     return [f"{total} unknown, because no integer stands there ({columns})"] if columns else []
 
 
-def quote_columns(names: Sequence[str]) -> dict[str, str]:
-    """Return quoted SQL expressions that read columns under their own names."""
-    return {name: f'"{name}"' for name in names}
+def _stated(columns: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: expression for name, expression in columns.items() if expression is not None}
 
 
 def _whole_size(header: bytes) -> int:

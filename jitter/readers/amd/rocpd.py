@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.arrow import column_or_nulls, map_distinct
+from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.grouping import by_key
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
@@ -30,16 +30,29 @@ from jitter.readers.amd.rows import (
     message_bytes,
     sibling_files,
 )
-from jitter.readers.columns import Progress, parse_integer
+from jitter.readers.columns import ColumnMap, Progress, parse_integer
 from jitter.readers.sqlite import VALUES_PER_QUERY, Database, StringTable, sniff_tables
 
 _OTHER_FORMS: Final = (".json", ".json.gz", ".pftrace", ".otf2")
 _DISPATCH: Final = re.compile(r"rocpd_kernel_dispatch(?P<suffix>(?:_[0-9A-Za-z_]+)?)")
 _READ: Final = ("kernel_dispatch", "memory_copy", "region")
 _PLACE: Final = ("pid", "tid", "agent_id", "queue_id", "stream_id")
-_HOST: Final = {"start": "start_ns", "end": "end_ns", "pid": "process", "tid": "thread", "stack_id": "correlation"}
-_GPU: Final = {"start": "start_ns", "end": "end_ns", "pid": "process", "stack_id": "correlation"}
-"""The columns of `Session.source` that are read of regions and of GPU activities, and their names here."""
+_ALL: Final = {"start_ns": "start", "end_ns": "end", "process": "pid", "correlation": "stack_id"}
+_REGIONS: Final = ColumnMap({**_ALL, "thread": "tid", "name": "name_id", "event": "event_id"})
+_KERNELS: Final = ColumnMap(
+    {
+        **_ALL,
+        "agent": "agent_id",
+        "stream": ("stream_id", "queue_id"),
+        "queue": "queue_id",
+        "name": "kernel_id",
+        **SHAPE,
+    }
+)
+_COPIES: Final = ColumnMap(
+    {**_ALL, "stream": "stream_id", "name": "name_id", "size_bytes": "size", "from": "src_agent_id"}
+    | {"to": "dst_agent_id"}
+)
 _NUMBERS: Final = frozenset({"id", "nid", "pid", "tid", "absolute_index"})
 _MARKERS: Final = "MARKER_CORE"
 
@@ -124,12 +137,12 @@ class Session:
         return self.database.has(self.table(name), *columns)
 
     def source(self, name: str) -> tuple[str, dict[str, str]]:
-        """Return the SQL after FROM to read a table, and expressions for columns that may be in other tables.
+        """Return the SQL after FROM to read a table, and expressions for its columns and for those in other tables.
 
         All joins use row ids, so none needs an index. The alias of the table is `x`, of its event `e`.
         """
         source = f'"{self.table(name)}" AS x'
-        expressions = {column: f'x."{column}"' for column in ("start", "end", *_PLACE) if self.has(name, column)}
+        expressions = {column: f'x."{column}"' for column in self.database.tables[self.table(name)]}
         for column in ("start", "end"):
             if column not in expressions:
                 source += f' LEFT JOIN "{self.table("timestamp")}" AS {column}s ON {column}s.id = x.{column}_id'
@@ -224,23 +237,18 @@ class _SessionParts:
             yield "rccl", self._named(read) | {"size_bytes": pa.array(self._message_sizes(read), pa.int64())}
         for read in self._regions("HIP_", "HSA_"):
             yield "calls", self._named(read)
-        for read in self._activities("kernel_dispatch", {"name": "kernel_id", **SHAPE}):
-            columns, agents = self._columns(read), _column(read, "agent_id")
-            columns["device"] = pc.coalesce(self._gpus(agents), agents)
-            columns["stream"] = _column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
-            columns["queue"] = _column(read, "queue_id")
+        for read in self._activities("kernel_dispatch", _KERNELS):
+            columns = self._columns(read)
+            columns["device"] = pc.coalesce(self._gpus(read["agent"]), read["agent"])
             columns["name"] = map_distinct(
                 read["name"],
                 lambda symbol: rows.name(kernels.get(symbol) or f"[kernel {symbol} is not in the database]"),
                 pa.int32(),
             )
             yield "kernels", columns
-        copies = {"name": "name_id", "size_bytes": "size", "from": "src_agent_id", "to": "dst_agent_id"}
-        for read in self._activities("memory_copy", copies) if self._session.has("memory_copy") else ():
-            columns = self._named(read)
-            columns["device"] = pc.coalesce(*(self._gpus(_column(read, end)) for end in ("to", "from")))
-            columns["stream"] = _column(read, "stream_id")
-            yield "copies", columns
+        for read in self._activities("memory_copy", _COPIES) if self._session.has("memory_copy") else ():
+            device = pc.coalesce(*(self._gpus(read[end]) for end in ("to", "from")))
+            yield "copies", self._named(read) | {"device": device}
         for read in self._regions(_MARKERS, texts=True):
             texts = map(self._message, read["extdata"].to_pylist(), read["own"].to_pylist())
             yield "ranges", self._columns(read) | {"text": pa.array(list(texts), pa.string())}
@@ -257,12 +265,9 @@ class _SessionParts:
         ids = [str(id_) for word in words for id_ in self._category_ids(word)]
         if not ids or "category_id" not in expressions:
             return
-        integers = {ours: expressions[name] for name, ours in _HOST.items() if name in expressions}
         source += f" WHERE {expressions['category_id']} IN ({', '.join(ids)})"
         text_columns = {"extdata": expressions["extdata"], "own": "x.extdata"} if texts else {}
-        yield from self._database.stream(
-            integers | {"name": "x.name_id", "event": "x.event_id"}, text_columns, source, BATCH_ROWS
-        )
+        yield from self._database.stream(_REGIONS.select(expressions)[0], text_columns, source, BATCH_ROWS)
 
     def _category_ids(self, word: str) -> list[int]:
         table, column = "string", "string"
@@ -271,25 +276,21 @@ class _SessionParts:
         query = f'SELECT id FROM "{self._session.table(table)}" WHERE "{column}" LIKE ? ESCAPE ?'
         return [id_ for (id_,) in self._database.rows(query, word.replace("_", r"\_") + "%", "\\")]
 
-    def _activities(self, table: str, further: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-        """Yield GPU activities with places, times and those further columns (name here to name there) that exist."""
+    def _activities(self, table: str, wanted: ColumnMap) -> Iterator[pa.RecordBatch]:
+        """Yield GPU activities; columns that this version lacks are null."""
         source, expressions = self._session.source(table)
-        integers = {ours: expressions[name] for name, ours in _GPU.items() if name in expressions}
-        integers |= {name: expressions[name] for name in _PLACE[2:] if name in expressions}
-        integers |= {ours: f'x."{name}"' for ours, name in further.items() if self._session.has(table, name)}
-        yield from self._database.stream(integers, {}, source, BATCH_ROWS)
+        yield from self._database.stream(*wanted.select(expressions), source, BATCH_ROWS)
 
     def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns with positions of processes and ids of threads, which stand in other tables."""
         columns = columns_of(read)
-        rows = columns.get("process", pa.nulls(read.num_rows, pa.int64()))
-        columns["process"] = map_distinct(rows, self._process, pa.int32())
+        columns["process"] = map_distinct(columns["process"], self._process, pa.int32())
         if "thread" in columns:
             columns["thread"] = map_distinct(columns["thread"], self._threads.get, pa.int64())
         return columns
 
     def _named(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
-        return self._columns(read) | {"name": self._strings.texts(_column(read, "name"))}
+        return self._columns(read) | {"name": self._strings.texts(read["name"])}
 
     def _process(self, row: int | None) -> int:
         return self._rows.process((self._session.suffix, row), lambda: self._processes.get(row) or Process(None))
@@ -323,7 +324,3 @@ class _SessionParts:
             if isinstance(said, dict) and isinstance(said.get("message"), str):
                 return str(said["message"])
         return None
-
-
-def _column(read: pa.RecordBatch, name: str) -> pa.Array:
-    return column_or_nulls(read, name, pa.int64())

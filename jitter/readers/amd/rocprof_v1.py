@@ -116,17 +116,9 @@ def _read_database(path: Path, rows: RowBuilder, progress: Progress) -> Parts:
         raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
     database.report(progress, sum(database.count(table) for table in present))
     for table, (kind, wanted) in _TABLES.items():
-        integers, texts = wanted.present(database.tables.get(table, ()))
-        for read in (
-            database.stream(_quoted(integers), _quoted(texts), f'"{table}"', BATCH_ROWS) if table in present else ()
-        ):
-            nulls = dict.fromkeys(wanted.integers, pa.nulls(read.num_rows, pa.int64()))
-            yield kind, nulls | columns_of(read)
+        for read in database.read_table(table, wanted, BATCH_ROWS) if table in present else ():
+            yield kind, columns_of(read)
     rows.problems += database.problems()
-
-
-def _quoted(columns: Mapping[str, str]) -> dict[str, str]:
-    return {ours: f'"{theirs}"' for ours, theirs in columns.items()}
 
 
 def _read_csv(path: Path, rows: RowBuilder, progress: Progress) -> Parts:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import MIGRATION, OFF_CPU, PROFILER
@@ -154,9 +153,7 @@ class CallChains:
 
 
 def _smallest(tables: Tables, table: str, column: str) -> int | None:
-    """Return the smallest value of a column; None if all are null, or the table lacks it."""
-    if column not in tables.columns(table):
-        return None
+    """Return the smallest value of a column; None if all are null."""
     minima = [pc.min(rows[column]).as_py() for rows in tables.read(table, [column])]
     return min((minimum for minimum in minima if minimum is not None), default=None)
 
@@ -241,26 +238,21 @@ class NsysBatches:
         return {table: part for table, part in parts.items() if self._tables.columns(table)}
 
     def _kernels(self) -> Iterator[Batch]:
-        has = self._tables.columns(KERNEL)
-        name = next((column for column in ("demangledName", "shortName") if column in has), None)
-        for rows in self._read(KERNEL, [*([name] if name else []), *_GRID.values()]):
-            ids = _column(rows, name) if name else pa.nulls(rows.num_rows, pa.int64())
-            yield self._activities(rows, self.names.positions(ids, lambda id_: id_), is_memory=False)
+        name = "demangledName" if "demangledName" in self._tables.columns(KERNEL) else "shortName"
+        for rows in self._read(KERNEL, [name, *_GRID.values()]):
+            yield self._activities(rows, self.names.positions(rows[name], lambda id_: id_), is_memory=False)
 
     def _replays(self) -> Iterator[Batch]:
         for rows in self._read(GRAPH_TRACE, ["graphId"]):
             self._counts[_REPLAYS] += rows.num_rows
-            if "graphId" in rows.schema.names:
-                names = self.names.positions(
-                    rows["graphId"], lambda number: "CUDA graph" if number is None else f"CUDA graph {number}"
-                )
-            else:
-                names = self._one_name("CUDA graph", rows.num_rows)
+            names = self.names.positions(
+                rows["graphId"], lambda number: "CUDA graph" if number is None else f"CUDA graph {number}"
+            )
             yield self._activities(rows, names, is_memory=False)
 
     def _memory(self, table: str, further: Sequence[str]) -> Iterator[Batch]:
         for rows in self._read(table, further):
-            if "copyKind" in rows.schema.names:
+            if "copyKind" in self._tables.columns(table):
                 names = name_copies(rows, self.names, self._origin.copy_kinds)
             else:
                 names = self._one_name("[CUDA memcpy]" if table == MEMCPY else "[CUDA memset]", rows.num_rows)
@@ -268,8 +260,8 @@ class NsysBatches:
 
     def _read(self, table: str, further: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the activities of a table that have a valid time."""
-        wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", *further]
-        for rows in self._tables.read(table, self._existing(table, wanted)):
+        wanted = ["deviceId", "streamId", "correlationId", "globalPid", *further]
+        for rows in self._read_timed(table, wanted):
             ends_after = pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False)
             kept = _filtered(rows, pc.and_(ends_after, self._times.check(rows["start"], rows["end"])))
             self._counts[_TIMELESS.format("GPU activities")] += rows.num_rows - kept.num_rows
@@ -277,72 +269,63 @@ class NsysBatches:
                 yield kept
 
     def _activities(self, rows: pa.RecordBatch, names: pa.Array, *, is_memory: bool) -> Batch:
-        processes = self._processes_of(self._of_only_process(_column(rows, "globalPid")))
+        processes = self._processes_of(self._of_only_process(rows["globalPid"]))
         columns = {
             "process": processes,
-            "device": self._gpus(processes, _column(rows, "deviceId")),
-            "stream": _column(rows, "streamId"),
+            "device": self._gpus(processes, rows["deviceId"]),
+            "stream": rows["streamId"],
             "name": names,
             "is_memory": pa.array(np.full(rows.num_rows, is_memory)),
             "start_ns": rows["start"],
             "end_ns": rows["end"],
-            "correlation": _column(rows, "correlationId"),
+            "correlation": rows["correlationId"],
         }
         columns |= {name: rows[source] for name, source in _GRID.items() if source in rows.schema.names}
         if is_memory:
-            columns["size_bytes"] = _column(rows, "bytes")
+            columns["size_bytes"] = rows["bytes"]
         elif self.nccl.messages:
             columns |= self.nccl.columns(processes.to_numpy(), columns["correlation"], self.processes.keys)
         return make_batch("activities", columns)
 
     def _calls(self) -> Iterator[Batch]:
-        wanted = self._existing(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])
-        only = _CALLS if _CALLS.column in self._tables.columns(RUNTIME) else None
-        for read in self._tables.read(RUNTIME, wanted, only=only):
+        for read in self._read_timed(RUNTIME, ["globalTid", "correlationId", "nameId"], only=_CALLS):
             rows = self._started(read, "CUDA API calls")
-            columns = self._host_columns(_column(rows, "globalTid"), rows["start"], rows["end"])
-            columns["name"] = self.names.positions(_column(rows, "nameId"), lambda id_: id_)
-            yield make_batch("calls", columns | {"correlation": _column(rows, "correlationId")})
+            columns = self._host_columns(rows["globalTid"], rows["start"], rows["end"])
+            columns["name"] = self.names.positions(rows["nameId"], lambda id_: id_)
+            yield make_batch("calls", columns | {"correlation": rows["correlationId"]})
 
     def _ranges(self) -> Iterator[Batch]:
-        has = self._tables.columns(NVTX)
-        if _RANGES.column not in has:
+        if _RANGES.column not in self._tables.columns(NVTX):
             return
         registered = read_registered_strings(self._tables, NVTX, _RANGES)
-        wanted = self._existing(NVTX, ["start", "end", "eventType", "globalTid", "textId"])
-        inline = ["text"] if "text" in has else []
-        for read in self._tables.read(NVTX, wanted, inline, _RANGES):
+        for read in self._read_timed(NVTX, ["eventType", "globalTid", "textId"], ["text"], _RANGES):
             rows = self._started(read, "NVTX ranges")
-            texts = registered.at(_column(rows, "textId"))
-            if inline:
-                texts = pc.coalesce(rows["text"], texts)
+            texts = pc.coalesce(rows["text"], registered.at(rows["textId"]))
             rows = rows.filter(texts.is_valid())
             self._counts[_TEXTLESS] += len(texts) - rows.num_rows
             text, invalid = decode_utf8(texts.drop_null())
             self._counts[_INVALID] += invalid
             is_rank = pc.equal(rows["eventType"], _MPI_RANK)
             for thread, label in zip(
-                _column(rows, "globalTid").filter(is_rank).to_pylist(), text.filter(is_rank).to_pylist(), strict=True
+                rows["globalTid"].filter(is_rank).to_pylist(), text.filter(is_rank).to_pylist(), strict=True
             ):
                 if match := _MPI_RANK_TEXT.fullmatch(label.strip()):
                     self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
             is_range = pc.invert(is_rank)
             rows, text = rows.filter(is_range), text.filter(is_range)
-            columns = self._host_columns(_column(rows, "globalTid"), rows["start"], rows["end"])
+            columns = self._host_columns(rows["globalTid"], rows["start"], rows["end"])
             yield make_batch("ranges", columns | {"text": text})
 
     def _system_calls(self) -> Iterator[Batch]:
         """Yield long calls of the operating system's libraries (locks, polls, file access) as operators."""
-        for read in self._tables.read(OSRT, self._existing(OSRT, ["start", "end", "globalTid", "nameId"])):
+        for read in self._read_timed(OSRT, ["globalTid", "nameId"]):
             took = pc.subtract(read["end"], read["start"])
             rows = read.filter(pc.fill_null(pc.greater_equal(took, _LONG_CALL_NS), False))
-            names = self.names.positions(_column(rows, "nameId"), lambda id_: id_)
-            yield self._operators(_column(rows, "globalTid"), names, rows["start"], rows["end"])
+            names = self.names.positions(rows["nameId"], lambda id_: id_)
+            yield self._operators(rows["globalTid"], names, rows["start"], rows["end"])
 
     def _off_cpu(self) -> Iterator[Batch]:
         """Yield migrations of threads to another core, and other times off the CPU if they are long, as operators."""
-        if not self._tables.columns(SCHEDULING).issuperset(SCHEDULING_COLUMNS):
-            return
         threads = ThreadScheduling()
         for read in self._tables.read(SCHEDULING, list(SCHEDULING_COLUMNS)):
             intervals = threads.pair(read)
@@ -358,10 +341,9 @@ class NsysBatches:
     def _overhead(self, table: str) -> Iterator[Batch]:
         """Yield the times in which the profiler held up a thread as operators."""
         has = self._tables.columns(table)
-        only = _BY_PROFILER if _BY_PROFILER.column in has else None
-        if not has.issuperset(_OVERHEAD_COLUMNS) or (only is None and table == CUPTI_OVERHEAD):
+        if not has.issuperset(_OVERHEAD_COLUMNS) or (_BY_PROFILER.column not in has and table == CUPTI_OVERHEAD):
             return  # CUDA's own overhead stands there, too
-        for rows in self._tables.read(table, _OVERHEAD_COLUMNS, only=only):
+        for rows in self._tables.read(table, _OVERHEAD_COLUMNS, only=_BY_PROFILER):
             names = self._one_name(PROFILER, rows.num_rows)
             yield self._operators(rows["globalTid"], names, rows["start"], rows["end"])
 
@@ -402,15 +384,17 @@ class NsysBatches:
         self._counts[_TIMELESS.format(what)] += rows.num_rows - kept.num_rows
         return kept
 
-    def _existing(self, table: str, wanted: Sequence[str]) -> list[str]:
-        has = self._tables.columns(table)
+    def _read_timed(
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield these columns, `start` and `end` of a table, which must have the latter."""
         for column in ("start", "end"):
-            if column not in has:
+            if column not in self._tables.columns(table):
                 raise UnreadableTraceError(
                     f"{self._tables.path}: table {table} has no column `{column}`",
                     f"export the report again: nsys export --type {self._tables.export_type} REPORT.nsys-rep",
                 )
-        return [column for column in wanted if column in has]
+        yield from self._tables.read(table, ["start", "end", *integers], texts, only)
 
     def _processes_of(self, global_ids: pa.Array) -> pa.Array:
         # the low bits identify threads: without them few distinct values remain
@@ -430,14 +414,11 @@ class NsysBatches:
     def _calling_processes(self) -> list[int]:
         """The processes that made CUDA calls, or else have NVTX ranges, as globalPids."""
         for table in (RUNTIME, NVTX):
-            if "globalTid" in self._tables.columns(table):
-                process_ids: set[int] = set()
-                for rows in self._tables.read(table, ["globalTid"]):
-                    process_ids.update(
-                        pc.unique(pc.bit_wise_and(rows["globalTid"], ~_THREAD_BITS)).drop_null().to_pylist()
-                    )
-                if process_ids:
-                    return sorted(process_ids)
+            process_ids: set[int] = set()
+            for rows in self._tables.read(table, ["globalTid"]):
+                process_ids.update(pc.unique(pc.bit_wise_and(rows["globalTid"], ~_THREAD_BITS)).drop_null().to_pylist())
+            if process_ids:
+                return sorted(process_ids)
         return []
 
     def _gpus(self, processes: pa.Array, devices: pa.Array) -> pa.Array:
@@ -463,8 +444,3 @@ def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:
 
 def _process_key(global_id: int | None) -> int | None:
     return None if global_id is None else process_key(global_id)
-
-
-def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """Return the column, or nulls if the table of this version lacks it."""
-    return column_or_nulls(rows, name, pa.int64())

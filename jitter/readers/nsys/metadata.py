@@ -71,11 +71,12 @@ def read_metadata(tables: Tables, recording: Recording) -> ExportMetadata:
     for kind, label in small_rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
         if kind is not None and label:
             origin.copy_kinds[kind] = _text(label)
-    gpus = {column: small_rows(tables, "TARGET_INFO_GPU", ["id"], [column]) for column in ("name", "busLocation")}
-    models = {gpu: _text(name) for gpu, name in gpus["name"] if gpu is not None and name}
+    models: dict[int | None, str] = {}
     bus_ids: dict[int | None, str] = {}
-    for gpu, location in gpus["busLocation"]:
-        if location and (address := _BUS.fullmatch(_text(location))):
+    for gpu, name, location in small_rows(tables, "TARGET_INFO_GPU", ["id"], ["name", "busLocation"]):
+        if gpu is not None and name:
+            models[gpu] = _text(name)
+        if gpu is not None and location and (address := _BUS.fullmatch(_text(location))):
             bus_ids[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
     # processes may number GPUs in another way than this table
     is_of_one = len(set(models.values())) == 1
@@ -159,9 +160,8 @@ def _nccl_ranges(tables: Tables, ranks: dict[int, int]) -> Iterator[tuple[int, N
         return
     only = RowFilter("domainId", sorted(domains))
     registered = read_registered_strings(tables, NVTX, only)
-    integers = [name for name in ("start", "end", "globalTid", "textId") if name in tables.columns(NVTX)]
-    for batch in tables.read(NVTX, integers, ["text", "binaryData"], only):
-        texts = registered.at(batch["textId"]).to_pylist() if "textId" in integers else [None] * batch.num_rows
+    for batch in tables.read(NVTX, ["start", "end", "globalTid", "textId"], ["text", "binaryData"], only):
+        texts = registered.at(batch["textId"]).to_pylist()
         columns = (batch[name].to_pylist() for name in ("start", "end", "globalTid", "text", "binaryData"))
         for start, end, thread, inline, payload, text in zip(*columns, texts, strict=True):
             if start is None or end is None or thread is None:

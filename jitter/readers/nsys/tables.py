@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints, distinct_rows
-from jitter.readers.columns import Interner, look_up, to_int64
+from jitter.readers.columns import ColumnMap, Interner, complete_columns, look_up, to_int64
 from jitter.readers.sqlite import (
     DAMAGE,
     VALUES_PER_QUERY,
@@ -24,7 +23,6 @@ from jitter.readers.sqlite import (
     damage_error,
     describe_no_integers,
     is_sqlite,
-    quote_columns,
 )
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -50,7 +48,7 @@ _AGAIN: Final = "copy it again, or export the report again: nsys export --type {
 
 
 class RowFilter(NamedTuple):
-    """Keeps the rows whose integer `column` is one of `values`."""
+    """Keeps the rows whose integer `column` is one of `values`; all rows of a table without the column."""
 
     column: str
     values: Sequence[int]
@@ -80,10 +78,9 @@ def _are_of_nsys(tables: Sequence[str]) -> bool:
 def small_rows(
     tables: "Tables", table: str, integers: Collection[str], texts: Collection[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a small table; none if this version lacks the table or one of the columns."""
-    if tables.columns(table).issuperset([*integers, *texts]):
-        for batch in tables.read(table, [*integers], [*texts]):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    """Yield the rows of a small table."""
+    for batch in tables.read(table, [*integers], [*texts]):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 class SqliteTables(Database):
@@ -102,15 +99,18 @@ class SqliteTables(Database):
     def read(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield non-empty batches of existing columns: integers as int64, texts as binary, null where unknown."""
-        rows = _TEXT_BATCH_ROWS if texts else _BATCH_ROWS
-        sources = [f'"{table}"']
-        if only is not None:
+        """Yield non-empty batches: integers as int64, texts as binary, null where unknown or this version lacks them.
+
+        None of a table that this version lacks.
+        """
+        wheres = [""]
+        if only is not None and only.column in self.columns(table):
             values = list(map(int, only.values))
             some = [values[first : first + VALUES_PER_QUERY] for first in range(0, len(values), VALUES_PER_QUERY)]
-            sources = [f'"{table}" WHERE "{only.column}" IN ({", ".join(map(str, part))})' for part in some]
-        for source in sources:
-            yield from self.stream(quote_columns(integers), quote_columns(texts), source, rows)
+            wheres = [f' WHERE "{only.column}" IN ({", ".join(map(str, part))})' for part in some]
+        columns = ColumnMap(*({name: name for name in names} for names in (integers, texts)))
+        for where in wheres:
+            yield from self.read_table(table, columns, _TEXT_BATCH_ROWS if texts else _BATCH_ROWS, where)
 
 
 class ParquetTables:
@@ -141,17 +141,19 @@ class ParquetTables:
     def read(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        names = [*integers, *texts]
-        columns = names if only is None or only.column in names else [*names, only.column]
+        has = self.columns(table)
+        if not has:
+            return
+        only = only if only is not None and only.column in has else None
+        columns = [name for name in {*integers, *texts, *([only.column] if only else [])} if name in has]
         try:
             with self._open(table) as file:
                 for batch in file.iter_batches(_TEXT_BATCH_ROWS if texts else _BATCH_ROWS, columns=columns):
                     rows = self._typed(batch, columns, texts)
                     if only is not None:
-                        kept = pc.is_in(rows[only.column], value_set=pa.array(only.values, pa.int64()))
-                        rows = rows.filter(kept).select(names)
+                        rows = rows.filter(pc.is_in(rows[only.column], value_set=pa.array(only.values, pa.int64())))
                     if rows.num_rows:
-                        yield rows
+                        yield complete_columns(rows, integers, texts)
         except DAMAGE as error:
             raise self._damaged(self._files[table], error) from error
 
@@ -198,7 +200,7 @@ class StringTable:
     def __init__(self, tables: Tables, ids: Ints) -> None:
         """Read the rows with these ids (any order, no duplicates). Raises what `tables` raises."""
         batches: list[Any] = []
-        if len(ids) and tables.columns(STRINGS).issuperset({"id", "value"}):
+        if len(ids):
             batches = list(tables.read(STRINGS, ["id"], ["value"], RowFilter("id", ids.tolist())))
         strings = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("value", pa.binary())]))
         strings = strings.filter(strings["id"].is_valid()).sort_by("id").combine_chunks()
@@ -215,9 +217,8 @@ class StringTable:
 def read_registered_strings(tables: Tables, table: str, only: RowFilter) -> StringTable:
     """Return the strings that a table's `textId` refers to, from a first pass over that column."""
     ids = np.array([], np.int64)
-    if "textId" in tables.columns(table):
-        for batch in tables.read(table, ["textId"], only=only):
-            ids = np.union1d(ids, pc.drop_null(batch.column(0)).to_numpy())
+    for batch in tables.read(table, ["textId"], only=only):
+        ids = np.union1d(ids, pc.drop_null(batch.column(0)).to_numpy())
     return StringTable(tables, ids)
 
 
@@ -253,7 +254,7 @@ def name_copies(rows: pa.RecordBatch, names: Interner[NameKey], labels: Mapping[
     The name has the direction, and the memory of both ends where one is host memory. `labels` are the export's own
     names of directions that are not known here.
     """
-    columns = [column_or_nulls(rows, name, pa.int64()).fill_null(-1).to_numpy() for name in _OF_COPIES]
+    columns = [rows[name].fill_null(-1).to_numpy() for name in _OF_COPIES]
     first, copy = distinct_rows(*columns)
 
     def name(kind: int, *places: int) -> str:

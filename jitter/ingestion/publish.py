@@ -101,7 +101,8 @@ class Publisher:
         """Return whether these are all records of one content, with complete files, as read with these options."""
         if any(record.digest in self._incomplete for record in records):
             return False
-        if self.may_replace and any(self._should_replace(record) for record in records):
+        root = self._folder.root
+        if self.may_replace and any(_is_outdated(record) or record_problems(root, record) for record in records):
             return False
         is_whole = bool(records) and {record.part for record in records} == set(range(records[0].parts))
         return is_whole and all(_as_told(record, path, self._options) for record in records)
@@ -110,10 +111,6 @@ class Publisher:
         """Return whether the lake holds no recording but those of this path."""
         file = str(path.resolve())
         return all(record.file == file for record in self.records)
-
-    def _should_replace(self, record: SourceRecord) -> bool:
-        """Return whether an older version of the reader read the source, or its files in the lake are damaged."""
-        return _is_outdated(record) or bool(record_problems(self._folder.root, record))
 
     def outdated_readers(self, sources: Sequence[Source]) -> list[str]:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""

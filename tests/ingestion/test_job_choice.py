@@ -9,7 +9,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.ingestion.ranks.jobs import OtherJobError, UndecidedJobError
+from jitter.ingestion.ranks.jobs import OtherJobError
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.databases import open_database
 from tests.support.lake_content import kernel_files, records
@@ -103,7 +103,7 @@ def test_two_jobs_of_similar_size(given: Path, jobs, capsys: pytest.CaptureFixtu
     for folder in "ab":
         assert f"`jitter ingest {given / folder}`" in err
     report = jitter.ingest(given, given.parent / "lake")
-    assert [type(error) for error in report.refused] == [UndecidedJobError] * (8 + kept)
+    assert [type(error) for error in report.refused] == [OtherJobError] * (8 + kept)
     assert ingest(given / "b") == 0
 
 

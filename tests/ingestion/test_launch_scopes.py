@@ -12,8 +12,7 @@ from jitter.core.schema import BACKWARD, OPERATORS, RANGES
 from jitter.ingestion.names import compile_step_pattern
 from jitter.ingestion.transform import launch_scopes, sorted_rows
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.launch_scopes import LaunchScopes
-from jitter.ingestion.transform.range_texts import parse_operator, parse_phase
+from jitter.ingestion.transform.launch_scopes import LaunchScopes, parse_operator, parse_phase
 from jitter.readers import Batch
 
 NAMES = ["aten::mm", "nn.Module: Block_0", "nn.Module: Linear_1", "aten::relu"]

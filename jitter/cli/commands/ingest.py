@@ -106,7 +106,6 @@ def run_ingest(
 
 def print_ingest_report(report: "IngestReport", paths: Iterable[Path], strict: bool) -> ExitCode:
     """Print what was added and what was left out of `paths`; return the exit code."""
-    from jitter.ingestion.ranks.jobs import UndecidedJobError
 
     for error, alike in _once_per_cause(report.rejected):
         # an inspect reads each file by itself, and knows nothing of the lake's job
@@ -119,7 +118,7 @@ def print_ingest_report(report: "IngestReport", paths: Iterable[Path], strict: b
         say(f"note: {line}")
     _print_totals(report, paths)
     is_usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
-    is_undecided = any(isinstance(error, UndecidedJobError) for error in report.refused)
+    is_undecided = report.jobs is not None and report.jobs.taken is None
     if not is_usable or is_undecided or (strict and report.refused) or report.traces_left_out > report.traces_taken:
         return ExitCode.UNUSABLE_INPUT
     return ExitCode.DONE

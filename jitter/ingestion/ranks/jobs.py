@@ -132,7 +132,6 @@ def claims_of(ranks: Iterable[RecordedRank]) -> set[Claim]:
 
 def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
     """Return the recorded ranks of a lake's records."""
-
     def paths(rank: int | None) -> Callable[[StepKey], Path]:
         assert rank is not None
         return lambda key: root / kernels_file(key, rank)
@@ -645,10 +644,6 @@ class OtherJobError(RejectedForAnotherError):
     """A recording that cannot belong to the job that is taken; `cause` is the other job in words."""
 
 
-class UndecidedJobError(OtherJobError):
-    """A recording of one of several jobs of similar size, of which none is taken."""
-
-
 def left_out_errors(choice: JobChoice, lake: Path) -> dict[Path, JitterError]:
     """Return the errors of the recordings that are not taken, by path. `lake` is the lake's folder."""
     errors: dict[Path, JitterError] = {recording.path: error for recording, error in choice.merged.items()}
@@ -688,8 +683,8 @@ def not_in_lake_error(path: Path, reason: str, in_lake: RecordedJob, job: Record
     return error
 
 
-def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
-    """Return the error of all recordings."""
+def _undecided_error(jobs: Sequence[RecordedJob]) -> OtherJobError:
+    """Return the error of all recordings, which are of several jobs of similar size, of which none is taken."""
     (example, reason), *_ = _reasons(jobs[0], jobs[1], "in the first")
     described = "; ".join(f"{number}) {job.describe()}" for number, job in enumerate(jobs, 1))
     folders = [shlex.quote(str(_folder(job))) for job in jobs]
@@ -707,7 +702,7 @@ def _undecided_error(jobs: Sequence[RecordedJob]) -> UndecidedJobError:
             way += "; if the numbers in their names are ranks, give `--rank-pattern RE`"
     else:
         way += f"; or give {_SAME_JOB}"
-    return UndecidedJobError(
+    return OtherJobError(
         f"{format_count(len(jobs), 'job')} stand here, none of them clearly the largest, and a lake holds one: "
         f"{described}. Of {example.path.name} in the second, {reason}. Nothing was written",
         way,

@@ -15,8 +15,7 @@ from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.ingestion.names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step, names_kind
 from jitter.ingestion.transform.collective_calls import CollectiveCall, CommunicationFinder, parse_collective_call
 from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, correlation_keys
-from jitter.ingestion.transform.launch_scopes import NO_THREAD, OPEN, CodeRanges
-from jitter.ingestion.transform.range_texts import DETAILS
+from jitter.ingestion.transform.launch_scopes import DETAILS, NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.sorted_rows import SortedRows
 from jitter.ingestion.transform.steps.step_markers import (
     Marker,

@@ -624,17 +624,8 @@ def _in_launch_order(rows: pa.Table) -> pa.Table:
     place_ns = rows[KEY].to_numpy()
     order = np.argsort(place_ns, kind="stable")
     if (np.diff(place_ns[order]) == 0).any():
-        correlation, stream = rows["correlation"], rows["stream"]
-        ties = (
-            correlation.fill_null(0).to_numpy(),
-            correlation.is_null().to_numpy(),
-            rows["name"].to_numpy(),
-            rows["end_ns"].to_numpy(),
-            rows["start_ns"].to_numpy(),
-            stream.fill_null(0).to_numpy(),
-            stream.is_null().to_numpy(),
-        )
-        order = np.lexsort((*ties, place_ns))
+        keys = (KEY, "stream", "start_ns", "end_ns", "name", "correlation")
+        order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in keys]).to_numpy()
     return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
 
 

@@ -365,7 +365,7 @@ class _Run:
                 continue
             converted.append(outcome)
             is_numbered = are_marked and outcome.is_new and not step_numbering.has_provisional_steps(outcome)
-            if is_numbered and outcome.staged and not step_numbering.has_unnumbered_steps(outcome):
+            if is_numbered and outcome.staged and not any(map(step_numbering.is_unnumbered, outcome.staged)):
                 self._publisher.publish_certain(outcome)
         converted = self._read_hosts(self._read_windows(converted, held))
         new = [outcome for outcome in converted if outcome.is_new]
@@ -465,7 +465,11 @@ class _Run:
     def _publish_all(self, outcomes: list[Outcome]) -> None:
         """Publish in path order what has not been published; report all in this order."""
         provisional: list[Outcome] = []
-        few_marked = step_numbering.find_few_marked(outcomes, self._publisher.records)
+        few_marked: list[int] = []
+        if not step_numbering.are_marked(self._publisher.records, outcomes):
+            # steps of both kinds cannot be numbered alike; where most have markers `number_steps` rejects the others
+            provisional_steps = map(step_numbering.has_provisional_steps, outcomes)
+            few_marked = [n for n, each in enumerate(provisional_steps) if outcomes[n].staged and not each]
         self._convert_again(outcomes, few_marked, ignores_markers=True)
         for n in few_marked:
             outcomes[n].warnings.append("its step markers are not used: most recordings have none")

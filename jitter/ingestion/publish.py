@@ -190,7 +190,7 @@ class Publisher:
             reason = f"; it counted as rank 0 until {outcome.source.path} was added, and is no longer in the lake"
             error = unknown_rank_error(file, reason=reason)
             self.yielded.append((record, error))
-            self._write_refusal(_refusal(file, record.file_digest, record.size, record.mtime_ns, record.reader, error))
+            self._refuse(_refusal(file, record.file_digest, record.size, record.mtime_ns, record.reader, error))
         self._published[outcome.file_digest] = [staged.record for staged in outcome.staged]
         return self._published[outcome.file_digest]
 
@@ -342,45 +342,41 @@ class Publisher:
             self._own(record)
 
     def refuse(self, outcome: Outcome, error: JitterError) -> None:
-        """Write a record of a rejected source, unless the lake holds an earlier reading of the same content."""
-        if not outcome.file_digest or outcome.file_digest in {record.file_digest for record in self.records}:
-            return
+        """Write a record of a rejected source, as `_refuse`."""
         source = outcome.source
         refusal = _refusal(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error)
         if outcome.staged:
             refusal.claimed_rank = outcome.staged[0].record.rank
-        self._drop(self._before(outcome))
-        self._write_refusal(refusal)
+        self._refuse(refusal)
 
     def refuse_file(self, path: Path, error: JitterError) -> None:
-        """Write a record of a damaged trace that no reader accepts."""
+        """Write a record of a damaged trace that no reader accepts, as `_refuse`."""
         state = path.stat()
         # empty files have equal contents, and each of them is a rank
         digest = (
             file_digest([path]) if state.st_size else hashlib.blake2b(str(path.resolve()).encode()).hexdigest()[:32]
         )
-        file = str(path.resolve())
-        if any(record.file_digest == digest and record.rank is not None for record in self._records.values()):
-            return
-        self._drop(
-            [r for r in self._records.values() if r.rank is None and (r.file == file or r.file_digest == digest)]
-        )
-        self._write_refusal(_refusal(path, digest, state.st_size, modified_ns(state), None, error))
+        self._refuse(_refusal(path, digest, state.st_size, modified_ns(state), None, error))
 
-    def _write_refusal(self, refusal: SourceRecord) -> None:
-        self._records[refusal.digest] = refusal
-        self._folder.write_record(refusal)
+    def _refuse(self, refusal: SourceRecord) -> None:
+        """Write the record in place of earlier ones, unless the content was not read or the lake holds it."""
+        if refusal.file_digest and refusal.file_digest not in self._by_content():
+            self._drop(self._replaced(refusal.file, refusal.file_digest))
+            self._records[refusal.digest] = refusal
+            self._folder.write_record(refusal)
 
     def _by_content(self) -> dict[str, list[SourceRecord]]:
         return by_key((record.file_digest, record) for record in self.records)
 
     def _before(self, outcome: Outcome) -> list[SourceRecord]:
-        """Records that this reading replaces: those of the same content, and earlier rejections of the same path."""
-        file = str(outcome.source.path.resolve())
+        return self._replaced(str(outcome.source.path.resolve()), outcome.file_digest)
+
+    def _replaced(self, file: str, digest: str) -> list[SourceRecord]:
+        """Records that a reading replaces: those of the same content, and earlier rejections of the same path."""
         return [
             record
             for record in self._records.values()
-            if record.file_digest == outcome.file_digest or (record.rank is None and record.file == file)
+            if record.file_digest == digest or (record.rank is None and record.file == file)
         ]
 
     def _shorter(self, outcome: Outcome) -> list[SourceRecord]:

@@ -39,16 +39,6 @@ def has_provisional_steps(outcome: Outcome) -> bool:
     return any(staged.record.steps_from != "marker" for staged in outcome.staged)
 
 
-def find_few_marked(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) -> list[int]:
-    """Return the places of outcomes with step markers if more have none: steps of both kinds cannot be numbered alike.
-
-    `number_steps` rejects the others where most have markers.
-    """
-    if are_marked(records, outcomes):
-        return []
-    return [place for place, outcome in enumerate(outcomes) if outcome.staged and not has_provisional_steps(outcome)]
-
-
 def are_marked(records: Sequence[SourceRecord], outcomes: Sequence[Outcome] = ()) -> bool:
     """Return whether the steps of most ranks, if there are any, are told by markers."""
     return _kind_of_most(outcomes, records) in (None, "marker")
@@ -238,12 +228,8 @@ def epoch_of(ranks: Sequence[StagedRank]) -> int | None:
     return next((step.epoch for step in steps if step.epoch is not None), None)
 
 
-def has_unnumbered_steps(outcome: Outcome) -> bool:
+def is_unnumbered(staged: StagedRank) -> bool:
     """Return whether markers state no number, so that steps are numbered in order from the first recorded one."""
-    return any(map(_is_unnumbered, outcome.staged))
-
-
-def _is_unnumbered(staged: StagedRank) -> bool:
     text = staged.record.steps[0].marker if staged.record.steps else None
     return text is not None and is_unnumbered_step(text) and compile_step_pattern(None).search(text) is None
 
@@ -254,7 +240,7 @@ def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord
     By wall clock: where steps of two ranks begin at one time on host and GPU (`clear_offset`), each epoch by itself. In
     an epoch of which the lake's `records` hold steps, numbers stay.
     """
-    unnumbered = [staged for outcome in outcomes for staged in outcome.staged if _is_unnumbered(staged)]
+    unnumbered = [staged for outcome in outcomes for staged in outcome.staged if is_unnumbered(staged)]
     held = {step.epoch for record in records for step in record.steps}
     of_epoch = by_key((staged.record.steps[0].epoch, staged) for staged in unnumbered)
     moved = {rank for epoch, members in of_epoch.items() if epoch not in held for rank in _align_epoch(members, epoch)}

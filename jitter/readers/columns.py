@@ -147,17 +147,12 @@ def look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
 
 
 class LaunchesWithin:
-    """Which launches lie within the calls of a communication library; calls and processes have keys and numbers.
-
-    Add the calls of a thread before its launches.
-    """
+    """Which launches lie within the calls of a communication library, by thread; calls have numbers."""
 
     def __init__(self) -> None:
         self.calls: dict[Any, list[tuple[int, int, int]]] = {}
         """By thread the begin, end and number of its calls."""
         self._sorted: dict[Hashable, Ints] = {}
-        self._launches: dict[Hashable, list[Ints]] = {}
-        """By process the correlations of launches, and the numbers of the calls around them."""
 
     def add_call(self, thread: Hashable, start_ns: int, end_ns: int, number: int) -> None:
         """Add a call; a negative number hides the calls before it, and is not returned."""
@@ -174,18 +169,6 @@ class LaunchesWithin:
         starts, ends, numbers = self._sorted[thread]
         at = np.searchsorted(starts, start_ns, side="right") - 1
         return np.where((at >= 0) & (start_ns < ends[at]), numbers[at], -1)
-
-    def add_launches(self, process: Hashable, thread: Hashable, start_ns: Ints, correlation: Ints) -> None:
-        """Add launches of a thread, shape (launches,)."""
-        launches = np.stack([correlation, self.around(thread, start_ns)])
-        self._launches.setdefault(process, []).append(launches[:, launches[1] >= 0])
-
-    def find(self, process: Hashable, correlation: Ints) -> Ints:
-        """Return the number of the call around the launch of each correlation (n,); −1 where there is none."""
-        launches = np.concatenate(self._launches.get(process, [np.empty((2, 0), np.int64)]), axis=1)
-        launches = launches[:, np.argsort(launches[0], kind="stable")]
-        self._launches[process] = [launches]
-        return look_up(launches[0], launches[1], correlation)
 
 
 def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> dict[str, pa.Array]:

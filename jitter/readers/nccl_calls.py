@@ -10,7 +10,7 @@ import pyarrow as pa
 from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
 from jitter.core.numeric.arrays import Ints
-from jitter.readers.columns import LaunchesWithin, columns_of_records
+from jitter.readers.columns import LaunchesWithin, columns_of_records, look_up
 
 _GROUP_END: Final = "ncclGroupEnd"
 
@@ -47,12 +47,14 @@ class NcclCalls:
         self.unknown_sizes = 0
         """Number of messages whose size depends on a number of ranks that the recording does not state."""
         self._calls: defaultdict[Hashable, list[NcclCall]] = defaultdict(list)
-        self._launches = LaunchesWithin()
+        self._within = LaunchesWithin()
+        self._launches: dict[Hashable, list[Ints]] = {}
+        """By process the correlations of launches in calls, and the messages of these calls."""
 
     @property
     def threads(self) -> Set[Any]:
         """The threads that have calls."""
-        return self._launches.calls.keys()
+        return self._within.calls.keys()
 
     def add(self, thread: Hashable, call: NcclCall) -> None:
         """Add a call of a thread."""
@@ -67,7 +69,7 @@ class NcclCalls:
                 is_end = call.name.startswith(_GROUP_END)
                 # the operations of a group are launched in the call that ends it
                 message = self._message(group if is_end else [call], ranks)
-                self._launches.add_call(thread, call.start_ns, call.end_ns, message)
+                self._within.add_call(thread, call.start_ns, call.end_ns, message)
                 if is_end:
                     group = []
                 else:
@@ -76,14 +78,18 @@ class NcclCalls:
 
     def note_launches(self, process: Hashable, thread: Hashable, start_ns: Ints, correlation: Ints) -> None:
         """Record which launches of a thread with calls, shape (launches,), lie inside one."""
-        self._launches.add_launches(process, thread, start_ns, correlation)
+        launches = np.stack([correlation, self._within.around(thread, start_ns)])
+        self._launches.setdefault(process, []).append(launches[:, launches[1] >= 0])
 
     def columns(self, process: Ints, correlations: pa.Array, keys: Sequence[Hashable]) -> dict[str, pa.Array]:
         """Return the columns of `Message` of kernels, by the positions of processes in `keys` and correlations."""
         correlation, message_of_row = correlations.fill_null(-1).to_numpy(), np.full(len(process), -1, np.int32)
         for position in np.unique(process).tolist():
-            rows = process == position
-            message_of_row[rows] = self._launches.find(keys[position], correlation[rows])
+            rows, parts = process == position, self._launches.get(keys[position], [np.empty((2, 0), np.int64)])
+            launches = np.concatenate(parts, axis=1)
+            launches = launches[:, np.argsort(launches[0], kind="stable")]
+            self._launches[keys[position]] = [launches]
+            message_of_row[rows] = look_up(launches[0], launches[1], correlation[rows])
         return columns_of_records(self.messages, message_of_row)
 
     def _message(self, calls: list[NcclCall], ranks: Mapping[int, int]) -> int:

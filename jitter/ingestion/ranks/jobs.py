@@ -132,6 +132,7 @@ def claims_of(ranks: Iterable[RecordedRank]) -> set[Claim]:
 
 def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
     """Return the recorded ranks of a lake's records."""
+
     def paths(rank: int | None) -> Callable[[StepKey], Path]:
         assert rank is not None
         return lambda key: root / kernels_file(key, rank)

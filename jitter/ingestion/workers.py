@@ -38,8 +38,9 @@ def convert_in_pool(tasks: Sequence[Task], jobs: int | None, progress: Progress 
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
-    shared = _Shared()
-    outcomes = _in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total))
+    # without a lock, which a worker that is killed would hold for ever: two workers at once may count for one
+    counter = server_context(*worker_modules()).RawValue(ctypes.c_int64, 0)
+    outcomes = _in_pools(tasks, workers, counter, lambda: report(min(counter.value, total), total))
     yield from in_task_order(tasks, outcomes)
     report(total, total)
 
@@ -57,11 +58,11 @@ def in_task_order(tasks: Sequence[Task], outcomes: Iterable[tuple[int, Outcome]]
 
 
 def _in_pools(
-    tasks: Sequence[Task], workers: int, shared: "_Shared", tick: Callable[[], None]
+    tasks: Sequence[Task], workers: int, counter: ctypes.c_int64, tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
     open_tasks = dict(enumerate(tasks))
     while open_tasks:
-        yield from _in_pool(open_tasks, workers, shared, tick)
+        yield from _in_pool(open_tasks, workers, counter, tick)
         # tasks are left only if a worker died; tasks start in order, so the first ones were running
         suspects = list(open_tasks)[:workers]
         others = f" (like {format_count(len(suspects) - 1, 'other source')})" if len(suspects) > 1 else ""
@@ -70,7 +71,7 @@ def _in_pools(
             "(--jobs) if this recurs"
         )
         for number in suspects:
-            outcome = _alone(open_tasks.pop(number), shared)
+            outcome = _alone(open_tasks.pop(number), counter)
             if outcome.error is None and note:
                 outcome.warnings.insert(0, note)
                 note = ""
@@ -78,10 +79,10 @@ def _in_pools(
 
 
 def _in_pool(
-    open_tasks: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
+    open_tasks: dict[int, Task], workers: int, counter: ctypes.c_int64, tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
     """Yield outcomes in order of completion and remove their tasks from `open_tasks`; stop if a worker dies."""
-    with shared.pool(min(workers, len(open_tasks))) as pool, suppress(WorkerDied):
+    with _pool(min(workers, len(open_tasks)), counter) as pool, suppress(WorkerDied):
         numbers = {pool.submit(_work, task): number for number, task in open_tasks.items()}
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         for future in numbers:
@@ -113,16 +114,9 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
         yield convert(task, advance)
 
 
-class _Shared:
-    """State shared by the workers and the process that started them."""
-
-    def __init__(self) -> None:
-        # without a lock, which a worker that is killed would hold for ever: two workers at once may count for one
-        self.counter = server_context(*worker_modules()).RawValue(ctypes.c_int64, 0)
-
-    def pool(self, workers: int) -> WorkerPool:
-        """Make a pool whose workers are killed when its block is left by an exception."""
-        return WorkerPool(workers, worker_modules(), _begin, (self.counter,), kill_on_error=True)
+def _pool(workers: int, counter: ctypes.c_int64) -> WorkerPool:
+    """Make a pool whose workers count bytes, and are killed when its block is left by an exception."""
+    return WorkerPool(workers, worker_modules(), _begin, (counter,), kill_on_error=True)
 
 
 def _begin(counter: ctypes.c_int64) -> None:
@@ -138,8 +132,8 @@ def _work(task: Task) -> Outcome:
     return convert(task, advance)
 
 
-def _alone(task: Task, shared: _Shared) -> Outcome:
-    with shared.pool(1) as pool:
+def _alone(task: Task, counter: ctypes.c_int64) -> Outcome:
+    with _pool(1, counter) as pool:
         try:
             return pool.submit(_work, task).result()
         except WorkerDied:

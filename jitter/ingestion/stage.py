@@ -70,13 +70,8 @@ class KernelRowBuilder:
         self._kinds = pa.array(KINDS, pa.string())
         self._operations = pa.array(communication.operations(names), pa.string())
         self._directions = pa.array([copy_direction(name) for name in names], pa.string())
-        self._hashes = np.array(
-            [
-                int.from_bytes(hashlib.blake2b(n.encode("utf-8", "replace"), digest_size=8).digest(), "little")
-                for n in names
-            ],
-            dtype=np.uint64,
-        )
+        digests = (hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest() for name in names)
+        self._hashes = np.frombuffer(b"".join(digests), np.dtype("<u8"))
         self._rank = rank
         self._main_stream = main_stream
 

@@ -106,7 +106,6 @@ def run_ingest(
 
 def print_ingest_report(report: "IngestReport", paths: Iterable[Path], strict: bool) -> ExitCode:
     """Print what was added and what was left out of `paths`; return the exit code."""
-
     for error, alike in _once_per_cause(report.rejected):
         # an inspect reads each file by itself, and knows nothing of the lake's job
         where = "" if isinstance(error, RejectedForAnotherError) else "; jitter inspect lists them"

@@ -18,7 +18,7 @@ from jitter._version import __version__
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import StepAnswer
-from jitter.analysis.diagnosis.verdict import advise_recurrence, write_jitter_verdict
+from jitter.analysis.diagnosis.verdict import write_jitter_verdict
 from jitter.analysis.metrics.communication import SHARES
 from jitter.api import Lake
 from jitter.core.formatting import (
@@ -50,8 +50,7 @@ from jitter.report.markdown import render_markdown
 from jitter.report.text.fix_list import (
     answer_questions,
     costliest_step,
-    describe_action,
-    describe_cost,
+    describe_finding,
     describe_rest,
     list_fixes,
     write_headline,
@@ -62,6 +61,8 @@ from jitter.report.text.tables import percent_cell, render_cell, render_prose, r
 from jitter.report.views.run_report import RunReport, StepSection, StepTables
 from jitter.report.views.step_view import KernelDurations, StepGrid
 
+_MOST_EVIDENCE: Final = 2
+"""Lines of it below the headline; all of it is folded."""
 MAX_TABLE_ROWS: Final = 200
 """Rows of the table of steps."""
 MAX_FIXES: Final = 6
@@ -206,16 +207,11 @@ def find_first_lines(report: RunReport) -> Headline:
         return Headline(diagnosis.hang.headline, (*seen, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
     if first is None:
         return Headline(diagnosis.verdict, (), is_calm=True)
-    rows = {
-        "cost": describe_cost(first, diagnosis),
-        "do": describe_action(first),
-        "jitter": describe_rest(diagnosis),
-        "again": "" if first.recurs == "yes" else advise_recurrence(first),
-        "warm-up": diagnosis.warm_up if diagnosis.culprits else None,  # else the verdict says it
-    }
-    told = tuple((name, text) for name, text in rows.items() if text)
+    warm_up = (diagnosis.warm_up if diagnosis.culprits else None) or ""  # else the verdict says it
+    beside = ("jitter", describe_rest(diagnosis)), ("warm-up", warm_up)
+    rows = (*describe_finding(first, diagnosis, _MOST_EVIDENCE), *(row for row in beside if row[1]))
     # where no rank is late, what all ranks lose alike is no alarm
-    return Headline(write_headline(first), told, is_calm=not diagnosis.culprits)
+    return Headline(write_headline(first), rows, is_calm=not diagnosis.culprits)
 
 
 @cache

@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from rich.console import Console, Group, RenderableType
@@ -12,11 +11,9 @@ from rich.text import Text
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit
 from jitter.analysis.diagnosis.verdict import (
-    advise_recurrence,
     describe_loss,
     describe_seen,
     name_culprit,
@@ -29,18 +26,17 @@ from jitter.core.formatting import (
     format_count,
     format_percent,
     format_time,
-    format_timeline_span,
 )
 from jitter.core.step_key import StepKey
 from jitter.lake import DEFAULT_LAKE
 from jitter.report.text.fix_list import (
     Hosts,
     answer_questions,
-    describe_action,
-    describe_cost,
+    as_typed,
+    describe_finding,
     describe_rest,
     describe_symptom,
-    name_first_kernel,
+    list_evidence,
     write_headline,
 )
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
@@ -106,7 +102,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
     verdict = write_jitter_verdict(diagnosis)
     if (first := diagnosis.headline) is not None:
         yield _text(write_headline(first), "bold")
-        rows = list(_rows(first, diagnosis, limits))
+        rows = describe_finding(first, diagnosis, limits.evidence)
         yield _grid([*rows, *_listed("jitter", filter(None, [describe_rest(diagnosis)]))])
     elif diagnosis.measurements and not diagnosis.steps:  # what logs alone say comes first
         yield _text(diagnosis.measurements[0], "bold")
@@ -120,31 +116,6 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
     if limits.steps and any(finding.rung == "ranks" for finding in diagnosis.culprits):
         yield _steps(diagnosis, limits.steps)
     yield _grid(list(_data_quality(diagnosis, facts, limits)))
-
-
-def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
-    yield "cost", describe_cost(culprit, diagnosis)
-    code = describe_launch(culprit.code)
-    yield from _listed(CAUSES[culprit.cause].side or "seen", _evidence(culprit)[: limits.evidence])
-    if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), code))):
-        yield "where", where
-    if (look := culprit.look_at) is not None:
-        yield "look", f"{_as_typed(Path(look.file))}  {format_timeline_span(look.start_ns, look.end_ns)}"
-    yield "do", describe_action(culprit)
-    if culprit.recurs != "yes":
-        yield "again", advise_recurrence(culprit)
-
-
-def _as_typed(path: Path) -> str:
-    """Return a path as one types it in the working directory."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _evidence(culprit: Culprit) -> list[str]:
-    """Return the evidence but for the code, and the cost of what is of the program, which other lines say."""
-    sentences = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence
-    return [line for line in sentences if line != describe_launch(culprit.code)]
 
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
@@ -162,7 +133,7 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
 
 def _describe_other(finding: Culprit) -> str:
     lead = ", low confidence" if finding.confidence == "low" else ""
-    details = _evidence(finding)[:1] if finding.is_of_program else [describe_seen(finding)]
+    details = list_evidence(finding)[:1] if finding.is_of_program else [describe_seen(finding)]
     said = ", ".join((describe_symptom(finding), *details))
     return f"{name_culprit(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
 
@@ -221,7 +192,7 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
     if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
         yield "network", "slow for all ranks? unknown without nccl-tests: ingest their output"
     limited = f"{format_count(len(diagnosis.notes), 'limit')} and " if diagnosis.notes else ""
-    lake = "" if facts.lake == DEFAULT_LAKE else f" {shlex.quote(_as_typed(facts.lake))}"
+    lake = "" if facts.lake == DEFAULT_LAKE else f" {shlex.quote(as_typed(facts.lake))}"
     lake = lake if len(lake) <= _MOST_OF_A_PATH else " LAKE"
     yield "more", f"{limited}all evidence: jitter report{lake} -v"
 

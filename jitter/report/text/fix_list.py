@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -120,6 +120,32 @@ def name_first_kernel(culprit: Culprit, diagnosis: Diagnosis) -> str:
     in_range = [kernel for kernel in began if index.first <= kernel.kernel_index <= index.last]
     first = min(in_range, key=lambda kernel: kernel.kernel_index, default=None)
     return "" if first is None else abbreviate(short_name(first.kernel_name))
+
+
+def describe_finding(culprit: Culprit, diagnosis: Diagnosis, most: int) -> Iterator[tuple[str, str]]:
+    """Yield the rows below a headline, each with its name: cost, at most so much evidence, place, what to do."""
+    yield "cost", describe_cost(culprit, diagnosis)
+    side = CAUSES[culprit.cause].side or "seen"
+    yield from (("" if number else side, line) for number, line in enumerate(list_evidence(culprit)[:most]))
+    if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), describe_launch(culprit.code)))):
+        yield "where", where
+    if (look := culprit.look_at) is not None:
+        yield "look", f"{as_typed(Path(look.file))}  {format_timeline_span(look.start_ns, look.end_ns)}"
+    yield "do", describe_action(culprit)
+    if culprit.recurs != "yes":
+        yield "again", advise_recurrence(culprit)
+
+
+def as_typed(path: Path) -> str:
+    """Return a path as one types it in the working directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def list_evidence(culprit: Culprit) -> list[str]:
+    """Return the evidence but for the code, and the cost of what is of the program, which other lines say."""
+    sentences = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence
+    return [line for line in sentences if line != describe_launch(culprit.code)]
 
 
 def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:

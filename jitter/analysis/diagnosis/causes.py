@@ -258,7 +258,8 @@ def _long_operation(is_after: bool, words: "OperationWords", evidence: "Evidence
     operation = evidence.long_operation(late, is_after=is_after)
     if operation is None or words_of(operation) is not words:
         return None
-    return Match({**operation.values, **_beside_others(operation, late)})
+    of_steps = "in each of its worst steps" if len(late.steps) > THRESHOLDS.tried_steps else "in each of these steps"
+    return Match({**operation.values, **_beside_others(operation, late), "of_steps": of_steps})
 
 
 class OperationWords(NamedTuple):
@@ -481,13 +482,13 @@ _HOLD_UPS: Final = (
 )  # fmt: skip
 """What holds up a host, by the names of its events; words, advice and remedy of a rule."""
 _OPERATION: Final = OperationWords(
-    "`{name}` takes {own} of host time per step{inside}{others}",
+    "`{name}` takes {own} of host time {of_steps}{inside}{others}",
     "{it:is|are} held up by what {it:its host does|their hosts do} between launches: check what `{name}` does, and "
     "whether a step must wait for it",
     "a step that does not wait for this operation",
 )
 _SUSPENSION: Final = OperationWords(
-    "launching threads are off the CPU for {own} per step{others}",
+    "launching threads are off the CPU for {own} {of_steps}{others}",
     "{it:is|are} late because launching threads are off the CPU: check for other processes on the cores of these "
     "threads and for CPU limits, then what they wait for",
     "launching threads that are never off the CPU",

@@ -150,8 +150,8 @@ def test_an_operation_that_only_one_rank_has_is_named(tmp_path: Path):
     (culprit,) = diagnosis.culprits
     assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((1,), "cpu_after", "likely")
     assert (
-        "`log {step}:all` takes 4.90 ms of host time per step, most of it in `log.py(7):write`, the other ranks' "
-        "hardly any"
+        "`log {step}:all` takes 4.90 ms of host time in each of its worst steps, most of it in `log.py(7):write`, the "
+        "other ranks' hardly any"
     ) in culprit.evidence
     assert "check what `log {step}:all` does, and whether a step must wait for it (seen" in diagnosis.verdict
 

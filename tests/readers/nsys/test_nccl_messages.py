@@ -204,7 +204,9 @@ def test_a_thread_that_is_moved_about_is_evidence_for_late_launches(tmp_path: Pa
 def test_one_stall_is_explained_by_the_time_off_the_cpu(tmp_path: Path):
     culprit = find(tmp_path, ["cpu_stall:rank=2,kernel=17,ms=3"], scheduling=True)
     said = [line for line in culprit.evidence if "off the CPU" in line]
-    assert re.fullmatch(r"launching threads are off the CPU for [23]\.\d\d ms per step, the other ranks' .*", said[0])
+    assert re.fullmatch(
+        r"launching threads are off the CPU for [23]\.\d\d ms in each of .* steps, the other ranks' .*", said[0]
+    )
     assert "check for other processes on the cores of these threads" in culprit.advice
     assert not any("another CPU core" in line for line in said)  # the other ranks move as often at the step's end
 

@@ -326,7 +326,8 @@ def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Ga
     if operation is None:
         return pause
     sentence, advice, _ = words_of(operation)
-    values = {**operation.values, "own": format_time(operation.own_ns), "others": "", "it": Ranks(ranks)}
+    own = format_time(operation.own_ns)
+    values = {**operation.values, "own": own, "of_steps": "per step", "others": "", "it": Ranks(ranks)}
     sentences = (*pause.evidence, sentence.format(**values))
     return pause._replace(evidence=sentences, advice=advice.format(**values), has_operation=True)
 

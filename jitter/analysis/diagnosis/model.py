@@ -38,7 +38,7 @@ Confidence = Literal["high", "medium", "low"]
 """Of an attribution: that these ranks, or this link, lost the time at this place. Not that it recurs, nor why."""
 CauseCertainty = Literal["certain", "likely", "unknown"]
 """`certain`: the recording or a log states it. `likely`: the times agree with it. `unknown`: they do not tell."""
-SAVES_MORE: Final = ", part of it what slow ranks or steps lose"
+SAVES_MORE: Final = ", which includes time that slow ranks or slow steps lose"
 """Said of what fixing a loss of all ranks alone would save, if that is more than it costs them."""
 Cleared = Literal["rank", "host", "link"]
 """A kind of thing of which none slows the run, as far as the recording shows."""

@@ -196,7 +196,7 @@ def _tabulate_culprits(comparison: Comparison, most: int) -> Table:
         Column("seen in", _describe_seen),
         Column("recurs", lambda change: change.entry.recurs),
         Column("time saved", lambda change: change.entry.gain_ns, measure_time),
-        Column("adds to a step", "difference_ns", measure_change),
+        Column("adds to the usual step", "difference_ns", measure_change),
         Column("in", lambda _: next(kinds)),
     )
     return build_table("Findings", columns, [change for _, change in changes[:most]])

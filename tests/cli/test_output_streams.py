@@ -188,7 +188,8 @@ def test_a_closed_stderr_is_no_matter(words: str, code: int, small_lake: Path):
 
 
 def limit_files() -> None:
-    """Let no file of this process grow beyond 6 kB."""
+    """Let no file of this process grow beyond 6 kB, and no module's byte code be cut."""
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
 

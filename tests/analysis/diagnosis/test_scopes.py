@@ -13,14 +13,17 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
 from jitter.analysis.diagnosis.finding_groups import RankGroup, chance_of_sharing, group_late_ranks
+from jitter.analysis.diagnosis.model import IndexRange, Seen
+from jitter.analysis.diagnosis.verdict import describe_seen
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace, assign_nodes
+from jitter.simulate import Fault, simulate
 from tests.accuracy.irregular.engine import Comm, Item, Op, RankTrace
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.simulated import ingest_traces
+from tests.support.simulated import ingest_run, ingest_traces, small
 
 TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
 FOUR_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
@@ -382,3 +385,18 @@ def test_a_slow_link_of_a_ring(tmp_path: Path) -> None:
     culprit = max((one for one in found.culprits if one.rung == "ranks"), key=lambda one: one.gain_ns)
     assert (culprit.ranks, culprit.cause) == ((LINK,), "communication")
     assert culprit.gain_ns == pytest.approx(cost_ns, rel=0.05)
+
+
+def test_steps_with_nearly_all_of_the_cost_are_named(tmp_path: Path):
+    """A rank whose launches are always slow, at next to no cost, and that pauses in three steps."""
+    faults = [Fault.parse("slow_cpu:rank=2,factor=1.6"), Fault.parse("cpu_stall:rank=2,kernel=30,ms=4,step=3+7+8")]
+    lake = ingest_run(simulate(small(ranks=4, steps=10, kernels=60), faults), tmp_path)
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.seen) == ((2,), Seen(10, 10))
+    assert culprit.step_pattern == "every step, nearly all of its cost in 3: 3,7-8"
+    assert describe_seen(culprit) == "10 of 10 steps, nearly all of its cost in 3: 3,7-8"
+    assert culprit.kernel_index == IndexRange(30, 30)
+    assert {(pause.rank, pause.kernel_index, pause.key.step) for pause in culprit.pauses} == {
+        (2, 30, step) for step in (3, 7, 8)
+    }
+    assert any(line.startswith("the longest pauses that the job waited for: 4.0") for line in culprit.evidence)

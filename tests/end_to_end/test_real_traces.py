@@ -114,7 +114,7 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     assert "Rank 3 launches its kernels late" in found.verdict
     saving = f"fixing it alone would save about {format_time(lead.gain_ns)}, because others are about as late"
     assert saving in found.verdict
-    assert answers["Which GPU?"].startswith("Rank 3: ")
+    assert answers["Which GPU?"].startswith("Rank 3, device ")
     assert answers["CPU or GPU?"] == "The CPU (late kernel launches)."
     assert "rank-3.json.gz" in answers["Where to look?"]
     assert {step.key.step: (step.max_rank, step.cause) for step in found.steps} == dict.fromkeys(

@@ -100,7 +100,7 @@ def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[Effici
         compute = sum(row["share"] for row in rows) - sum(row["share"] for row in [*of_network, *copies])
         exposed = 0.0 if most is None else float(most["share"])
         if exposed < _LIMITS.compute_bound and compute >= THRESHOLDS.whole_share:
-            sentence = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"
+            sentence = f"communication has {format_percent(exposed)} of the GPU time in {name}, compute nearly all"
             bounds.append(EfficiencyFinding("compute_bound", sentence, min(compute, 1.0)))
     return bounds
 

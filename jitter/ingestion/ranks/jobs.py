@@ -660,8 +660,8 @@ def left_out_errors(choice: JobChoice, lake: Path) -> dict[Path, JitterError]:
                 error = not_in_lake_error(recording.path, reason, taken, job, lake)
             else:
                 error = OtherJobError(
-                    f"{recording.path}: recorded in another job than the one with the most recorded steps: {reason}. Taken: "
-                    f"{taken.describe()}. Left out: {job.describe()}",
+                    f"{recording.path}: recorded in another job than the one with the most recorded steps: {reason}. "
+                    f"Taken: {taken.describe()}. Left out: {job.describe()}",
                     "a lake holds one job: ingest the other one alone into another lake (`ingest -o LAKE`), or "
                     f"{_SAME_JOB}",
                 )

@@ -282,7 +282,7 @@ def describe_gain_of_all(diagnosis: "Diagnosis") -> str:
     """Return what fixing all findings of jitter would save, as a clause; empty where one has no price."""
     if any(culprit.unpriced_because for culprit in diagnosis.culprits):
         return ""
-    findings = "findings of jitter" if diagnosis.of_all_ranks else "findings"
+    findings = "findings but those of the program" if diagnosis.of_all_ranks else "findings"
     if (saved_ns := diagnosis.gain_of_all_ns) > 0:
         return f"fixing all {findings} would save about {format_time(saved_ns)}"
     return f"fixing all {findings} would save too little to measure, because other work is about as late"

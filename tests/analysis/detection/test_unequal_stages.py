@@ -50,7 +50,7 @@ def test_a_slow_gpu_that_a_longer_stage_hides_is_told_with_what_both_save(tmp_pa
     assert found.gain_ns == pytest.approx(balanced_ns, rel=0.1)
     (told,) = [line for line in found.evidence if line.startswith("until rank 1 is as fast as the other ranks")]
     assert float(told.split()[-2]) == pytest.approx(both_ns / 1e6, rel=0.1)
-    assert f"fixing all findings would save about {told.split()[-2]} ms" in diagnosis.verdict
+    assert f"would save about {told.split()[-2]} ms" in diagnosis.verdict
 
 
 def test_a_slow_gpu_of_the_longer_stage_and_that_stage_are_priced_together(tmp_path):

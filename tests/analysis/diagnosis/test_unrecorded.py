@@ -138,7 +138,7 @@ def test_no_rank_is_cleared_where_one_is_missing(tmp_path: Path, rank: int):
     assert found.culprits == ()
     said = f"Rank {rank} of the job was not recorded: waiting for it may cost up to "
     assert said in found.verdict
-    of_jitter, _, _ = found.verdict.partition(" All ranks wait for their GPUs")
+    of_jitter, _, _ = found.verdict.partition(" All recorded ranks wait for their GPUs")
     assert of_jitter.endswith("%), the time in collectives after the last recorded rank arrives.")
     assert "no rank, host or link" not in found.verdict
     assert [note for note in found.notes if note.startswith(said)]

@@ -27,7 +27,7 @@ def test_lake_and_diagnosis(lake: "jitter.Lake"):
         assert words in shown
     screen = lake._repr_html_()
     assert screen.startswith("<pre")
-    for words in ("Rank 2", "late kernel launches", "jitter report -v"):
+    for words in ("Rank 2", "late kernel launches", "jitter report LAKE -v"):
         assert words in screen
 
 

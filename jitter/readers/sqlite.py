@@ -139,11 +139,15 @@ class Database:
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most `rows` rows: `integers` as int64, `texts` as binary, null where unknown.
 
-        Both map column names to SQL expressions, or to None for a column of nulls; `source` is the SQL after FROM.
+        Both map column names to SQL expressions, or to None for a column of nulls; `source` is the SQL after FROM. Rows
+        of nulls alone are none.
         Values among the integers that are of another type and state no integer are null, and counted.
         """
+        stated = _stated(integers), _stated(texts)
+        if not any(stated):
+            return
         try:
-            for batch in self._stream(_stated(integers), _stated(texts), source, rows):
+            for batch in self._stream(*stated, source, rows):
                 yield complete_columns(batch, integers, texts)
                 if self._progress is not None:
                     self._progress.rows(batch.num_rows)

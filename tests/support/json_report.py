@@ -101,6 +101,7 @@ DOCUMENT = {
     "steps": [STEP],
     "split": [{"class": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
+    "headline": (int, NULL),
     "hang": (NULL,),
     "efficiency": [{"scope": TEXT, "kind": TEXT, "finding": TEXT, "share": (int, float, NULL)}],
     "facts": [

@@ -101,7 +101,7 @@ class SqliteTables(Database):
     ) -> Iterator[pa.RecordBatch]:
         """Yield non-empty batches: integers as int64, texts as binary, null where unknown or this version lacks them.
 
-        None of a table that this version lacks.
+        None of a table that this version lacks, or of which it has none of these columns.
         """
         wheres = [""]
         if only is not None and only.column in self.columns(table):
@@ -142,7 +142,7 @@ class ParquetTables:
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
         has = self.columns(table)
-        if not has:
+        if has.isdisjoint((*integers, *texts)):
             return
         only = only if only is not None and only.column in has else None
         columns = [name for name in {*integers, *texts, *([only.column] if only else [])} if name in has]

@@ -31,7 +31,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
 from jitter.lake.rank_places import PLACE_RELATIONS, RankPlace, fill_hosts, find_rank_places, host_of_file
-from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, batch_size, commonest_kind, records_by_step
+from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, commonest_kind, records_by_step
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.passes import StepExecutor
@@ -204,10 +204,6 @@ class Lake:
     def ranks_of(self, key: StepKey) -> list[int]:
         """Return the ranks that recorded this step, in ascending order."""
         return sorted(self._by_step[key])
-
-    def steps_of(self, rank: int) -> list[StepRecord]:
-        """Return the records of one rank's steps, in order."""
-        return [self._by_step[key][rank].step for key in self.step_keys if rank in self._by_step[key]]
 
     def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
         """Return the record of one rank in one step; raise `KeyError` if the rank lacks the step."""

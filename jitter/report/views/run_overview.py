@@ -15,7 +15,7 @@ from jitter.lake.records import SourceRecord
 
 
 @dataclass(frozen=True)
-class MissingSteps:
+class StepHole:
     """Ranks that lack the same steps."""
 
     ranks: tuple[int, ...]
@@ -61,7 +61,7 @@ class RunOverview:
     kernels_per_step: tuple[int, int]
     """Smallest and largest number over steps and cohorts."""
     formats: tuple[str, ...]
-    holes: tuple[MissingSteps, ...]
+    holes: tuple[StepHole, ...]
     cut: int
     """Incomplete recordings of a step by a rank: they end early or lost kernels."""
     left_out: int
@@ -134,9 +134,9 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     )
 
 
-def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[MissingSteps, ...]:
+def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[StepHole, ...]:
     lacking = by_key((tuple(step for step in steps if step not in held.get(rank, ())), rank) for rank in ranks)
-    return tuple(MissingSteps(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items() if missing)
+    return tuple(StepHole(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items() if missing)
 
 
 def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:

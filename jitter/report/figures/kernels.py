@@ -155,7 +155,9 @@ def _mark_columns(view: StepView) -> dict[str, Any]:
         flags.append((view.divergence, f"diverges at kernel {view.divergence}", 1.0))
     if view.waits:
         met, at = view.collectives, view.waits[0]
-        words = f"rank {met.waiter[at]} waited {format_time(float(met.waited_ns[at]))} for rank {met.last[at]}"
+        # another rank that came last may have waited itself
+        whom = f" for rank {met.last[at]}" if met.last[at] == view.max_rank else ""
+        words = f"rank {met.waiter[at]} waited {format_time(float(met.waited_ns[at]))}{whom}"
         flags.append((int(met.kernel_index[at]), words, 0.0))
     leftwards = [index > 0.5 * view.kernels for index, _, _ in flags]  # on the side with more room
     return {

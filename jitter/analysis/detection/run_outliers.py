@@ -278,7 +278,7 @@ def find_in_like_steps(
     excess = np.where(is_known, base[:, 0] - level, 0.0)
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
     slow = is_known & (excess >= THRESHOLDS.host_spread_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
-    if not slow.any() or 2 * slow.sum() > count:
+    if not slow.any() or 2 * slow.sum() > len(numbers):  # the usual step is the median of all
         return None
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
@@ -338,7 +338,10 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
 
 
 def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: Bools) -> Floats:
-    """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
+    """Return (ranks,) how much longer each rank takes in slow steps: a GPU as a share of its time in the other steps.
+
+    A host that pauses does so for as long as another one, whatever else it does: its time is in ns.
+    """
     apart = compare_with_one_rank(team.total_ns[part])
     time_ns = team.usual_ns[part] + apart - lower_median(apart)
     shares = np.zeros(len(team.ranks))
@@ -346,5 +349,6 @@ def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: 
         here = is_known & ~np.isnan(time_ns[:, column])
         if (here & slow).any() and (here & ~slow).any():
             level = float(np.median(time_ns[here & ~slow, column]))
-            shares[column] = (float(time_ns[here & slow, column].mean()) - level) / max(level, 1.0)
+            longer_ns = float(time_ns[here & slow, column].mean()) - level
+            shares[column] = longer_ns / max(level, 1.0) if part is TimePart.GPU else longer_ns
     return shares

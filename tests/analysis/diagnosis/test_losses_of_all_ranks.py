@@ -395,3 +395,14 @@ def test_pauses_of_all_hosts_cost_the_steps_that_have_them(tmp_path: Path):
     assert loss.step_pattern == "nearly every step (8 of 9)"
     assert loss.loss_ns == pytest.approx(true_gain_ns(run, paused), rel=0.01)
     assert any("in each of these steps: 4.01 ms before kernel 30" in line for line in loss.evidence)
+
+
+def test_pauses_of_all_hosts_in_half_of_the_recorded_steps_are_slow_steps(tmp_path: Path):
+    """The first step has no time, so of those that have one most are slow."""
+    paused = Fault.parse("cpu_stall:rank=0-3,kernel=30,ms=4,step=1+2+5")
+    run = simulate(small(ranks=4, steps=6, kernels=60), [paused])
+    found = ingest_run(run, tmp_path).diagnose()
+    (slow,) = [one for one in found.culprits if one.rung == "steps"]
+    assert (slow.ranks, slow.cause, [key.step for key in slow.steps]) == ((0, 1, 2, 3), "cpu_launch", [1, 2, 5])
+    assert slow.gain_ns == pytest.approx(true_gain_ns(run, paused), rel=0.02)
+    assert not [one for one in found.of_all_ranks if one.cause == "cpu_launch"]

@@ -87,7 +87,7 @@ def test_an_nsys_export_whose_ranges_have_no_end(tmp_path: Path):
 
     run = simulate(small(marker="talk", epoch=1, steps=3), [SLOW])
     lake = lake_of(run, tmp_path, lambda *_: True, lose, "nsys")
-    assert all(step.cut for step in lake.steps_of(2))
+    assert all(lake.record_of(key, 2).step.cut for key in lake.step_keys)
     found = lake.diagnose()
     assert len(found.steps) == 3
     assert not {rank for one in found.culprits if one.confidence != "low" for rank in one.ranks} - {2}

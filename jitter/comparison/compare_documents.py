@@ -583,8 +583,9 @@ def write_sentence(comparison: Comparison) -> str:
     if not effect.is_real:
         is_noise = abs(effect.fraction) <= effect.noise_fraction
         costs = "" if is_noise or verdict == "same" else describe_costs(comparison, effect)
-        is_other_way = any(change.cost_ns * effect.difference_ns < 0 for change in kernels.changes[:1])
-        kernel = "" if is_other_way and kernels.changes[0].kind == "changed" else _describe_kernel(kernels)
+        first = next((change for change in kernels.changes[:1] if change.kind == "changed"), None)
+        is_other_way = first is not None and first.cost_ns * effect.difference_ns < 0
+        kernel = "" if is_other_way else _describe_kernel(kernels)
         changed = "".join(f"; {what}" for what in (costs, kernel) if what)
         sign = "+" if effect.fraction >= 0.0001 else ""
         step = "median step" if of_mean else "step time"

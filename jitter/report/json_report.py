@@ -27,7 +27,7 @@ def render_json(diagnosis: Diagnosis, facts: RunOverview) -> str:
 def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
     """Return the document as plain data; times in ns."""
     waterfall = diagnosis.waterfall
-    conclusion = diagnosis.conclusion
+    conclusion, headline = diagnosis.conclusion, diagnosis.headline
     missing = conclusion.unrecorded or UnrecordedRanks((), 0, 0.0)
     document = {
         "schema_version": REPORT_SCHEMA_VERSION,
@@ -56,7 +56,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             for share in diagnosis.split
         ],
         "culprits": [_culprit(culprit) for culprit in diagnosis.findings],
-        "headline": next((at for at, one in enumerate(diagnosis.findings) if one is diagnosis.headline), None),
+        "headline": next((at for at, one in enumerate(diagnosis.findings) if one is headline), None),
         "hang": None if diagnosis.hang is None else _hang(diagnosis.hang),
         "efficiency": [{"scope": "job", **efficiency_row(efficiency)} for efficiency in diagnosis.efficiency],
         "facts": [fact_row(fact) for fact in diagnosis.facts],

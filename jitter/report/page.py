@@ -61,8 +61,6 @@ from jitter.report.text.tables import percent_cell, render_cell, render_prose, r
 from jitter.report.views.run_report import RunReport, StepSection, StepTables
 from jitter.report.views.step_view import KernelDurations, StepGrid
 
-_ON_FIRST_SCREEN: Final = ("cost", "CPU", "GPU", "network", "seen", "where", "do", "again")
-"""Rows below the headline; the recording and all evidence are folded."""
 MAX_TABLE_ROWS: Final = 200
 """Rows of the table of steps."""
 MAX_FIXES: Final = 6
@@ -209,7 +207,8 @@ def find_first_lines(report: RunReport) -> Headline:
         return Headline(diagnosis.verdict, (), is_calm=True)
     warm_up = (diagnosis.warm_up if diagnosis.culprits else None) or ""  # else the verdict says it
     beside = ("jitter", describe_rest(diagnosis)), ("warm-up", warm_up)
-    rows = [row for row in describe_finding(first, diagnosis, 1) if row[0] in _ON_FIRST_SCREEN]
+    # the recording is folded, and so is all further evidence
+    rows = [row for row in describe_finding(first, diagnosis, 1) if row[0] != "look"]
     rows += [row for row in beside if row[1]]
     # where no rank is late, what all ranks lose alike is no alarm
     return Headline(write_headline(first), tuple(rows), is_calm=not diagnosis.culprits)

@@ -296,14 +296,14 @@ def find_in_like_steps(
         return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(numbers[slow].tolist())
     sigmas = float((excess / noise)[slow].max())
-    share = float(np.median(_slower_shares(largest, part, slow, is_known)))
+    usual_longer = float(np.median(_longer_in_slow_steps(largest, part, slow, is_known)))
     members = [
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
         for team in teams
-        for rank, slower_share in zip(
-            team.ranks.tolist(), _slower_shares(team, part, slow, is_known).tolist(), strict=True
+        for rank, longer in zip(
+            team.ranks.tolist(), _longer_in_slow_steps(team, part, slow, is_known).tolist(), strict=True
         )
-        if slower_share >= THRESHOLDS.main_share * share
+        if longer >= THRESHOLDS.main_share * usual_longer
     ]
     ranks = tuple(sorted(member.rank for member in members))
     subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
@@ -337,18 +337,18 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     return sigma
 
 
-def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: Bools) -> Floats:
+def _longer_in_slow_steps(team: TeamDeviations, part: TimePart, slow: Bools, is_known: Bools) -> Floats:
     """Return (ranks,) how much longer each rank takes in slow steps: a GPU as a share of its time in the other steps.
 
     A host that pauses does so for as long as another one, whatever else it does: its time is in ns.
     """
     apart = compare_with_one_rank(team.total_ns[part])
     time_ns = team.usual_ns[part] + apart - lower_median(apart)
-    shares = np.zeros(len(team.ranks))
-    for column in range(len(shares)):
+    longer = np.zeros(len(team.ranks))
+    for column in range(len(longer)):
         here = is_known & ~np.isnan(time_ns[:, column])
         if (here & slow).any() and (here & ~slow).any():
             level = float(np.median(time_ns[here & ~slow, column]))
             longer_ns = float(time_ns[here & slow, column].mean()) - level
-            shares[column] = longer_ns / max(level, 1.0) if part is TimePart.GPU else longer_ns
-    return shares
+            longer[column] = longer_ns / max(level, 1.0) if part is TimePart.GPU else longer_ns
+    return longer

@@ -18,7 +18,7 @@ from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recur
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
+from jitter.analysis.diagnosis.model import COSTLY, Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
@@ -90,7 +90,7 @@ def make_culprit(
             [excess_of_steps[at] for at in recorded_at],
         )
         + _describe_costly_steps(costly, evidence),
-        kernel_index=_kernel_range(losses, late, evidence) if not costly or not pauses else _range_of_pauses(pauses),
+        kernel_index=_range_of_pauses(pauses) if costly and pauses else _kernel_range(losses, late, evidence),
         evidence=(
             describe_excess(group, evidence),
             *group.judgement.sentences,
@@ -245,7 +245,7 @@ def _describe_costly_steps(costly: Sequence[int], evidence: Evidence) -> str:
     if not costly:
         return ""
     numbers = format_numbers([evidence.analysis.keys[at].step for at in costly])
-    return f", nearly all of its cost in {len(costly)}: {numbers}"
+    return f"{COSTLY}{len(costly)}: {numbers}"
 
 
 def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:

@@ -40,6 +40,8 @@ CauseCertainty = Literal["certain", "likely", "unknown"]
 """`certain`: the recording or a log states it. `likely`: the times agree with it. `unknown`: they do not tell."""
 SAVES_MORE: Final = ", which includes time that slow ranks or slow steps lose"
 """Said of what fixing a loss of all ranks alone would save, if that is more than it costs them."""
+COSTLY: Final = ", nearly all of its cost in "
+"""Begins the end of a step pattern that says which of the steps cost nearly all."""
 Cleared = Literal["rank", "host", "link"]
 """A kind of thing of which none slows the run, as far as the recording shows."""
 Rung = Literal["recorded", "ranks", "steps", "network", "sync", "launch", "overlap", "balance"]

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import ADD_RANKS, SAVES_MORE, Culprit, Loss
+from jitter.analysis.diagnosis.model import ADD_RANKS, COSTLY, SAVES_MORE, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -38,7 +38,7 @@ def describe_seen(culprit: Culprit) -> str:
     if seen.of == 1:
         return "the only step"
     seen_in = f"{seen.steps:,} of {format_count(seen.of, 'step')}"
-    pattern, comma, costly = pattern.partition(", nearly all of its cost")
+    pattern, comma, costly = pattern.partition(COSTLY)
     if pattern.startswith(_WHOLE):
         return f"{seen_in}{comma}{costly}"
     separator = ", " if pattern.startswith(("a drift", "every ", "from ", "up to ")) else ": "

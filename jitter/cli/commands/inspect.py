@@ -111,7 +111,7 @@ def _expected(missing: "MissingSteps") -> dict[str, Any]:
 
 
 def _jobs(findings: "Sequence[InspectedSource]") -> "list[InspectedJob]":
-    """Return the different jobs, those that an ingest takes first."""
+    """Return each job that the files are of once; the one that an ingest takes comes first."""
     jobs = dict.fromkeys(finding.job for finding in findings if finding.job is not None)
     return sorted(jobs, key=lambda job: not job.is_taken)
 

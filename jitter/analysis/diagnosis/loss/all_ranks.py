@@ -146,10 +146,10 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     """
     analysis, rungs, time_ns = evidence.analysis, evidence.rungs, diagnosis.time_ns
     timed = [step.key for step in diagnosis.timed_steps]
-    number_of = {step.key: number for number, step in enumerate(diagnosis.steps)}
-    numbers = [number_of[key] for key in timed]
     if not rungs.cost_ns or not time_ns:
         return diagnosis
+    number_of = {step.key: number for number, step in enumerate(diagnosis.steps)}
+    numbers = [number_of[key] for key in timed]
     first, last = evidence.window
     step_ns = time_ns / len(timed)
     bound = next((of_all for of_all in diagnosis.efficiency if of_all.kind == "communication"), None)

@@ -63,14 +63,15 @@ def step_values(step: StepAnswer) -> dict[str, object]:
 
 _CULPRIT: Final = (
     *("rung", "loss_class", "scope", "rank", "ranks", "host", "device", "cause", "cause_certainty", "confidence"),
-    *("seen", "recurs", "loss_ns", "fraction", "excess_ns", "gain_ns", "gain_range_ns", "steps", "step_pattern"),
+    *("seen", "recurs", "loss_ns", "fraction", "excess_ns", "gain_ns", "gain_range_ns", "steps"),
 )
 
 
 def culprit_values(culprit: Culprit) -> dict[str, object]:
     """Return what rows and the JSON report alike say of a culprit."""
     values = {"class" if name == "loss_class" else name: getattr(culprit, name) for name in _CULPRIT}
-    return values | {"seen": asdict(culprit.seen), "steps": [key.step for key in culprit.steps]}
+    in_words = {"step_pattern": culprit.step_pattern.words}
+    return values | {"seen": asdict(culprit.seen), "steps": [key.step for key in culprit.steps]} | in_words
 
 
 def step_row(step: StepAnswer) -> dict[str, object]:

@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.causes import Judgement
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.diagnosis.model import Culprit, IndexRange, ProfileLocation, Seen
+from jitter.analysis.diagnosis.step_pattern import StepPattern
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
 
@@ -33,7 +34,7 @@ def culprit(rank: int = 3, **more: Any) -> Culprit:
         "loss_ns": 4 * MS,
         "fraction": 0.2,
         "steps": (StepKey(None, 1),),
-        "step_pattern": "every step",
+        "step_pattern": StepPattern("every step", is_count=True),
         "kernel_index": IndexRange(4, 9),
         "evidence": ("it is slow",),
         "look_at": ProfileLocation("/traces/r3.sqlite", 76_056_465_178, 76_057_981_000),

@@ -18,13 +18,13 @@ from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recur
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.model import COSTLY, Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
+from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
+from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_numbers, format_ordinal, format_percent, format_time
+from jitter.core.formatting import format_percent, format_time
 from jitter.core.grouping import by_key
-from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import assign_nodes
 
 _LIMITS: Final = THRESHOLDS.sentences
@@ -84,12 +84,12 @@ def make_culprit(
         loss_ns=loss_ns,
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
-        step_pattern=describe_step_pattern(
+        step_pattern=find_step_pattern(
             [analysis.keys[at] for at in recorded_at],
             [place_of[at] for at in steps],
             [excess_of_steps[at] for at in recorded_at],
-        )
-        + _describe_costly_steps(costly, evidence),
+            [analysis.keys[at] for at in costly],
+        ),
         kernel_index=_range_of_pauses(pauses) if costly and pauses else _kernel_range(losses, late, evidence),
         evidence=(
             describe_excess(group, evidence),
@@ -241,13 +241,6 @@ def _find_costly_steps(group: FindingGroup, evidence: Evidence) -> list[int]:
     return sorted(group.steps[at] for at in order[:count].tolist()) if is_few else []
 
 
-def _describe_costly_steps(costly: Sequence[int], evidence: Evidence) -> str:
-    if not costly:
-        return ""
-    numbers = format_numbers([evidence.analysis.keys[at].step for at in costly])
-    return f"{COSTLY}{len(costly)}: {numbers}"
-
-
 def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:
     """Return the group's rank that loses most, takes most longer, or arrives last most often; of equals the lowest."""
     if group.group.scope == "job" and group.parts:
@@ -327,62 +320,6 @@ def _kernel_range(losses: Mapping[int, Losses], late: Sequence[StepAnswer], evid
     first, last = indices[np.argmax(stays_over)], indices[np.argmax(running >= 1 - tail)]
     began = [step.divergence.kernel_index for step in late if step.divergence is not None]
     return IndexRange(min(began, default=int(first)), int(last))
-
-
-def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_ns: Sequence[float]) -> str:
-    """Return the pattern in words.
-
-    Args:
-        keys: the steps that its ranks recorded.
-        late: positions in `keys` of the steps in which it occurs.
-        excess_ns: of each of `keys`, also where it does not stand out.
-
-    """
-    drift = _drift(excess_ns)
-    if not late:
-        pattern = "no step"
-    elif len(keys) == 1:
-        pattern = "the only step"
-    elif drift is not None and (len(late) == len(keys) or late[-1] - late[0] + 1 > len(late)):
-        pattern = f"a drift: {drift} over the run"
-    elif len(late) == len(keys):
-        pattern = "every step"
-    elif drift is None and len(late) >= max(2, THRESHOLDS.nearly_all_share * len(keys)):
-        pattern = f"nearly every step ({len(late)} of {len(keys)})"
-    elif len(late) == 1:
-        pattern = f"one step: {keys[late[0]]}"
-    else:
-        pattern = _some([keys[at].step for at in late], late, len(keys)) + (f", and {drift}" if drift else "")
-    return pattern
-
-
-def _some(numbers: Sequence[int], late: Sequence[int], steps: int) -> str:
-    if late[-1] - late[0] + 1 == len(late):
-        if len(late) >= THRESHOLDS.min_repeats and late[-1] + 1 == steps:
-            return f"from step {numbers[0]} on"
-        if len(late) >= THRESHOLDS.min_repeats and late[0] == 0:
-            return f"up to step {numbers[-1]}"
-        return f"consecutive steps: {numbers[0]} to {numbers[-1]}"
-    apart = np.diff(np.array(late))
-    period = int(apart[0])
-    has_all = late[0] < period and late[-1] + period >= steps  # every step of that period in the run
-    if len(late) >= THRESHOLDS.min_repeats and (apart == period).all() and has_all:
-        return f"every {format_ordinal(period)} step: {format_numbers(numbers)}"
-    return f"{len(late)} of {steps} steps: {format_numbers(numbers)}"
-
-
-def _drift(excess_ns: Sequence[float]) -> str | None:
-    values = np.array(excess_ns, np.float64)
-    if len(values) < THRESHOLDS.min_steps or np.isnan(values).any() or not values.std():
-        return None
-    fifth = max(1, len(values) // 5)
-    first, last = float(values[:fifth].mean()), float(values[-fifth:].mean())
-    correlation = float(np.corrcoef(np.arange(len(values)), values)[0, 1])
-    if correlation >= THRESHOLDS.drift_correlation and last >= THRESHOLDS.much_more * max(first, 0.0) and last > 0:
-        return "it grows"
-    if correlation <= -THRESHOLDS.drift_correlation and first >= THRESHOLDS.much_more * max(last, 0.0) and first > 0:
-        return "it shrinks"
-    return None
 
 
 def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:

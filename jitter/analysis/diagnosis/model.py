@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.detection.standouts import Recurs
+from jitter.analysis.diagnosis.step_pattern import StepPattern
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_ranks, format_time
 from jitter.core.step_key import StepKey
@@ -40,8 +41,6 @@ CauseCertainty = Literal["certain", "likely", "unknown"]
 """`certain`: the recording or a log states it. `likely`: the times agree with it. `unknown`: they do not tell."""
 SAVES_MORE: Final = ", which includes time that slow ranks or slow steps lose"
 """Said of what fixing a loss of all ranks alone would save, if that is more than it costs them."""
-COSTLY: Final = ", nearly all of its cost in "
-"""Begins the end of a step pattern that says which of the steps cost nearly all."""
 Cleared = Literal["rank", "host", "link"]
 """A kind of thing of which none slows the run, as far as the recording shows."""
 Rung = Literal["recorded", "ranks", "steps", "network", "sync", "launch", "overlap", "balance"]
@@ -269,7 +268,7 @@ class Culprit:
     fraction: float | None
     """That share of the run's time; None if unknown."""
     steps: tuple[StepKey, ...]
-    step_pattern: str
+    step_pattern: StepPattern
     kernel_index: IndexRange | None = None
     evidence: tuple[str, ...]
     look_at: ProfileLocation | None = None

@@ -1,6 +1,5 @@
 """The verdict in sentences: what jitter costs, which rank, host or link causes it, whether it recurs, what to check."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -9,7 +8,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import ADD_RANKS, COSTLY, SAVES_MORE, Culprit, Loss
+from jitter.analysis.diagnosis.model import ADD_RANKS, SAVES_MORE, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -24,31 +23,22 @@ from jitter.core.formatting import (
 if TYPE_CHECKING:
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
 
-_WHOLE: Final = ("every step", "nearly every step")
-"""Patterns that say no more than the count of steps."""
-_COUNT: Final = re.compile(r"(one step|consecutive steps|[\d,]+ of [\d,]+ steps): ")
-"""Beginnings of patterns that repeat the count of steps, before the steps themselves."""
 _PLACES: Final = {"CPU": "host", "GPU": "GPU", "network": "link", "workload_imbalance": "share of the work"}
 """What recurs on one rank, by cause or by side."""
 
 
 def describe_seen(culprit: Culprit) -> str:
     """Return in how many steps the culprit was seen, and in which: `1 of 5 steps: epoch 1, step 2003`."""
-    seen, pattern = culprit.seen, culprit.step_pattern
+    seen = culprit.seen
     if seen.of == 1:
         return "the only step"
-    seen_in = f"{seen.steps:,} of {format_count(seen.of, 'step')}"
-    pattern, comma, costly = pattern.partition(COSTLY)
-    if pattern.startswith(_WHOLE):
-        return f"{seen_in}{comma}{costly}"
-    separator = ", " if pattern.startswith(("a drift", "every ", "from ", "up to ")) else ": "
-    return f"{seen_in}{separator}{_COUNT.sub('', pattern, count=1)}{comma}{costly}"
+    return f"{seen.steps:,} of {format_count(seen.of, 'step')}{culprit.step_pattern.beside_count}"
 
 
 def describe_recurrence(culprit: Culprit) -> str:
     """Return whether the culprit recurs, and if that is unknown what would tell, as a clause."""
     if culprit.recurs == "yes":
-        return "it ended within the recorded steps" if culprit.step_pattern.startswith("up to ") else "it recurs"
+        return "it ended within the recorded steps" if culprit.step_pattern.has_ended else "it recurs"
     if culprit.recurs == "no":
         return "any rank could be next"
     if culprit.recurs == "together":

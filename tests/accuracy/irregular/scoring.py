@@ -168,7 +168,7 @@ def _words(culprit: Any) -> str:
     ranks = "+".join(map(str, culprit.ranks))
     certainty = f"{culprit.confidence}, recurs {culprit.recurs}"
     told = f"{certainty}: {culprit.cause} on {culprit.scope} {ranks}, {culprit.gain_ns / 1e3:.0f} us"
-    return "; ".join([told, culprit.step_pattern, *culprit.evidence[:1]])
+    return "; ".join([told, culprit.step_pattern.words, *culprit.evidence[:1]])
 
 
 def _naming(job: IrregularJob, fault: Fault, culprits: Sequence[Any]) -> list[Any]:

@@ -392,7 +392,7 @@ def test_pauses_of_all_hosts_cost_the_steps_that_have_them(tmp_path: Path):
     run = simulate(small(ranks=4, steps=10, kernels=60), [paused])
     (loss,) = [one for one in ingest_run(run, tmp_path).diagnose().of_all_ranks if one.cause == "cpu_launch"]
     assert (loss.seen, [key.step for key in loss.steps]) == (Seen(8, 9), [1, 2, 3, 4, 5, 6, 8, 9])
-    assert loss.step_pattern == "nearly every step (8 of 9)"
+    assert loss.step_pattern.words == "nearly every step (8 of 9)"
     assert loss.loss_ns == pytest.approx(true_gain_ns(run, paused), rel=0.01)
     assert any("in each of these steps: 4.01 ms before kernel 30" in line for line in loss.evidence)
 

@@ -10,13 +10,14 @@ import pytest
 
 from jitter.analysis.detection.findings import divide_by_steps
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
 from jitter.analysis.diagnosis.finding_groups import RankGroup, chance_of_sharing, group_late_ranks
 from jitter.analysis.diagnosis.model import IndexRange, Seen
+from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.diagnosis.verdict import describe_seen
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
+from jitter.core.formatting import format_ordinal
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace, assign_nodes
 from jitter.simulate import Fault, simulate
@@ -159,29 +160,29 @@ KEYS = [StepKey(None, number) for number in range(100, 120)]
 )
 def test_patterns(which, words: str):
     alternating = [1.0, -1.0] * 10
-    assert describe_step_pattern(KEYS, list(which), alternating) == words
+    assert find_step_pattern(KEYS, list(which), alternating).words == words
 
 
 def test_one_step_is_the_only_one():
-    assert describe_step_pattern(KEYS[:1], [0], [5.0]) == "the only step"
+    assert find_step_pattern(KEYS[:1], [0], [5.0]).words == "the only step"
 
 
 def test_a_step_of_an_epoch():
     keys = [StepKey(2, number) for number in range(3)]
-    assert "epoch 2" in describe_step_pattern(keys, [1], [0.0, 9.0, 0.0])
+    assert "epoch 2" in find_step_pattern(keys, [1], [0.0, 9.0, 0.0]).words
 
 
 def test_drifts():
     grows = [float(n) for n in range(20)]
-    assert describe_step_pattern(KEYS, list(range(20)), grows) == "a drift: it grows over the run"
-    assert describe_step_pattern(KEYS, [2, *range(5, 20)], grows) == "a drift: it grows over the run"
-    assert describe_step_pattern(KEYS, list(range(4, 20)), grows) == f"from step {KEYS[4].step} on, and it grows"
-    assert describe_step_pattern(KEYS, list(range(16)), grows[::-1]) == f"up to step {KEYS[15].step}, and it shrinks"
+    assert find_step_pattern(KEYS, list(range(20)), grows).words == "a drift: it grows over the run"
+    assert find_step_pattern(KEYS, [2, *range(5, 20)], grows).words == "a drift: it grows over the run"
+    assert find_step_pattern(KEYS, list(range(4, 20)), grows).words == f"from step {KEYS[4].step} on, and it grows"
+    assert find_step_pattern(KEYS, list(range(16)), grows[::-1]).words == f"up to step {KEYS[15].step}, and it shrinks"
     # as much again is not enough: from 100 to 119
-    assert describe_step_pattern(KEYS, list(range(20)), [100.0 + n for n in range(20)]) == "every step"
-    assert describe_step_pattern(KEYS[:4], list(range(4)), grows[:4]) == "every step"
-    assert describe_step_pattern(KEYS, list(range(20)), [7.0] * 20) == "every step"
-    assert describe_step_pattern(KEYS, list(range(20)), [np.nan, *grows[1:]]) == "every step"
+    assert find_step_pattern(KEYS, list(range(20)), [100.0 + n for n in range(20)]).words == "every step"
+    assert find_step_pattern(KEYS[:4], list(range(4)), grows[:4]).words == "every step"
+    assert find_step_pattern(KEYS, list(range(20)), [7.0] * 20).words == "every step"
+    assert find_step_pattern(KEYS, list(range(20)), [np.nan, *grows[1:]]).words == "every step"
 
 
 @pytest.mark.parametrize(
@@ -393,7 +394,7 @@ def test_steps_with_nearly_all_of_the_cost_are_named(tmp_path: Path):
     lake = ingest_run(simulate(small(ranks=4, steps=10, kernels=60), faults), tmp_path)
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.seen) == ((2,), Seen(10, 10))
-    assert culprit.step_pattern == "every step, nearly all of its cost in 3: 3,7-8"
+    assert culprit.step_pattern.words == "every step, nearly all of its cost in 3: 3,7-8"
     assert describe_seen(culprit) == "10 of 10 steps, nearly all of its cost in 3: 3,7-8"
     assert culprit.kernel_index == IndexRange(30, 30)
     assert {(pause.rank, pause.kernel_index, pause.key.step) for pause in culprit.pauses} == {

@@ -285,7 +285,7 @@ def test_ranks_that_recorded_no_step_together_are_no_groups_of_their_own(tmp_pat
     lake = ingest_partial_run(run, tmp_path, "nsys", sees=lambda rank, step: (step < 8) == (rank < 4))
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause, culprit.seen) == ((2,), "gpu_compute", Seen(8, 8))
-    assert culprit.step_pattern == "every step"  # of those that it recorded
+    assert culprit.step_pattern.words == "every step"  # of those that it recorded
 
 
 def test_a_rank_that_stands_out_of_few_is_a_lead(tmp_path: Path):

@@ -21,6 +21,7 @@ from jitter.analysis.diagnosis.model import (
     StepAnswer,
     WhatIf,
 )
+from jitter.analysis.diagnosis.step_pattern import StepPattern
 from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_price, write_advice
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
@@ -224,19 +225,29 @@ def test_the_verdict_begins_with_what_heads_the_report():
     [
         ({"seen": Seen(4, 4)}, "seen in 4 of 4 steps, it recurs", ""),
         (
-            {"seen": Seen(1, 5), "step_pattern": "one step: epoch 1, step 2003", "recurs": "unknown", "more_steps": 10},
+            {
+                "seen": Seen(1, 5),
+                "step_pattern": StepPattern("one step", "epoch 1, step 2003", is_count=True),
+                "recurs": "unknown",
+                "more_steps": 10,
+            },
             "seen in 1 of 5 steps: epoch 1, step 2003",
             " Whether it recurs is unknown: record 10 more steps.",
         ),
         (
-            {"seen": Seen(2, 3), "step_pattern": "2 of 3 steps: 0,2", "recurs": "unknown", "more_steps": 2},
+            {
+                "seen": Seen(2, 3),
+                "step_pattern": StepPattern("2 of 3 steps", "0,2", is_count=True),
+                "recurs": "unknown",
+                "more_steps": 2,
+            },
             "seen in 2 of 3 steps: 0,2",
             " Whether it recurs is unknown: record at least 5 consecutive steps.",
         ),
         (
             {
                 "seen": Seen(9, 10),
-                "step_pattern": "nearly every step (9 of 10)",
+                "step_pattern": StepPattern("nearly every step (9 of 10)", is_count=True),
                 "recurs": "unknown",
                 "more_steps": None,
             },
@@ -244,12 +255,17 @@ def test_the_verdict_begins_with_what_heads_the_report():
             " Whether ranks always differ as much is unknown: compare with a good run (jitter compare GOOD NEW).",
         ),
         (
-            {"seen": Seen(3, 9), "step_pattern": "consecutive steps: 4 to 6", "recurs": "together", "more_steps": None},
+            {
+                "seen": Seen(3, 9),
+                "step_pattern": StepPattern("consecutive steps", "4 to 6", is_count=True),
+                "recurs": "together",
+                "more_steps": None,
+            },
             "seen in 3 of 9 steps: 4 to 6",
             " Several ranks are late in the same steps.",
         ),
         (
-            {"seen": Seen(4, 9), "step_pattern": "up to step 3"},
+            {"seen": Seen(4, 9), "step_pattern": StepPattern("up to step 3", has_ended=True)},
             "seen in 4 of 9 steps, up to step 3, it ended within the recorded steps",
             "",
         ),
@@ -257,7 +273,7 @@ def test_the_verdict_begins_with_what_heads_the_report():
             {
                 "seen": Seen(3, 9),
                 "scope": "job",
-                "step_pattern": "every 3rd step: 0,3,6",
+                "step_pattern": StepPattern("every 3rd step", "0,3,6"),
                 "recurs": "no",
                 "more_steps": None,
                 "confidence": "low",

@@ -19,13 +19,13 @@ from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CAUSES, find_cause, words_of
-from jitter.analysis.diagnosis.culprits import describe_step_pattern
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.host_operations import Gap
 from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, SAVES_MORE, Cause, Culprit, IndexRange, Seen
+from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import TimePart, median_over_steps
 from jitter.analysis.replay.ladder import (
@@ -209,7 +209,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
                 loss_ns=round(cost_ns * count),
                 fraction=cost_ns * count / time_ns,
                 steps=tuple(timed[at] for at in here),
-                step_pattern=describe_step_pattern(timed, here, is_here.astype(float).tolist()),
+                step_pattern=find_step_pattern(timed, here, is_here.astype(float).tolist()),
                 kernel_index=None if pause.cause else _longest_pause(loss, measured),
                 evidence=(
                     _describe_cost(cost_ns, saved_ns, step_ns),

@@ -253,7 +253,9 @@ def replay_steps(
     replayed_steps = replay()
     accounts = [] if account is None else _keep_account(account, steps, replayed_steps)
     for recorded in replayed_steps:  # without an account
-        if replayed.is_over(recorded.first + len(recorded) - 1):
+        last = recorded.first + len(recorded) - 1
+        del recorded  # else it stays in memory while the next one is read
+        if replayed.is_over(last):
             break
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained

@@ -37,8 +37,8 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC, WHOLE_GRAPH
-from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
-from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
+from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, pieces_of, spread_positions
+from jitter.core.parallel.prefetch import MOST_ROWS, ROWS_PER_PIECE, map_ahead
 from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 
@@ -207,16 +207,20 @@ class RunModel:
         """How many operations each team's program has."""
         return {team: len(program.operations) for team, program in self.programs.items()}
 
-    def team_times(self, key: StepKey, team: int) -> TeamTimes:
-        """Return one team's step, (operations, ranks), along its program."""
-        step = self.step_times(key, self._teams == team)
+    def team_times(self, key: StepKey, team: int, wanted: Bools | None = None) -> TeamTimes:
+        """Return one team's step, (operations, ranks), along its program; `wanted` is a mask of some of its ranks."""
+        step = self.step_times(key, self._teams == team if wanted is None else wanted)
         return of_team(step, self.rank_numbers, team, self.operation_counts[team])
 
     def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
         """Return one rank's step, (operations, 1)."""
-        team = self.team_of[rank]
-        only = self.step_times(key, self.rank_numbers == rank)
-        return of_team(only, self.rank_numbers, team, self.operation_counts[team])
+        return self.team_times(key, self.team_of[rank], self.rank_numbers == rank)
+
+    def pieces_of_team(self, team: int) -> list[Bools]:
+        """Return masks, (ranks of the run,), of some of a team's ranks each: of about a million operations a step."""
+        ranks = np.flatnonzero(self._teams == team)
+        pieces = pieces_of(np.arange(len(ranks) + 1) * self.operation_counts[team], ROWS_PER_PIECE)
+        return [np.isin(np.arange(len(self._teams)), ranks[piece]) for piece in pieces]
 
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""

@@ -331,9 +331,10 @@ class RunReader:
 
         Raises `LakeError` if a rank's file is missing or damaged.
         """
+        some = None if self.is_small or wanted is None else list(wanted)
         if key in self._kept:
-            return [group if self._file is None else self._with_times(group, at) for group, at in self._kept[key]]
-        some, held = None if self.is_small else wanted, self._held[key]
+            return [group if self._file is None else self._with_times(group, at, some) for group, at in self._kept[key]]
+        held = self._held[key]
         if some is not None:
             held = {rank: held[rank] for rank in some if rank in held}
         syncs, origins = self._sync_calls.of_step(held), self.origins(key)
@@ -357,13 +358,20 @@ class RunReader:
             self._kept[key] = places
         return groups
 
-    def _with_times(self, group: IdenticalRanks, at: int) -> IdenticalRanks:
+    def _with_times(self, group: IdenticalRanks, at: int, wanted: Sequence[int] | None) -> IdenticalRanks:
+        """Return a group, or those of its ranks that are wanted, with the times that begin at a byte of the file."""
         assert self._file is not None
-        shape = len(group.ranks), *group.times.shape[1:]
+        rows = np.arange(len(group.ranks)) if wanted is None else np.flatnonzero(np.isin(group.ranks, wanted))
+        first, last = (int(rows[0]), int(rows[-1]) + 1) if rows.size else (0, 0)
+        shape = last - first, *group.times.shape[1:]
         with self._lock:
-            self._file.seek(at)
-            times: Any = np.fromfile(self._file, group.times.dtype, int(np.prod(shape)))
-        return replace(group, times=times.reshape(shape))
+            self._file.seek(at + first * int(np.prod(shape[1:])) * group.times.itemsize)
+            read: Any = np.fromfile(self._file, group.times.dtype, int(np.prod(shape)))
+        times = read.reshape(shape)
+        if rows.size < len(times):
+            times = times[rows - first]
+        of_rows = {name: getattr(group, name)[rows] for name in ("ranks", "begun", "ended", "since")}
+        return replace(group, times=times, **of_rows)
 
     def _split_by_streams(self, key: StepKey, activities: StepActivities) -> Iterator[tuple[StepActivities, bytes]]:
         """Yield ranks that used the same streams for the same activities, with a digest of these streams.

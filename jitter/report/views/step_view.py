@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis.collectives.matching import CollectiveArrays
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.execution.run_model import RunModel
@@ -24,6 +25,7 @@ from jitter.analysis.replay.run_steps import RecordedSteps, cells_of
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
+from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Codes, Floats, Ints
 from jitter.core.step_key import StepKey
 
@@ -93,19 +95,19 @@ class StepGrid:
             )
         return at
 
-    def locate(self, run: RunModel, times: StepTimes) -> tuple[Codes, Ints]:
-        """Return, (cells,) of `times`, kernel index and position of each operation of the step.
+    def locate(self, run: RunModel, times: StepTimes) -> Codes:
+        """Return, (2, cells) of `times`, kernel index and position of each operation of the step.
 
         The index is -1 for what is no kernel of the cohort with an index; the position is then that of one before.
         """
-        index, position = np.full(times.start.size, -1, np.int32), np.full(times.start.size, -1, np.int64)
+        located = index, position = np.full((2, times.start.size), -1, np.int32)
         kernels = {team: [one.is_kernel for one in program.operations] for team, program in run.programs.items()}
         for row, rank in enumerate(self._held.tolist()):
             if (cells := _cells_of_rank(run, times, rank)) is not None:
                 is_kernel = ~np.isnan(times.start[cells]) & kernels[run.team_of[rank]]
                 position[cells] = np.cumsum(is_kernel) - 1
                 index[cells] = np.where(is_kernel, self._index[row, position[cells]], -1)
-        return index, position
+        return located
 
     def sizes_at(self, ranks: Ints, positions: Ints) -> Floats:
         """Return the message size (bytes) of kernels given by rank and position; NaN where there is none."""
@@ -202,21 +204,22 @@ class CollectiveWaits:
 
 
 def measure_collective_waits(
-    examined: RunAnalysis, step: RecordedSteps, grid: StepGrid, located: tuple[Codes, Ints]
+    examined: RunAnalysis, number: int, grid: StepGrid, arrays: CollectiveArrays, took: Floats, located: Codes
 ) -> CollectiveWaits:
-    """Measure the collectives of one step and cohort, those of `grid`, whose cells are `located`."""
-    run, arrays = examined.run, step.collectives
-    usual, expected = examined.transfers.baseline[step.first], examined.transfers.expected[step.first]
-    cells, took, rank = cells_of(step.times, arrays), step.in_collectives[0], run.rank_numbers[arrays.rank]
-    index, position = (np.where(cells < 0, -1, values[cells]) for values in located)
-    sizes = grid.sizes_at(rank, position)
+    """Measure the collectives of one step, by its number, and cohort, those of `grid`.
+
+    `took` (attendances,) are the times in collectives, `located` (2, attendances) kernel indices and positions.
+    """
+    run, rank = examined.run, examined.run.rank_numbers[arrays.rank]
+    usual, expected = examined.transfers.baseline[number], examined.transfers.expected[number]
+    index, sizes = located[0], grid.sizes_at(rank, located[1])
     rows: list[tuple[Any, ...]] = []
-    for number, (first, end) in enumerate(pairwise(arrays.first.tolist())):
+    for at, (first, end) in enumerate(pairwise(arrays.first.tolist())):
         came = first + np.flatnonzero(~np.isnan(took[first:end]))
         has_index = index[came] >= 0
         if not has_index.any():
             continue
-        first_group, end_group = arrays.first_group[number : number + 2].tolist()
+        first_group, end_group = arrays.first_group[at : at + 2].tolist()
         group, took_ns = arrays.group[came], took[came]
         least = np.full(end_group - first_group, np.inf)
         np.minimum.at(least, group - first_group, took_ns)
@@ -382,15 +385,17 @@ def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> 
         waiting = [rank for rank, ns in others.items() if ns > 0]
         min_rank = max(waiting, key=lambda rank: (others[rank], -rank), default=None)
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
-    # read the step's metrics before, not while, the times of its operations are in memory
-    span_ns = grid.measured.span_ns
     recorded = next(iter(examined.steps.steps(number, number + 1)))
     located = grid.locate(examined.run, recorded.times)
-    collectives = measure_collective_waits(examined, recorded, grid, located)
+    arrays, took = recorded.collectives, recorded.in_collectives[0]
+    cells = cells_of(recorded.times, arrays)
+    attended = np.where(cells < 0, -1, located[:, cells])
     grid.waits_for_collective = find_waiting_kernels(examined, recorded.times, grid, located[0])
     grid.added[SELF_EXCESS] = measure_self_excess(examined, recorded, grid, located[0])
-    del recorded, located  # they need not stay in memory
-    step_ns = float(step.step_time_ns or span_ns)
+    del recorded, located  # not in memory while the step's metrics are read
+    release_freed_memory()
+    step_ns = float(step.step_time_ns or grid.measured.span_ns)
+    collectives = measure_collective_waits(examined, number, grid, arrays, took, attended)
     drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
     is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])
     series = {}
@@ -442,17 +447,18 @@ def measure_self_excess(examined: RunAnalysis, step: RecordedSteps, grid: StepGr
         return np.full(shape, np.nan)
     run, times, usual = examined.run, step.times, examined.transfers.baseline[step.first]
     excess = accumulate_excess(run, step, examined.steps.find_baselines(step), usual)
-    # of each kernel and rank, its cell if the main stream ran it
-    cells, row_of = np.full(shape, -1, np.int64), np.full(1 + int(grid.kernel_index.max(initial=0)), -1, np.int64)
+    row_of = np.full(1 + int(grid.kernel_index.max(initial=0)), -1, np.int64)
     row_of[grid.kernel_index] = np.arange(grid.kernel_index.size)
     on_main = {team: [one.on_main for one in program.operations] for team, program in run.programs.items()}
+    kernel_excess = np.full(shape, np.nan)
     for column, rank in enumerate(grid.ranks.tolist()):
-        if (of_rank := _cells_of_rank(run, times, rank)) is not None:
-            chosen = of_rank.start + np.flatnonzero((index[of_rank] >= 0) & on_main[run.team_of[rank]])
-            cells[row_of[index[chosen]], column] = chosen
-    last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)
-    kernel_excess: Floats = np.where(last < 0, 0.0, excess[np.take_along_axis(cells, np.maximum(last, 0), axis=0)])
-    kernel_excess[:, (cells < 0).all(axis=0)] = np.nan
+        if (of_rank := _cells_of_rank(run, times, rank)) is None:
+            continue
+        chosen = np.flatnonzero((index[of_rank] >= 0) & on_main[run.team_of[rank]])
+        if chosen.size:
+            rows, last, built_up = row_of[index[of_rank][chosen]], np.full(shape[0], -1), np.zeros(shape[0] + 1)
+            last[rows], built_up[rows] = rows, excess[of_rank][chosen]
+            kernel_excess[:, column] = built_up[np.maximum.accumulate(last)]  # 0, which is last, before the first
     return kernel_excess
 
 
@@ -628,22 +634,24 @@ def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Seq
     """
     run, wanted = examined.run, np.asarray(kernels, np.int64)
     durations_ns = np.full((wanted.size, grid.ranks.size, len(examined.keys)), np.nan, np.float32)
-    times = run.step_times(grid.key)
-    located, _ = grid.locate(run, times)
-    for team, program in run.programs.items():
-        index = _by_rank(located, times, team, range(len(program.operations)))
-        place_of = {kernel: place for place, kernel in enumerate(index.max(axis=0, initial=-1).tolist()) if kernel >= 0}
+    for team, size in run.operation_counts.items():
+        index, pieces = np.full(size, -1, np.int32), run.pieces_of_team(team)
+        for ranks in pieces:
+            times = run.step_times(grid.key, ranks)
+            of_ranks = _by_rank(grid.locate(run, times)[0], times, team, range(size))
+            np.maximum(index, of_ranks.max(axis=0, initial=-1), out=index)
+        place_of = {kernel: place for place, kernel in enumerate(index.tolist()) if kernel >= 0}
         if not place_of:
             continue
         rows = [row for row, kernel in enumerate(wanted.tolist()) if kernel in place_of]
         places = [place_of[int(wanted[row])] for row in rows]
         for number, key in enumerate(examined.keys):
-            step = run.team_times(key, team)
-            here = np.isin(step.ranks, grid.ranks)
-            column = np.searchsorted(grid.ranks, step.ranks[here])
-            took = (step.end[places] - step.start[places])[:, here]
-            took[~step.present[places][:, here]] = np.nan
-            durations_ns[np.array(rows, np.int64)[:, None], column, number] = took
+            for ranks in pieces:
+                step = run.team_times(key, team, ranks)
+                here = np.isin(step.ranks, grid.ranks)
+                column = np.searchsorted(grid.ranks, step.ranks[here])
+                took = step.end[places] - step.start[places]  # NaN where the rank lacks the kernel
+                durations_ns[np.array(rows, np.int64)[:, None], column, number] = took[:, here]
     names = tuple(grid.names[int(index)] for index in wanted)
     return KernelDurations(
         tuple(wanted.tolist()), names, tuple(grid.ranks.tolist()), tuple(examined.keys), durations_ns

@@ -33,7 +33,7 @@ from jitter.analysis.alignment.kernel_index import find_commonest
 from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps, lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, MEMORY, SEND_RECV, collective_operation
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, MEMORY, SEND_RECV, collective_operation, copy_direction
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes
 
 Signature = tuple[str, bytes]
@@ -41,6 +41,7 @@ Signature = tuple[str, bytes]
 MAIN = 0
 """The number of the main stream."""
 NO_STREAM = -1
+_BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
 
 
 class Operation(NamedTuple):
@@ -62,6 +63,11 @@ class Operation(NamedTuple):
     def is_exchange(self) -> bool:
         """Whether it is a send or a receive."""
         return self.collective == SEND_RECV
+
+    @property
+    def is_host_copy(self) -> bool:
+        """Whether it is a copy between host and GPU: no clock of the GPU slows it."""
+        return self.kind == MEMORY and copy_direction(self.name) in _BETWEEN_HOST_AND_GPU
 
     @property
     def on_main(self) -> bool:

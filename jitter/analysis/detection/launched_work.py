@@ -189,9 +189,10 @@ class _Read(NamedTuple):
 def _read_steps(
     steps: RunSteps, lake: RunReader, deviations: TeamDeviations, numbers: Sequence[int], wanted: Ints
 ) -> _Read:
-    """Read these steps, by position in the run, of the wanted ranks, which ascend."""
+    """Read these steps, by position in the run, of the wanted ranks, which ascend, without copies to and from hosts."""
     run, team = steps.run, deviations.team
     operations, chosen = len(run.programs[team].operations), set(wanted.tolist())
+    is_paced = np.array([not operation.is_host_copy for operation in run.programs[team].operations], np.bool_)
     times_ns, threads = np.full((2, operations, len(numbers), len(wanted)), np.nan)
     name = np.full(operations, -1, np.int64)
     for at, number in enumerate(numbers):
@@ -202,7 +203,7 @@ def _read_steps(
         for index, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
             column, first = int(np.searchsorted(wanted, rank)), int(step.times.row[run.number_of[rank]])
             gpu = step.self_times.gpu[first : first + operations]
-            here = (rows[:, index] >= 0) & (gpu > 0)
+            here = (rows[:, index] >= 0) & (gpu > 0) & is_paced
             times_ns[here, at, column] = gpu[here]
             row, op = rows[here, index], np.flatnonzero(here)
             name[op] = np.where(name[op] < 0, shape.name[row], name[op])

@@ -254,6 +254,7 @@ def find_in_like_steps(
     """Return those of like steps in which all ranks are slow: they would be longer than usual even without their loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
+    Two steps show no variation: one of them is slow if it takes much longer than the other.
 
     Args:
         teams: the deviations of each team in these steps; the usual times of one with most ranks say in which part.
@@ -269,15 +270,17 @@ def find_in_like_steps(
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[numbers][:, None]
     is_known = ~np.isnan(base[:, 0])
     count = int(is_known.sum())
-    if count < THRESHOLDS.min_repeats:
+    if count < 2:
         return None
-    sigma = qn_sigma(base)
+    varies = count >= THRESHOLDS.min_repeats
+    sigma = qn_sigma(base) if varies else np.zeros(1)
     level = float(quiet_level(base, sigma)[0])
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))
     excess = np.where(is_known, base[:, 0] - level, 0.0)
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
-    slow = is_known & (excess >= THRESHOLDS.host_spread_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
+    least_share = THRESHOLDS.host_spread_share if varies else THRESHOLDS.much_more - 1
+    slow = is_known & (excess >= least_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
     if not slow.any() or 2 * slow.sum() > len(numbers):  # the usual step is the median of all
         return None
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
@@ -329,8 +332,9 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     are_far = (time_ns - level >= least_ns).mean(axis=1) > 1 - THRESHOLDS.minor_share
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
     within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
+    varies = team.total_ns.shape[1] >= THRESHOLDS.min_repeats
     spreads = [
-        np.maximum(np.where(are_far, 0.0, here), np.median(qn_sigma(part_ns)))
+        np.maximum(np.where(are_far, 0.0, here), np.median(qn_sigma(part_ns)) if varies else 0.0)
         for here, part_ns in zip(within, team.total_ns, strict=True)
     ]
     sigma: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)

@@ -180,13 +180,17 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     """Return whether `slow` columns of totals (steps, ranks) are above the `fast` ones alike in all steps.
 
     Work that changes from step to step makes some ranks slower on average by chance: then the difference is small
-    beside its own scatter from step to step. With too few steps to tell, the answer is yes.
+    beside its own scatter from step to step, or as large the other way round in other steps. With too few steps to
+    tell, the answer is yes.
     """
     is_known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
     apart = np.nanmean(total[np.ix_(is_known, slow)], axis=1) - np.nanmean(total[np.ix_(is_known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_repeats:
         return True
-    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(scatter_over_steps(apart[:, None])[0]))
+    usual = float(np.median(apart))
+    is_reversed = apart <= -THRESHOLDS.main_share * usual
+    is_clear = usual >= THRESHOLDS.cluster_gap_sigmas * float(scatter_over_steps(apart[:, None])[0])
+    return is_clear and bool(is_reversed.mean() <= THRESHOLDS.tolerance_share)
 
 
 def scatter_over_steps(values: Floats) -> Floats:

@@ -88,7 +88,8 @@ def _find_some(keys: Sequence[StepKey], late: Sequence[int], steps: int) -> Step
         return StepPattern("consecutive steps", f"{numbers[0]} to {numbers[-1]}", is_count=True)
     apart = np.diff(np.array(late))
     period = int(apart[0])
-    has_all = late[0] < period and late[-1] + period >= steps  # every step of that period in the run
+    # every step of that period in the run; a recording's first step does not show what preceded it
+    has_all = late[0] <= period and late[-1] + period >= steps
     if len(late) >= THRESHOLDS.min_repeats and (apart == period).all() and has_all:
         return StepPattern(f"every {format_ordinal(period)} step", format_numbers(numbers))
     return StepPattern(f"{len(late)} of {steps} steps", format_numbers(numbers), is_count=True)

@@ -21,12 +21,11 @@ from jitter.analysis.replay.replay import Change, no_shift, replay_steps
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, MEMORY, SYNC, copy_direction
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_medians
 
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
-_BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
 
 BySize = Sequence[SelfTimes]
 """By size of step, in the order of `LikeSteps.by_size`: (operations of all teams,)."""
@@ -79,14 +78,13 @@ def mask_operations(run: RunModel) -> OperationMasks:
     operations = [operation for team in sorted(run.programs) for operation in run.programs[team].operations]
     waits = np.array([operation.kind == SYNC for operation in operations], np.bool_)
     copies = np.array([_COPY_CALL.search(operation.name) is not None for operation in operations], np.bool_)
-    between = [
-        operation.kind == MEMORY and copy_direction(operation.name) in _BETWEEN_HOST_AND_GPU for operation in operations
-    ]
+    host_copies = np.array([operation.is_host_copy for operation in operations], np.bool_)
     of_step = np.concatenate([np.arange(size) for size in np.diff(run.job.first)])
     first = of_step <= np.repeat(run.job.first_kernel, np.diff(run.job.first))
     in_step = ~first | run.has_consecutive_steps
-    host_copies, collectives = np.array(between, np.bool_), run.job.kind == COLLECTIVE
-    return OperationMasks(first, in_step, waits & ~copies, waits & copies, host_copies, collectives)
+    return OperationMasks(
+        first, in_step, waits & ~copies, waits & copies, host_copies, collectives=run.job.kind == COLLECTIVE
+    )
 
 
 def list_changes(masks: OperationMasks, host_ns: Floats) -> dict[str, ProgramChange]:

@@ -104,10 +104,12 @@ def describe_symptom(culprit: Culprit) -> str:
 
 def describe_place(culprit: Culprit) -> str:
     """Return where in the step the culprit's excess lies: `kernels 2 to 73`; empty if that is unknown."""
-    cause, index = CAUSES[culprit.cause], culprit.kernel_index
-    if index is None or not cause.is_at_kernels:
-        return cause.place
-    return f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}"
+    place, index = CAUSES[culprit.cause].place, culprit.kernel_index
+    if index is None:
+        return "" if "{}" in place else place
+    return place.format(
+        f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}"
+    )
 
 
 def name_first_kernel(culprit: Culprit, diagnosis: Diagnosis) -> str:

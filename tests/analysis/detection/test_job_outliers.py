@@ -105,6 +105,13 @@ def test_groups_with_other_work_in_each_step_are_no_clusters(seed: int):
     assert find_clusters(team(own), np.full(8, STEP), []) == []
 
 
+def test_ranks_that_are_as_much_faster_in_another_step_are_no_cluster():
+    """Work that varies from step to step may differ alike in five of eight steps by chance."""
+    own = gpus(1, 8, 0.003)
+    own[:, 2:] += STEP * np.array([-0.02, 0.12, -0.12, 0.12, -0.02, 0.12, 0.15, 0.11])[:, None]
+    assert find_clusters(team(own), np.full(8, STEP), []) == []
+
+
 def test_few_slow_ranks_are_outliers_and_no_cluster():
     own = gpus(1, 8, 0.003)
     own[:, :2] += 0.12 * STEP
@@ -130,6 +137,19 @@ def test_steps_in_which_all_ranks_are_slow():
     assert found is not None
     assert (found.kind, found.part, found.steps, found.ranks) == ("slow_steps", TimePart.GPU, (3, 6), tuple(range(8)))
     assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
+
+
+@pytest.mark.parametrize(("longer", "is_slow"), [(9.0, True), (1.2, True), (0.8, False)])
+@pytest.mark.parametrize("before", [[], [np.nan]])
+def test_of_two_timed_steps_one_is_slow_if_it_takes_more_than_twice_as_long(
+    longer: float, is_slow: bool, before: list[float]
+):
+    """They show no variation; the first recorded step may have no time."""
+    ns = longer * STEP * np.array([*(0.0 for _ in before), 0.0, 1.0])
+    own = (gpus(1, 8, 0.003)[: len(ns)]) + ns[:, None]
+    found = slow_steps([team(own, 0.8 * STEP + ns)], np.array([*before, STEP, STEP * (1 + longer)]))
+    assert (found and found.steps) == ((len(ns) - 1,) if is_slow else None)
+    assert found is None or found.known_gain_ns == pytest.approx(longer * STEP)
 
 
 @pytest.mark.parametrize(("spread", "is_slow"), [(0.003, True), (0.12, False)])

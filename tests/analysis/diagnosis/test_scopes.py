@@ -153,6 +153,7 @@ KEYS = [StepKey(None, number) for number in range(100, 120)]
         ([3, 4, 5, 6], "consecutive steps: 103 to 106"),
         ([4, 9, 14, 19], "every 5th step: 104,109,114,119"),
         ([1, 3, 5, 7, 9, 11, 13, 15, 17, 19], "every 2nd step: 101,103,…,119"),
+        ([3, 6, 9, 12, 15, 18], "every 3rd step: 103,106,…,118"),
         ([4, 9, 14], "3 of 20 steps: 104,109,114"),
         ([3, 13], "2 of 20 steps: 103,113"),
         ([3, 5, 13], "3 of 20 steps: 103,105,113"),

@@ -15,6 +15,7 @@ from jitter.analysis.diagnosis.evidence.workload import _with_peers
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
+from jitter.report.text.fix_list import describe_place
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
 from tests.support.databases import open_database
 from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns, write_traces
@@ -99,6 +100,23 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int,
     assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "slow_copies", "high")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
     assert any("in copies between host and GPU" in line for line in culprit.evidence)
+
+
+def test_slow_copies_where_work_varies_over_ranks(tmp_path: Path):
+    """A copy tells nothing of the pace of a GPU, by which ranks of uneven work are compared."""
+    slow = Fault.parse("slow_copies:rank=2,factor=300")
+    uneven = [
+        Fault.parse(f"unequal_work:rank={rank},step={step},factor={1 + (3 * rank + 5 * step) % 7 / 20}")
+        for rank in range(6)
+        for step in range(6)
+    ]
+    run = simulate(small("data_parallel", ranks=6, steps=6, kernels=240), [slow, *uneven])
+    lake = ingest_run(run, tmp_path)
+    assert lake.analyze().outliers.launched_work
+    culprit = next(one for one in lake.diagnose().culprits if one.ranks == (2,))
+    assert culprit.cause == "slow_copies"
+    assert describe_place(culprit).startswith("before kernel")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
 
 
 @pytest.mark.parametrize(

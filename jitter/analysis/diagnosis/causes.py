@@ -50,15 +50,17 @@ class CauseInfo:
     """Behaviour of the culprit and where to look, as the end of a sentence that begins with it (`Ranks`)."""
     remedy: str = "fixing it"
     """What would help, as the subject of a sentence that says what it saves."""
-    place: str = "{}"
-    """Place in the step of its excess; `{}` are the kernels with it, or, of what is no kernel, those that follow it."""
+    place: str = ""
+    """Place in the step of its excess, where no kernels are known to have it."""
+    kernels: str = "{}"
+    """Its place by `{}`, the kernels with its excess, or those that follow it; empty if none have it."""
     is_late_launch: bool = False
     """Whether the host's work before a launch is evidence of it."""
 
     @property
     def is_at_kernels(self) -> bool:
         """Whether the kernels with its excess, and the code that launches them, are worth a look."""
-        return self.place == "{}"
+        return self.kernels == "{}"
 
     @property
     def side(self) -> Side | None:
@@ -76,7 +78,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "late step ends", TimePart.START,
         "{it:is|are} late at the end of {it:its|their} steps: check the host work after the last launch (optimizer, "
         "logging, freeing memory)",
-        place="after the last launch of the step"),
+        place="after the last launch of the step", kernels=""),
     "late_start": CauseInfo(
         "late step starts", TimePart.START,
         "{it:starts its|start their} steps late: check the data loading and the {it:host|hosts}",
@@ -113,7 +115,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "{it:copies|copy} between host and GPU more slowly: check how much {it:it copies|they copy}, and whether from "
         "pinned memory, then {it:its PCIe link and the NUMA node of its|PCIe links and the NUMA nodes of} host memory",
         "copies at full speed (check their size, the PCIe link, NUMA binding, pinned memory)",
-        place="before {}"),
+        kernels="before {}"),
     "communication": CauseInfo(
         "slow communication", TimePart.TRANSFER,
         "{it:communicates slowly although the ranks|communicate slowly although they} arrive at the same time: check "

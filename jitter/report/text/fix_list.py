@@ -104,12 +104,11 @@ def describe_symptom(culprit: Culprit) -> str:
 
 def describe_place(culprit: Culprit) -> str:
     """Return where in the step the culprit's excess lies: `kernels 2 to 73`; empty if that is unknown."""
-    place, index = CAUSES[culprit.cause].place, culprit.kernel_index
-    if index is None:
-        return "" if "{}" in place else place
-    return place.format(
-        f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}"
-    )
+    cause, index = CAUSES[culprit.cause], culprit.kernel_index
+    if index is None or not cause.kernels:
+        return cause.place
+    is_one = index.first == index.last
+    return cause.kernels.format(f"kernel {index.first}" if is_one else f"kernels {index.first} to {index.last}")
 
 
 def name_first_kernel(culprit: Culprit, diagnosis: Diagnosis) -> str:

@@ -1,7 +1,7 @@
 """Batches of a Kineto trace: events classified as activities, calls, ranges, operators and backward links."""
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -387,15 +387,13 @@ class KinetoBatches:
         return sentences + self.processes.problems()
 
     def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
-        # most events are not needed: choose without running Python code for each
-        keys = list(map(key, events))
-        wanted: dict[str, set[object]] = {}
-        for event_key in kind_of.keys() & set(keys):
-            kind = kind_of[event_key]
-            wanted.setdefault("kernel" if kind == "memory" else kind, set()).add(event_key)  # in one order
-        events_of_kind = {
-            kind: list(compress(events, map(chosen_keys.__contains__, keys))) for kind, chosen_keys in wanted.items()
-        }
+        keys, events_of_kind = list(map(key, events)), dict[str | None, list[Event]]()
+        list_of_key: dict[object, list[Event]] = {}
+        for event_key in set(keys):
+            kind = kind_of.get(event_key)
+            list_of_key[event_key] = events_of_kind.setdefault("kernel" if kind == "memory" else kind, [])
+        # without running Python code for each event
+        deque(map(list.append, map(list_of_key.__getitem__, keys), events), maxlen=0)
         if "kernel" in events_of_kind:
             self._add_gpu(events_of_kind["kernel"])
         if calls := events_of_kind.get("call"):
@@ -407,7 +405,7 @@ class KinetoBatches:
             del by_profiler[max(_MOST_OVERHEADS - len(self._held["overhead"]), 0) :]
             self._held["overhead"].add(by_profiler, [PROFILER] * len(by_profiler), with_args=False)
         if functions := events_of_kind.get("module"):
-            texts = map(self.names.text_of, map(_name, functions))
+            texts = self.names.texts_of(list(map(_name, functions)))
             # few are: choose without running Python code for each
             self._hold_operators(list(compress(functions, map(is_module_or_frame, texts))), is_module=True)
         if links := events_of_kind.get("pass link"):

@@ -22,8 +22,8 @@ _UNNAMED: Final = "(no name)"
 _COMMA: Final = ord(",")
 _DOT: Final = ord(".")
 _MOST_PLACES: Final = 16
-_IS_PLAIN: Final = np.zeros(256, dtype=bool)
-_IS_PLAIN[list(b"0123456789,.")] = True
+_SCALES: Final = np.array([1000, 100, 10, 1])
+"""By decimal places of microseconds: the ns of the last place."""
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
 _ts, _dur, _pid, _tid, _args = map(attrgetter, ("ts", "dur", "pid", "tid", "args"))
@@ -59,6 +59,12 @@ class NameTable:
         """Return a string given as text or JSON, without numbering it."""
         text = name if isinstance(name, str) else self._decoded(bytes(name))
         return text if self._suffix is None else self._suffix.sub("", text)
+
+    def texts_of(self, names: Sequence[Raw | str]) -> Sequence[str]:
+        """Return `text_of` each name; they are either all strings or all JSON."""
+        if self._suffix is None and type(names[0]) is str:
+            return cast(Sequence[str], names)
+        return list(map(self.text_of, names))
 
     def _number(self, key: bytes | str) -> int:
         number = self._numbers.get(key)
@@ -268,9 +274,9 @@ def parse_microseconds(texts: Sequence[bytes]) -> tuple[Ints, Bools]:
 
 def _plain(text: bytes) -> tuple[Ints, Bools] | None:
     """Parse non-negative integers, or decimals that all have one to three places; None for anything else."""
-    codes = np.frombuffer(text, dtype=np.uint8)
-    if not _IS_PLAIN[codes].all():
+    if text.translate(None, b"0123456789,."):
         return None
+    codes = np.frombuffer(text, dtype=np.uint8)
     commas = np.flatnonzero(codes == _COMMA)
     ends = np.append(commas, len(codes))
     starts = np.append(0, commas + 1)
@@ -283,14 +289,13 @@ def _plain(text: bytes) -> tuple[Ints, Bools] | None:
         places = ends - dots - 1
         if places.max() > 3:
             return None
-        text = text.replace(b".", b"")
+        text = text.translate(None, b".")  # in half the time of `replace`
     else:
         return None
-    scales = np.array([1000, 100, 10, 1], dtype=np.int64)[places]
     values = np.fromstring(text, dtype=np.int64, sep=",")  # values beyond 64 bits become the largest int64
-    if len(values) != len(ends) or (values // (LARGEST_NS // scales) != 0).any():
+    if len(values) != len(ends) or (values >= (LARGEST_NS // _SCALES)[places]).any():
         return None
-    return values * scales, np.ones(len(values), dtype=bool)
+    return values * _SCALES[places], np.ones(len(values), dtype=bool)
 
 
 def _any(text: bytes) -> tuple[Ints, Bools]:

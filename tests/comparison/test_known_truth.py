@@ -80,7 +80,7 @@ def charged(costs: Iterable[Cost], **wanted: Any) -> float:
 
 
 @fuzz
-@pytest.mark.parametrize(("shape", "fault"), some_of(product(SHAPES, FAULTS), 3))
+@pytest.mark.parametrize(("shape", "fault"), some_of(product(SHAPES, FAULTS), 5))
 def test_a_fault_of_the_new_run(shape: str, fault: str, document_of):
     (base, usual_ns), (new, slow_ns) = document_of(job_of(shape)), document_of(job_of(shape), FAULTS[fault])
     found = jitter.compare(base, new)

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -104,23 +104,6 @@ def rewrite_kernels(lake: "jitter.Lake", change: Callable[[pa.Table], Mapping[st
             rows = rows.set_column(at, field, pa.array(values, field.type))
         pq.write_table(rows, path)
     return accept_changed_files(lake)
-
-
-class OnDisk(NamedTuple):
-    """One rank's step as its own files tell, in the rank's clock."""
-
-    rows: pd.DataFrame
-    """Activities, by ordinal."""
-    syncs: pd.DataFrame
-    """Calls that wait, by start."""
-
-
-def on_disk(lake: "jitter.Lake", rank: int, step: int) -> OnDisk:
-    rows = activities(lake, rank, StepKey(None, step))
-    host = [pd.read_parquet(path) for path in (lake.root / f"host/rank={rank}").glob("*.parquet")]
-    syncs = pd.concat(host)
-    syncs = syncs[(syncs["kind"] == "sync") & (syncs["step"] == step)]
-    return OnDisk(rows, syncs.sort_values("start_ns"))
 
 
 def activities(lake: "jitter.Lake", rank: int, key: StepKey) -> pd.DataFrame:

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isnan
 from mmap import MADV_DONTNEED, mmap
@@ -137,9 +137,9 @@ class LossRows(NamedTuple):
     """Room for the rows of a step's account."""
 
     numbers: Ints
-    """(the first 7 columns of `Losses`, rows)."""
+    """(7, rows) as in `Losses`."""
     ns: Floats
-    """(loss and excess, rows)."""
+    """(2, rows)."""
     of_rank: Floats
     """(ranks,) what is lost to each; NaN of ranks without a row."""
 
@@ -618,12 +618,12 @@ def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
 
 
 def _loss_rows(count: int, ranks: int) -> LossRows:
-    return LossRows(np.empty((len(fields(Losses)) - 2, count), np.int64), np.empty((2, count)), np.empty(ranks))
+    return LossRows(np.empty((7, count), np.int64), np.empty((2, count)), np.empty(ranks))
 
 
 def _losses(rows: LossRows, count: int) -> Losses:
     """Return the first rows as a table."""
-    return Losses(*rows.numbers[:, :count].copy(), *rows.ns[:, :count].copy())
+    return Losses(rows.numbers[:, :count].copy(), rows.ns[:, :count].copy())
 
 
 def _structure(run: RunModel) -> Structure:

@@ -223,7 +223,8 @@ def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Mappin
         if slow.part is not TimePart.GPU:
             longer_ns = own.host_and_call - usual.host_and_call
         ns = np.where(is_of_part, np.nan_to_num(longer_ns)[run.job.first[team] + place], 0.0)
-        losses[number] = Losses(number * one, rank * one, team * one, loss_class * one, place, -one, -one, ns, ns)
+        numbers = np.stack([number * one, rank * one, team * one, loss_class * one, place, -one, -one])
+        losses[number] = Losses(numbers, np.stack([ns, ns]))
     return losses
 
 

@@ -232,7 +232,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> St
     if not measured.arrivals.are_any and not evidence.is_single_rank:
         min_rank, max_rank = _ttke_extremes(key, evidence)
     elif max_rank is not None:
-        own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
+        own_ns = round(float(losses.of(OWN_CLASSES, max_rank).loss_ns.sum()))
     transfers_ns = float(losses.by_class()[LossClass.TRANSFER])
     group = _decisive(max_rank, here, evidence.is_single_rank, is_of_transfers=transfers_ns > (own_ns or 0))
     return StepAnswer(

@@ -234,7 +234,7 @@ class RunModel:
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
         for group in self.reader.rank_groups(key, None if wanted is None else self.rank_numbers[here].tolist()):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
-            for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
+            for team in sorted(set(self._teams[numbers[numbers >= 0]].tolist())):
                 of_team = (numbers >= 0) & (self._teams[numbers] == team)
                 places = self._places(team, key, group, int(group.ranks[of_team.argmax()]))
                 fill_group(step, group, places, self.operation_counts[team], np.where(of_team, numbers, -1))

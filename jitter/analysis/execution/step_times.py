@@ -142,7 +142,7 @@ def find_places_of_calls(times: IntTimes, begun: Ints, where: Ints) -> None:
 def _by_names(name: Ints, first: Ints, count: Ints) -> list[tuple[Ints, Ints]]:
     """Return ranks with equal calls together: their rows, and, (these ranks, calls), positions of their calls."""
     groups = []
-    for calls in np.unique(count).tolist():
+    for calls in sorted(set(count.tolist())):
         rows = np.flatnonzero(count == calls)
         call_places = first[rows, None] + np.arange(calls)
         groups += [(rows[alike], call_places[alike]) for alike in _alike(name[call_places])]

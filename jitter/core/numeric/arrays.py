@@ -4,6 +4,7 @@ Arrays of integer times mark an unknown time by the least value of their type. T
 """
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 
+@cache
 def unknown_value(kind: npt.DTypeLike) -> int:
     """Return the integer that stands for an unknown time in arrays of this type."""
     return int(np.iinfo(np.dtype(kind)).min)

@@ -23,9 +23,8 @@ START, LAUNCH, GPU, TRANSFER, UNEXPLAINED = (
 def losses_of(*rows: tuple[LossClass, int, float]) -> Losses:
     classes, ranks, shares = (np.array(column) for column in zip(*rows, strict=True))
     nothing = np.full(len(rows), -1)
-    return Losses(
-        np.zeros(len(rows), np.int64), ranks, nothing, classes, nothing, nothing, nothing, shares.astype(float), shares
-    )
+    numbers = np.stack([np.zeros(len(rows), np.int64), ranks, nothing, classes, nothing, nothing, nothing])
+    return Losses(numbers, np.stack([shares.astype(float), shares]))
 
 
 def shares(loss: int, *steps: Losses):

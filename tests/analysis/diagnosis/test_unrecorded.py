@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -353,10 +352,8 @@ def test_a_loss_in_communication_whose_partners_are_unknown_is_no_slow_gpu(lake:
     assert find_cause(evidence, finding).cause == "gpu_compute"
     kinds = analysis.run.programs[finding.worst.team].kinds
     place = int(np.flatnonzero(kinds == COLLECTIVE)[0])
-    analysis.account.of_steps = [
-        replace(account, losses=replace(account.losses, place=np.full_like(account.losses.place, place)))
-        for account in analysis.account.of_steps
-    ]
+    for account in analysis.account.of_steps:
+        account.losses.place[:] = place
     assert evidence.share_in_exchanges(finding.worst) == 1
     judgement = find_cause(evidence, finding)
     assert (judgement.cause, judgement.certainty) == ("gpu_time", "unknown")

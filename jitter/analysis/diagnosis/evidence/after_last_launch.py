@@ -5,7 +5,6 @@ separates it from late starts.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -81,13 +80,11 @@ class TimeAfterLaunches:
                 if rank in excess and charged > 0:
                     after[of_rank] = min(max(excess[rank], 0.0) / charged, 1.0)
         moved = losses.where(np.flatnonzero(after))
-        moved = replace(
-            moved,
-            loss_class=np.full(len(moved), int(LossClass.AFTER)),
-            loss_ns=moved.loss_ns * after[after > 0],
-            excess_ns=np.full(len(moved), np.nan),
-        )
-        return join_losses([replace(losses, loss_ns=losses.loss_ns * (1 - after)), moved])
+        moved.loss_class[:], moved.excess_ns[:] = LossClass.AFTER, np.nan
+        moved.loss_ns *= after[after > 0]
+        divided = join_losses([losses, moved])
+        divided.loss_ns[: len(losses)] *= 1 - after
+        return divided
 
     def _excess_after(self, number: int, team: int) -> dict[int, float]:
         """Return each rank's time from its last call to the end of the step before, less the team's median."""

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
 from typing import Final, NamedTuple
@@ -234,8 +233,9 @@ class Evidence:
             ranks = run.rank_numbers[collectives.rank[members]].tolist()
             at = ranks.index(rank) if rank in ranks else 0
             located.append((ranks[at], run.team_of[ranks[at]], int(collectives.place[members[at]])))
-        ranks, teams, places = np.array(located, np.int64).reshape(-1, 3).T
-        return replace(transfers, rank=ranks, team=teams, place=places)
+        placed = Losses(transfers.numbers.copy(), transfers.ns)
+        placed.rank[:], placed.team[:], placed.place[:] = np.array(located, np.int64).reshape(-1, 3).T
+        return placed
 
     def has_launches(self, team: int) -> bool:
         """Return whether launches of a team's ranks were recorded."""

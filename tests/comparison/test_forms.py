@@ -15,6 +15,7 @@ from jitter.report.comparison import print_comparison, render_comparison_html, r
 from jitter.report.figures.models import as_bokeh
 from jitter.report.figures.runs import draw_comparison
 from tests.comparison.test_kernel_changes import USUAL, document, usual_step
+from tests.support.chromium import open_page
 from tests.support.page import sources, titles
 
 EVIL = "evil<img src=x onerror=window.pwned=1>[red]"
@@ -80,15 +81,9 @@ def test_the_page_draws_without_a_network(pair, tmp_path, browser):
     path = tmp_path / "page.html"
     path.write_text(render_comparison_html(pair[:1], pair[1], compare_documents(pair[:1], pair[1])))
     context = browser.new_context(offline=True, viewport={"width": 1100, "height": 800})
-    shown = context.new_page()
-    errors, requests = [], []
-    shown.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
-    shown.on("pageerror", lambda error: errors.append(str(error)))
-    shown.on("request", lambda asked: requests.append(asked.url))
-    shown.goto(path.as_uri())
-    shown.wait_for_selector("html[data-drawn]", timeout=60_000)
-    assert errors == []
-    assert requests == [path.as_uri()]
+    shown = open_page(context, path.as_uri())
+    assert shown.errors == []
+    assert shown.requests == [path.as_uri()]
     assert shown.evaluate("window.pwned") is None
     context.close()
 

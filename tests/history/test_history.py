@@ -17,6 +17,7 @@ from jitter.report.history import describe_findings, describe_history
 from tests.accuracy.history import SPREADS, measure_rates
 from tests.guide.test_guide import json_keys, tables
 from tests.history.conftest import scaled
+from tests.support.chromium import open_page
 from tests.support.databases import open_database
 from tests.support.postgresql_server import PASSWORD, USER
 from tests.support.printed import json_of, output_of
@@ -333,17 +334,12 @@ def test_a_click_on_a_run_opens_its_comparison(history, tmp_path, browser):
     page = tmp_path / "page.html"
     assert main(["history", "show", "--job", "gpt", "--html", "-o", str(page)]) == 0
     context = browser.new_context(offline=True, viewport={"width": 1100, "height": 800})
-    shown = context.new_page()
-    errors = []
-    shown.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
-    shown.on("pageerror", lambda error: errors.append(str(error)))
-    shown.goto(page.as_uri())
-    shown.wait_for_selector("html[data-drawn]", timeout=60_000)
+    shown = open_page(context, page.as_uri())
     assert not shown.evaluate("document.getElementById('run-digest6').open")
     select = "Bokeh.documents.at(-1).get_model_by_name('history:runs').selected.indices = [6]"
     shown.evaluate(select)
     assert shown.evaluate("document.getElementById('run-digest6').open")
-    assert errors == []
+    assert shown.errors == []
     context.close()
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 import jitter
 from jitter.cli import main
 from jitter.report.page import render_html
-from tests.support.chromium import INK, PLACE, VIEW
+from tests.support.chromium import INK, PLACE, VIEW, open_page
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.report_lakes import report_job, report_lake, step_rows
 from tests.support.simulated import sampled_lake
@@ -47,14 +47,7 @@ def path(lake):
 
 def opened(browser, path, scheme="light"):
     context = browser.new_context(color_scheme=scheme, offline=True, viewport={"width": 1100, "height": 800})
-    page = context.new_page()
-    page.errors, page.requests = [], []
-    page.on("console", lambda message: message.type in ("error", "warning") and page.errors.append(message.text))
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("request", lambda asked: page.requests.append(asked.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-drawn]", timeout=60_000)
-    return page
+    return open_page(context, path.as_uri())
 
 
 def clean(page, path):

@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.report.page import render_html
-from tests.support.chromium import PLACE, VIEW
+from tests.support.chromium import PLACE, VIEW, open_page
 from tests.support.simulated import sampled_lake
 
 pytestmark = pytest.mark.slow
@@ -35,13 +35,9 @@ def page(request, browser, path):
     """The page in a window of 1280 × 720, or of the size that a test asks for."""
     width, height = getattr(request, "param", (1280, 720))
     context = browser.new_context(viewport={"width": width, "height": height})
-    page = context.new_page()
-    errors = []
-    page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    opened(page, path)
+    page = open_page(context, path.as_uri())
     yield page
-    assert errors == []
+    assert page.errors == []
     context.close()
 
 

@@ -24,7 +24,7 @@ from jitter.report.live.served_run import STAGES, ServedRun
 from jitter.report.live.server import LiveServer
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport
-from tests.support.chromium import INK, PLACE
+from tests.support.chromium import INK, PLACE, open_page
 from tests.support.page import decode
 from tests.support.report_lakes import report_lake, step_rows
 
@@ -403,16 +403,10 @@ def test_there_is_nothing_else(port, path):
 def shown(browser, port):
     """The live page in a browser; in the end nothing went wrong, and nothing else was requested."""
     context = browser.new_context(viewport={"width": 1100, "height": 900})
-    page = context.new_page()
-    errors, asked = [], []
-    page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"http://127.0.0.1:{port}/")
-    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    page = open_page(context, f"http://127.0.0.1:{port}/")
     yield page
-    assert errors == []
-    assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in asked)
+    assert page.errors == []
+    assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in page.requests)
     context.close()
 
 

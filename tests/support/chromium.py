@@ -38,3 +38,15 @@ def browser() -> Iterator[Any]:
         started = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield started
         started.close()
+
+
+def open_page(context: Any, address: str) -> Any:
+    """Open a page and wait until its figures are drawn; collect its `errors` and the addresses that it `requests`."""
+    page = context.new_page()
+    page.errors, page.requests = [], []
+    page.on("console", lambda message: message.type in ("error", "warning") and page.errors.append(message.text))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("request", lambda asked: page.requests.append(asked.url))
+    page.goto(address)
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    return page

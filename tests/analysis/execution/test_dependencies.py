@@ -117,16 +117,19 @@ def test_a_collective_on_a_busy_stream_waits_as_another_of_its_channel(kernel_ta
     assert inferred("kaka", start, end, call=[0, 10, 20, 30]).waits == waits
 
 
-@pytest.mark.parametrize(("word", "is_told"), [("a", True), ("u", True), ("g", False)])
-def test_one_reduction_or_collective_without_a_name_shows_what_its_channel_waits_for(word: str, is_told: bool):
-    """The first of three waits for its kernel; the others begin when the one before ends. A gather may be early."""
-    kernel_end = spread(1, 200, 400)
-    start, end = [100, kernel_end + 3], [kernel_end, kernel_end + 1503]
+@pytest.mark.parametrize(("words", "is_told"), [("ka", True), ("ku", True), ("kg", False), ("pk", True), ("gk", False)])
+def test_one_wait_for_a_channel_or_for_what_is_received_shows_the_others(words: str, is_told: bool):
+    """The first of three waits; the others begin when the one before ends. What is gathered may be so early.
+
+    A reduction, or a collective without a name, waits for its kernel; a slow stage waits for its first message.
+    """
+    first_end = spread(1, 200, 400)
+    start, end = [100, first_end + 3], [first_end, first_end + 1503]
     for _ in range(2):
-        start += [end[-2], end[-1] + 4]
+        start += [end[-2] + 1, end[-1] + 4]
         end += [end[-2] + 50, end[-1] + 1504]
     waits = (Wait(1, 0, "event"), Wait(3, 2, "event"), Wait(5, 4, "event"))
-    found = inferred(f"k{word}" * 3, start, end, call=[0, 10, 20, 30, 40, 50]).waits
+    found = inferred(words * 3, start, end, call=[0, 10, 20, 30, 40, 50]).waits
     assert found == (waits if is_told else waits[:1])
 
 
@@ -141,19 +144,6 @@ def test_a_kernel_behind_a_late_host_waits_for_what_is_received_as_others_do(rec
     start = [100, 307, 600, second_end + 3]
     end = [received, 500, second_end, second_end + 100]
     assert inferred("akak", start, end, call=[0, 300, 310, 320], back=[5, 305, 315, 325]).waits == waits
-
-
-@pytest.mark.parametrize(("word", "is_told"), [("p", True), ("g", False)])
-def test_one_kernel_shows_that_all_wait_for_what_is_received(word: str, is_told: bool):
-    """A slow stage waits for its first message; the others are there long before. What is gathered may be so early."""
-    first_end = spread(1, 200, 400)
-    start, end = [100, first_end + 3], [first_end, first_end + 1003]
-    for _ in range(2):
-        start += [end[-2] + 1, end[-1] + 1]
-        end += [end[-2] + 60, end[-1] + 1001]
-    waits = (Wait(1, 0, "event"), Wait(3, 2, "event"), Wait(5, 4, "event"))
-    found = inferred(f"{word}k" * 3, start, end, call=[0, 10, 20, 30, 40, 50]).waits
-    assert found == (waits if is_told else waits[:1])
 
 
 def test_the_order_of_a_stream_is_no_wait():

@@ -162,10 +162,10 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
     changes = [loss.change for loss in losses]
-    saved = most_saved = price_changes(analysis.steps, changes, first, last)
+    saved = most_saved = price_changes(analysis.steps, analysis.transfers.baseline, changes, first, last)
     bound_steps = analysis.bound_steps if analysis.run.is_unexplained else None
     if is_bound := bound_steps is not None:
-        others = price_changes(bound_steps, changes, first, last)
+        others = price_changes(bound_steps, analysis.transfers.baseline, changes, first, last)
         saved, most_saved = list(map(min, saved, others)), list(map(max, saved, others))
     culprits = []
     for loss, alone_ns, most_ns in zip(losses, saved, most_saved, strict=True):
@@ -398,7 +398,8 @@ def _name_few(loss: _Loss, analysis: RunAnalysis, measured: _Measured, window: t
     few = loss.change.chosen & (2 * (measured.made > 0).sum(axis=1) < measured.team_size)
     if loss.change.what != "waits" or not few.any():
         return loss
-    of_few_ns, of_all_ns = price_changes(analysis.steps, [ProgramChange("waits", few), loss.change], *window)
+    changes, usual = [ProgramChange("waits", few), loss.change], analysis.transfers.baseline
+    of_few_ns, of_all_ns = price_changes(analysis.steps, usual, changes, *window)
     if of_few_ns <= THRESHOLDS.main_share * of_all_ns:
         return loss
     calls = measured.made[few].sum(axis=0)

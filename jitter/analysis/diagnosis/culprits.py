@@ -71,7 +71,7 @@ def make_culprit(
         scope=group.group.scope,
         rank=rank if rank in ranks else ranks[0],
         ranks=ranks,
-        host=location.host if group.group.scope in ("rank", "host") else None,
+        host=location.host if group.group.scope in ("rank", "host") or _share_host(group, evidence) else None,
         device=location.device if group.group.scope in ("rank", "device") else None,
         cause=group.cause,
         cause_certainty=group.judgement.certainty,
@@ -109,6 +109,11 @@ def make_culprit(
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
         lacks_ranks=evidence.coverage.has_unrecorded_ranks,
     )
+
+
+def _share_host(group: FindingGroup, evidence: Evidence) -> bool:
+    hosts = {evidence.locations[rank].host for rank in group.group.ranks} if group.group.scope == "ranks" else ()
+    return len(hosts) == 1
 
 
 def _rung(group: FindingGroup) -> Rung | None:
@@ -168,7 +173,10 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     most = _LIMITS.max_sigmas
     sigmas = f", > {most:.0f}σ" if group.sigmas > most else f", {group.sigmas:.0f}σ"
     has_test = not group.is_lead and group.sigmas >= _LIMITS.min_sigmas
-    return f"{format_time(per_step)} {of_steps} above {baseline} ({share}{sigmas if has_test else ''})"
+    timed = max(int((~np.isnan(evidence.analysis.measured.step_ns[list(group.steps)])).sum()), 1)
+    is_small = bool(ranks) and 0 < group.share_ns / timed < THRESHOLDS.main_share * per_step
+    waits = f"; the job waits for {format_time(group.share_ns / timed)} of it" if is_small else ""
+    return f"{format_time(per_step)} {of_steps} above {baseline} ({share}{sigmas if has_test else ''}){waits}"
 
 
 def _format_share(share: float) -> str:

@@ -300,10 +300,8 @@ class _ProgramReplay:
         if self._state is None:
             self._state = CarriedState(*(values[0].copy() for values in step.before))
         program, took = self._program, step.transfers.took
-        usual, usual_transfers = (
-            program.self_times[self._steps.alike.size_of[step.first]],
-            program.transfers[step.first],
-        )
+        usual = program.self_times[self._steps.alike.size_of[step.first]]
+        usual_transfers = program.transfers[step.first]
         if program.change is None:
             transfers = repaired_transfers(step, usual_transfers)
         elif program.change.what == "transfers":

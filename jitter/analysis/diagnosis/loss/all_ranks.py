@@ -370,7 +370,8 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     sentence = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
     more = SAVES_MORE if alone_ns > cost_ns else ""
     saved = f"{alone} per step{more}" if alone_ns > 0 else "nothing, because other work is about as late"
-    return sentence if cost == alone else f"{sentence}; fixing it alone would save {saved}"
+    is_same = abs(alone_ns - cost_ns) <= THRESHOLDS.tolerance_share * cost_ns
+    return sentence if is_same else f"{sentence}; fixing it alone would save {saved}"
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:

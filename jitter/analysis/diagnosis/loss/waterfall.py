@@ -169,7 +169,7 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
         "network": "a slow network",
         "sync": "calls in which hosts wait for GPUs",
         "launch": "late launches",
-        "overlap": "communication that nothing hides",
+        "overlap": "communication and copies that nothing hides",
         "balance": "stages that differ from their mean",
     }
 )

@@ -17,7 +17,6 @@ from jitter.analysis.diagnosis.verdict import (
     describe_loss,
     describe_saving,
     describe_seen,
-    name_culprit,
     write_advice,
     write_jitter_verdict,
 )
@@ -38,6 +37,7 @@ from jitter.report.text.fix_list import (
     describe_rest,
     describe_symptom,
     list_evidence,
+    name_with_device,
     write_headline,
 )
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
@@ -138,7 +138,7 @@ def _describe_other(finding: Culprit) -> str:
     if finding.hides_others:
         details.append(describe_saving(finding))
     said = ", ".join((describe_symptom(finding), *details))
-    return f"{name_culprit(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
+    return f"{name_with_device(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
 
 
 def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:

@@ -367,12 +367,6 @@ def name_culprit(culprit: Culprit) -> str:
         return _name_ranks_of_job(culprit)
     if culprit.scope == "unrecorded":
         return "An unrecorded rank or the network"
-    if culprit.scope == "ranks":
-        return f"The group of ranks {format_numbers(culprit.ranks)}{_in_parentheses(culprit.host)}"
-    device = None if culprit.device is None else f"device {culprit.device}"
-    return f"Rank {culprit.rank}{_in_parentheses(culprit.host, device)}"
-
-
-def _in_parentheses(*known: str | None) -> str:
-    parts = ", ".join(filter(None, known))
-    return f" ({parts})" if parts else ""
+    is_group = culprit.scope == "ranks"
+    name = f"The group of ranks {format_numbers(culprit.ranks)}" if is_group else f"Rank {culprit.rank}"
+    return name + ("" if culprit.host is None else f" ({culprit.host})")

@@ -86,7 +86,12 @@ def list_fixes(diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path) -> 
 
 def write_headline(culprit: Culprit) -> str:
     """Return who loses time, by what, where and when: `Rank 5: late kernel launches (CPU), kernel 17, 1 of 5 steps`."""
-    return f"{name_culprit(culprit)}: {_describe_loss(culprit)}"
+    return f"{name_with_device(culprit)}: {_describe_loss(culprit)}"
+
+
+def name_with_device(culprit: Culprit) -> str:
+    """Return the culprit's name, with the device of a rank whose GPU is to be looked at."""
+    return name_culprit(culprit) + (_device(culprit) if CAUSES[culprit.cause].side == "GPU" else "")
 
 
 def _describe_loss(culprit: Culprit) -> str:
@@ -373,7 +378,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         rest_count = len(diagnosis.culprits) - _MOST
         named = "; ".join(
-            f"{name_culprit(finding)}: {describe_price(finding)} ({finding.confidence} confidence)"
+            f"{name_culprit(finding)}{_device(finding)}: {describe_price(finding)} ({finding.confidence} confidence)"
             for finding in diagnosis.culprits[:_MOST]
         )
         return named + (f"; and {rest_count} more" if rest_count > 0 else "") + "."
@@ -395,6 +400,11 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     named = format_rank(rank, hosts.get(rank))
     most = "largest share of the loss" if has_path else "largest time to kernel end"
     return f"No {subject} stands out above the run's noise; {named} has the {most} {when}."
+
+
+def _device(finding: Culprit) -> str:
+    """Return which GPU of its host a single rank has, as far as that is known."""
+    return f", device {finding.device}" if finding.scope == "rank" and finding.device is not None else ""
 
 
 def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
-from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS, list_costs
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.diagnosis.verdict import write_jitter_verdict
 from jitter.analysis.metrics.communication import SHARES
@@ -173,7 +173,7 @@ def render_body(
         "perfetto": next(((at, fix.export) for at, fix in enumerate(fixes, 1) if fix.is_jitter and fix.export), None),
         "most_fixes": MAX_FIXES,
         "waterfall": waterfall,
-        "judged": [rung_time for rung_time in waterfall[1:] if rung_time.loss_ns],
+        "judged": list_costs(waterfall),
         "best_ns": next(
             (rung_time.step_time_ns for rung_time in reversed(waterfall) if rung_time.step_time_ns is not None), None
         ),

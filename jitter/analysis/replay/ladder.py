@@ -46,15 +46,15 @@ class ProgramChange(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A job as it would run: on all ranks alike, or as recorded with a change."""
+    """A job as it would run, on all ranks alike or with the recorded self times."""
 
     job: JobArrays
-    self_times: BySize
-    """Every rank's self times in every step of a size."""
-    transfers: Sequence[Floats]
-    """Of each step (groups of all collectives,)."""
+    self_times: BySize | None = None
+    """Every rank's self times in every step of a size; None: the recorded ones."""
+    transfers: Sequence[Floats] | None = None
+    """Of each step (groups of all collectives,); None: the recorded ones."""
     change: ProgramChange | None = None
-    """Ranks and transfers are as recorded but for that much of the usual ones above; what exceeds these stays."""
+    """Of what is recorded."""
 
 
 class OperationMasks(NamedTuple):
@@ -132,7 +132,7 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    self_times = _medians_by_size(steps)
+    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.alike.by_size]
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
@@ -149,17 +149,13 @@ def list_rungs(
         program = rungs[cause] = _change_medians(program, [changes[cause] for changes in of_sizes], hidden)
     teams = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
     if len(teams) > 1:
-        factors = (balance_programs(job, medians.gpu, teams) for medians in program.self_times)
+        factors = (balance_programs(job, medians.gpu, teams) for medians in program.self_times or ())
         balanced = [ProgramChange("gpu_time", factor != 1, factor) for factor in factors]
         program = _change_medians(program, balanced, hidden)
     rungs["unequal_stages"] = program
     waiting = (masks.sync_calls | masks.blocking_copies) & (np.diff(job.first_wait) > 0)
     with_waits = rungs["slow_network"]._replace(job=without_waits(job, waiting & ~are_usual(steps, first, waiting)))
     return rungs, [with_waits, *(with_waits._replace(self_times=rungs[pause].self_times) for pause in PAUSES)]
-
-
-def _medians_by_size(steps: RunSteps) -> BySize:
-    return [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.alike.by_size]
 
 
 def _change_medians(program: Program, changes: Sequence[ProgramChange], hidden: Sequence[Floats]) -> Program:
@@ -171,10 +167,8 @@ def _change_medians(program: Program, changes: Sequence[ProgramChange], hidden: 
     if changes[0].what == "transfers":
         return program._replace(transfers=hidden)
     every = [(slice(None), slice(None))]
-    of_sizes = zip(program.self_times, changes, strict=True)
-    return program._replace(
-        self_times=[change_self_times(medians, change, medians, every) for medians, change in of_sizes]
-    )
+    of_sizes = zip(program.self_times or (), changes, strict=True)
+    return program._replace(self_times=[change_self_times(*of_size, every) for of_size in of_sizes])
 
 
 def are_usual(steps: RunSteps, number: int, calls: Bools) -> Bools:
@@ -211,18 +205,15 @@ def time_programs(steps: RunSteps, programs: Sequence[Program], step_ns: Floats,
     return mean
 
 
-def price_changes(
-    steps: RunSteps, usual: Sequence[Floats], changes: Sequence[ProgramChange], first: int, last: int
-) -> list[float]:
+def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
     """Return what each change of the recorded program saves per step, ns; 0 where no end of a step is known.
 
-    It takes away the usual times alone: what ranks or transfers take longer is of the loss, and stays. Of hosts it is
-    what it saves in the usual one of like steps: a pause in one of a few steps is not lost in each step of the run.
-    `usual`, of each step (groups of all collectives,), are the transfers' baseline.
+    No rank's self times are replaced by medians, so what a change saves is no part of the loss. Of hosts it is what it
+    saves in the usual one of like steps: a pause of one rank in one of a few steps is not lost in each step of the run.
     """
-    job, medians = steps.run.job, _medians_by_size(steps)
+    job = steps.run.job
     programs = [
-        Program(without_waits(job, change.chosen) if change.what == "waits" else job, medians, usual, change)
+        Program(without_waits(job, change.chosen) if change.what == "waits" else job, change=change)
         for change in changes
     ]
     gained = replay_programs(steps, programs, first, last)
@@ -260,28 +251,22 @@ def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Fl
     return np.repeat(factor, np.diff(job.first))
 
 
-def change_self_times(
-    self_times: SelfTimes, change: ProgramChange, usual: SelfTimes, parts: Iterable[tuple[slice, slice]]
-) -> SelfTimes:
-    """Return self times with a change of what is usual, and no more of it than there is.
-
-    `usual` is (operations of all teams,), `parts` are operations, numbered as there, and where theirs stand.
-    """
+def change_self_times(self_times: SelfTimes, change: ProgramChange, parts: Iterable[tuple[slice, slice]]) -> SelfTimes:
+    """Return self times with a change; `parts` are operations, numbered as in `JobArrays`, and where theirs stand."""
     names = ("host", "call", "lead") if change.gpu_factor is None else ("delay", "gpu")
     changed = self_times._replace(**{name: getattr(self_times, name).copy() for name in names})
     for operations, cells in parts:
         host, call, lead, delay, on_gpu = (values[cells] for values in changed)
         if change.gpu_factor is not None:
             factor = change.gpu_factor[operations]
-            on_gpu += (factor - 1) * np.fmin(usual.gpu[operations], on_gpu)
+            on_gpu *= factor
             is_gone = factor == 0
-            delay[is_gone] = np.minimum(delay[is_gone], 0.0)
+            delay[is_gone], on_gpu[is_gone] = np.minimum(delay[is_gone], 0.0), 0.0
             continue
         is_changed = change.chosen[operations]
         if change.what == "launch_time":
             is_changed = is_changed & ~is_pause(host)
-        for own, at_usual in (host, usual.host), (call, usual.call), (lead, usual.lead):
-            own[is_changed] -= np.fmin(at_usual[operations], own)[is_changed]
+        host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
     return changed
 
 
@@ -290,8 +275,8 @@ class _ProgramReplay:
 
     def __init__(self, steps: RunSteps, program: Program) -> None:
         self._steps, self._program, self._instructions = steps, program, steps.run.schedule.array()
-        ranks = len(steps.run.rank_numbers)
-        self._repaired = np.full((1, len((START, CPU, GPU)), ranks), program.change is None)
+        is_at_baseline, ranks = program.self_times is not None, len(steps.run.rank_numbers)
+        self._repaired = np.full((1, len((START, CPU, GPU)), ranks), is_at_baseline)
         self._state: CarriedState | None = None
         self._shift = no_shift(ranks)
 
@@ -299,21 +284,21 @@ class _ProgramReplay:
         """Replay the next step and return what it saves, ns; NaN where no rank's end is known."""
         if self._state is None:
             self._state = CarriedState(*(values[0].copy() for values in step.before))
-        program, took = self._program, step.transfers.took
-        usual = program.self_times[self._steps.alike.size_of[step.first]]
-        usual_transfers = program.transfers[step.first]
-        if program.change is None:
-            transfers = repaired_transfers(step, usual_transfers)
-        elif program.change.what == "transfers":
-            transfers = took - np.fmin(usual_transfers, took)
-        else:
-            transfers = took
-            if program.change.what != "waits":
-                parts = slices_of_ranks(program.job, step.times)
-                step = replace(step, self_times=change_self_times(step.self_times, program.change, usual, parts))
+        program = self._program
+        baseline, transfers = step.self_times, step.transfers.took  # the recorded ones have no baseline
+        if program.self_times is not None:
+            baseline = program.self_times[self._steps.alike.size_of[step.first]]
+        if program.transfers is not None:
+            transfers = repaired_transfers(step, program.transfers[step.first])
+        changed = program.change
+        if changed is not None and changed.what == "transfers":
+            transfers = np.where(np.isnan(transfers), transfers, 0.0)
+        elif changed is not None and changed.what != "waits":
+            parts = slices_of_ranks(program.job, step.times)
+            step = replace(step, self_times=change_self_times(step.self_times, changed, parts))
         change = Change(self._repaired, transfers, np.zeros_like(transfers))
-        baseline = SelfTimes(*(values[None] for values in usual))
-        of_program = program.job, self._instructions, step, baseline, change, self._state, self._shift
+        usual = SelfTimes(*(values[None] for values in baseline))
+        of_program = program.job, self._instructions, step, usual, change, self._state, self._shift
         return float(replay_steps(*of_program).gained_ns[0])
 
 

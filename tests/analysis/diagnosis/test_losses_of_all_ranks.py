@@ -182,9 +182,7 @@ def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
     assert len(analysis.measured.of_steps) == 4
     unchanged = ProgramChange("host_time", np.zeros(len(analysis.run.job.kind), np.bool_))
-    assert price_changes(analysis.steps, analysis.transfers.baseline, [unchanged], 0, 4) == [
-        pytest.approx(0.0, abs=1e-3)
-    ]
+    assert price_changes(analysis.steps, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
 
 
 def test_the_steps_that_are_replayed_follow_each_other(tmp_path: Path):

@@ -162,21 +162,22 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
     changes = [loss.change for loss in losses]
-    saved = most_saved = price_changes(analysis.steps, analysis.transfers.baseline, changes, first, last)
+    saved = most_saved = price_changes(analysis.steps, changes, first, last)
     bound_steps = analysis.bound_steps if analysis.run.is_unexplained else None
     if is_bound := bound_steps is not None:
-        others = price_changes(bound_steps, analysis.transfers.baseline, changes, first, last)
+        others = price_changes(bound_steps, changes, first, last)
         saved, most_saved = list(map(min, saved, others)), list(map(max, saved, others))
     culprits = []
     for loss, alone_ns, most_ns in zip(losses, saved, most_saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
         is_exposed = loss.cause == "exposed_communication"
-        # what else a change saves has its own finding: hiding transfers saves what a faster network does
-        of_others_ns = max(rungs.cost_ns.get("slow_network", 0.0), 0.0) if is_exposed else 0.0
-        if loss.cause in ("sync_calls", "blocking_copies"):  # nor is what hides a pause of the host
-            of_others_ns = sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES)
-        if not is_told or max(cost_ns, alone_ns - of_others_ns) < loss.min_share * step_ns:
+        worth_ns = cost_ns
+        if (
+            loss.change.what == "waits"
+        ):  # without them hosts run ahead, and may be late for nothing: but for usual pauses
+            worth_ns = max(cost_ns, alone_ns - sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES))
+        if not is_told or worth_ns < loss.min_share * step_ns:
             continue
         waits = in_transfers if is_exposed else None
         is_of_stages = loss.cause == "unequal_stages"
@@ -399,8 +400,7 @@ def _name_few(loss: _Loss, analysis: RunAnalysis, measured: _Measured, window: t
     few = loss.change.chosen & (2 * (measured.made > 0).sum(axis=1) < measured.team_size)
     if loss.change.what != "waits" or not few.any():
         return loss
-    changes, usual = [ProgramChange("waits", few), loss.change], analysis.transfers.baseline
-    of_few_ns, of_all_ns = price_changes(analysis.steps, usual, changes, *window)
+    of_few_ns, of_all_ns = price_changes(analysis.steps, [ProgramChange("waits", few), loss.change], *window)
     if of_few_ns <= THRESHOLDS.main_share * of_all_ns:
         return loss
     calls = measured.made[few].sum(axis=0)

@@ -176,6 +176,12 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
 """What a step loses on each rung, in prose."""
 
 
+def list_costs(rungs: Sequence[RungTime]) -> list[RungTime]:
+    """Return the rungs below the recorded one that are judged and cost more than next to nothing."""
+    least_ns = THRESHOLDS.sentences.min_rung_share * (rungs[0].step_time_ns or 0) if rungs else 0.0
+    return [rung_time for rung_time in rungs[1:] if rung_time.loss_ns and abs(rung_time.loss_ns) >= least_ns]
+
+
 def describe_waterfall(rungs: Sequence[RungTime]) -> str:
     """Return a sum: `a step of 2.62 ms is 314 µs jitter + … + 2.10 ms at best`; empty without a rung below `ranks`.
 
@@ -185,9 +191,5 @@ def describe_waterfall(rungs: Sequence[RungTime]) -> str:
     if len(judged) < len(("recorded", "ranks", "steps")):
         return ""
     whole, best = judged[0].step_time_ns, judged[-1].step_time_ns
-    costs = [
-        f"{format_time(rung_time.loss_ns)} {RUNG_WORDS[rung_time.rung]}"
-        for rung_time in judged[1:]
-        if abs(rung_time.loss_ns or 0) >= THRESHOLDS.sentences.min_rung_share * (whole or 0)
-    ]
+    costs = [f"{format_time(rung_time.loss_ns)} {RUNG_WORDS[rung_time.rung]}" for rung_time in list_costs(judged)]
     return f"a step of {format_time(whole)} is {' + '.join([*costs, f'{format_time(best)} at best'])}"

@@ -637,9 +637,21 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
         ]
         if not ranks:
             alone += _describe_host(comparison.hosts, loss_class, ns)
-        named.append(f"{words[loss_class]}{whose} {format_time(ns, signed=True)}{''.join(alone)}")
+        what = _find_cause(comparison, loss_class, ranks, ns) or words[loss_class]
+        named.append(f"{what}{whose} {format_time(ns, signed=True)}{''.join(alone)}")
         left_ns -= ns
     return ", ".join(named)
+
+
+def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], ns: float) -> str:
+    """Return the cause by which these ranks alone cost one of the runs more, in words; empty without such a finding."""
+    found = comparison.culprits.appeared if ns > 0 else comparison.culprits.went
+    causes = (
+        change.entry.cause_in_words
+        for change in found
+        if change.entry.loss_class == loss_class and sorted(change.entry.ranks) == sorted(ranks)
+    )
+    return next(causes, "")
 
 
 _AT_START: Final = {LossClass.START.label: True, LossClass.AFTER.label: True, LossClass.LAUNCH.label: False}
@@ -693,9 +705,32 @@ def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
 def _describe_kernel(kernels: KernelComparison, least_ns: float = 0.0) -> str:
     if not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
         return ""
-    others = len(kernels.changes) - 1
-    also = f"; {format_count(others, 'more change')} of kernels" if others else ""
-    return describe_change(kernels.changes[0]) + also
+    alike = _change_alike(kernels.changes)
+    said = _describe_pace(alike) if alike else describe_change(kernels.changes[0])
+    others = len(kernels.changes) - max(len(alike), 1)
+    return said + (f"; {format_count(others, 'more change')} of kernels" if others else "")
+
+
+def _change_alike(changes: Sequence[KernelChange]) -> list[KernelChange]:
+    """Return the kernels that compute, if several changed and all of them by the same part of their time."""
+    compute = [change for change in changes if not is_collective(change.kernel_name or change.new_kernel_name or "")]
+    if len(compute) < THRESHOLDS.min_repeats or any(
+        change.kind != "changed" or change.rank is not None or not change.base_ns for change in compute
+    ):
+        return []
+    whole = _pace_of(compute)
+    are_alike = all(abs(_pace_of([one]) - whole) <= THRESHOLDS.tolerance_share * abs(whole) for one in compute)
+    return compute if are_alike else []
+
+
+def _pace_of(changes: Sequence[KernelChange]) -> float:
+    return sum(change.difference_ns for change in changes) / sum(change.base_ns for change in changes)
+
+
+def _describe_pace(alike: Sequence[KernelChange]) -> str:
+    pace, clocks = _pace_of(alike), "slower" if _pace_of(alike) > 0 else "faster"
+    share = f"{format_percent(abs(pace))} {'more' if pace > 0 else 'less'} time"
+    return f"{len(alike)} kernels each take {share}, as with {clocks} GPU clocks"
 
 
 def describe_change(kernel: KernelChange) -> str:

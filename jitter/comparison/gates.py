@@ -68,7 +68,10 @@ def parse_causes(text: str) -> list[str]:
 
 
 def check_loss(run: Document, limit: float) -> Gate:
-    """Compare the run's loss to jitter with a limit; the whole interval decides."""
+    """Compare the run's loss to jitter with a limit; the whole interval decides.
+
+    What all ranks lose alike is no jitter: findings of it above the limit are named beside it.
+    """
     loss = measure_loss(run)
     if isinstance(loss, str):
         return unknown_gate("max-loss", limit, loss)
@@ -76,7 +79,13 @@ def check_loss(run: Document, limit: float) -> Gate:
     result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
     why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
     whose = " of the recorded ranks alone" if run.has_unrecorded_ranks else ""
-    text = f"loss{whose} {format_percent(loss.fraction)} (limit {format_limit(limit)}; {_span(loss.interval)}){why}"
+    beside = "".join(
+        f"; beside it {finding.name}, {finding.cause_in_words}: {format_percent(finding.fraction)}"
+        for finding in run.culprits
+        if finding.rung != "ranks" and finding.confidence != "low" and (finding.fraction or 0.0) > limit
+    )
+    measured = f"limit {format_limit(limit)}; {_span(loss.interval)}"
+    text = f"loss{whose} {format_percent(loss.fraction)} ({measured}){why}{beside}"
     return Gate("max-loss", limit, loss.fraction, loss.interval, result, text)
 
 

@@ -57,6 +57,19 @@ def assign_nodes(locations: Mapping[int, RankPlace]) -> dict[int, object]:
     return nodes
 
 
+def number_gpus(locations: Mapping[int, RankPlace]) -> dict[int, int]:
+    """Return the number of each rank's GPU on its node, without those that several ranks of a node have.
+
+    Processes that see one GPU each all number it 0, which says nothing of the node's. So says one number of all ranks.
+    """
+    if len(locations) > 1 and len({location.device for location in locations.values()}) == 1:
+        return {}
+    nodes = assign_nodes(locations)
+    places = {rank: (nodes.get(rank), location.device) for rank, location in locations.items()}
+    counts = Counter(places.values())
+    return {rank: device for rank, (node, device) in places.items() if device is not None and counts[node, device] == 1}
+
+
 def short_host(host: str | None) -> str | None:
     """Return a host's name without its domain; an IP address as it is."""
     return host if host is None or _ADDRESS.fullmatch(host) else host.partition(".")[0]

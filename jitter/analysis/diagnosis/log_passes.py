@@ -79,12 +79,10 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     culprits = join_rungs(joined)
     # what makes links slower than their peers' or the benchmark has no part in what is left without that
     explained = {fact for culprit in culprits if culprit.cause in SLOW_LINKS for fact in culprit.facts}
-    of_all = tuple(
-        fact
-        for fact in facts
-        if fact not in explained and (fact.is_of_job or (fact.kind == "network" and fact.certainty != "unknown"))
-    )
-    shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
+    shared = []
+    for culprit in diagnosis.of_all_ranks:
+        of_all = tuple(fact for fact in facts if fact not in explained and _costs_all(fact, culprit))
+        shared.append(_join(culprit, of_all, logs, diagnosis))
     stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]
     causes_of: dict[object, set[Cause]] = defaultdict(set)
     for fact in stated:
@@ -106,7 +104,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     return replace(
         diagnosis,
         culprits=culprits,
-        of_all_ranks=shared,
+        of_all_ranks=tuple(shared),
         facts=tuple(items),
         notes=(*diagnosis.notes, *notes),
     )
@@ -124,6 +122,13 @@ def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: D
         sentences += [finding.sentence for finding in diagnosis.efficiency if finding.kind == "communication"]
     certainty = max((culprit.cause_certainty, *(fact.certainty for fact in of_culprit)), key=_ORDER.index)
     return replace(culprit.with_evidence(sentences), cause_certainty=certainty, facts=tuple(of_culprit))
+
+
+def _costs_all(fact: Fact, culprit: Culprit) -> bool:
+    """Return whether a fact may cost the ranks of a finding of all of them: one slow link does, as they wait for it."""
+    is_of_most = 2 * len(set(fact.ranks).intersection(culprit.ranks)) >= len(culprit.ranks)
+    is_link = fact.kind == "network" and fact.certainty != "unknown"
+    return fact.is_of_job or (is_link and (culprit.cause in _OF_LINKS or is_of_most))
 
 
 def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:

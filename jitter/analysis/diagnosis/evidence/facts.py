@@ -35,7 +35,7 @@ from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_coverage import rank_coverage
-from jitter.lake.rank_places import RankPlace
+from jitter.lake.rank_places import RankPlace, number_gpus
 from jitter.lake.records import SIDE_WORK, RankStepRecord, SourceRecord
 
 
@@ -216,6 +216,11 @@ class Evidence:
             for key in self.analysis.keys
             for rank, step_record in self.records[key].items()
         }
+
+    @cached_property
+    def gpu_numbers(self) -> dict[int, int]:
+        """The number of each rank's GPU on its node, where it is known."""
+        return number_gpus(self.locations)
 
     @cached_property
     def after_launches(self) -> TimeAfterLaunches:

@@ -13,7 +13,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
 from jitter.lake.log_records import Rows
-from jitter.lake.rank_places import RankPlace, assign_nodes, is_listed, is_same_host, short_host
+from jitter.lake.rank_places import RankPlace, assign_nodes, is_listed, is_same_host, number_gpus, short_host
 from jitter.logs.schemas import SCHEMAS
 from jitter.logs.times import in_year_of
 
@@ -101,10 +101,16 @@ class JobLogs:
             return [nodes]
         return [host for host in self._hosts if isinstance(host, str) and is_listed(host, nodes)] or [nodes]
 
+    @cached_property
+    def gpu_numbers(self) -> dict[int, int]:
+        """The number of each rank's GPU on its node, where it is known."""
+        return number_gpus(self.places)
+
     def ranks_of_gpu(self, host: str | None, device: int | None, bus_id: str | None) -> tuple[int, ...]:
         """Return the ranks that use a GPU, by its PCI address, else by its number; empty if that is not known.
 
-        Processes that see one GPU each all number it 0: a number that several ranks of a node have names none.
+        Processes that see one GPU each all number it 0: a number that several ranks of a node have names none. Then the
+        driver's number tells, which is the place of the PCI address among the node's.
         """
         node = self.node_of(host)
         if node is None:
@@ -113,7 +119,20 @@ class JobLogs:
         by_device = self._gpus.get((node, device), []) if device is not None and not by_bus else []
         if len(by_device) == 1 and bus_id is not None and self.places[by_device[0]].bus_id not in (None, bus_id):
             return ()
-        return tuple(by_bus or (by_device if len(by_device) == 1 else ()))
+        in_order = self._in_order.get((node, device), ()) if not by_bus and len(by_device) != 1 else ()
+        return tuple(by_bus or (by_device if len(by_device) == 1 else in_order))
+
+    @cached_property
+    def _in_order(self) -> dict[tuple[object, int | None], tuple[int, ...]]:
+        """The rank of each GPU by the driver's number, of nodes that have as many GPUs in the samples as ranks here."""
+        numbers = by_key((self.node_of(row["host"]), row["device"]) for row in self.gpu_clocks)
+        in_order = dict[tuple[object, int | None], tuple[int, ...]]()
+        for node, ranks in by_key((node, rank) for rank, node in self.nodes.items()).items():
+            addresses = {rank: bus_id for rank in ranks if (bus_id := self.places[rank].bus_id) is not None}
+            ordered = sorted(addresses, key=addresses.__getitem__)
+            if len(set(addresses.values())) == len(ranks) and set(numbers.get(node, ())) == set(range(len(ranks))):
+                in_order.update({(node, number): (rank,) for number, rank in enumerate(ordered)})
+        return in_order
 
     @cached_property
     def _gpus(self) -> dict[tuple[object, object], list[int]]:

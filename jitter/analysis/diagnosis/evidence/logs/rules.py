@@ -660,7 +660,7 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         (host, number, bus_id), codes = gpu_of_rows, _count_codes(rows, is_of_one_host=gpu_of_rows.host is not None)
         files = {PurePath(row["source"]).name if row.get("source") else "a kernel log" for row in rows}
         ranks = logs.ranks_of_gpu(host, number, bus_id)
-        device = logs.places[ranks[0]].device if ranks else number
+        device = logs.gpu_numbers.get(ranks[0], number) if ranks else number
         ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
         listed = [
             f"{'SXid' if _is_of_switch(code) else 'Xid'} {code}" + (f" ({count} times)" if count > 1 else "")

@@ -200,6 +200,15 @@ def test_later_steps_and_other_formats_are_the_same_job(given: Path, jobs):
     assert len(taken(given)) == 6
 
 
+def test_gpus_of_two_vendors_are_of_two_jobs(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    """On other ranks, without a wall clock and in another form: nothing else tells them apart."""
+    put(jobs(JOB), range(6), given)
+    put(jobs(replace(JOB, steps=1), "rocpd"), [6, 7], given)
+    assert ingest(given) == 0
+    assert taken(given) == {f"rank{rank}.sqlite" for rank in range(6)}
+    assert "rank 6 ran on AMD's GPUs, and rank 0 on NVIDIA's in the job that is taken" in capsys.readouterr().err
+
+
 def test_a_lake_that_holds_the_stale_fragment(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
     put(jobs(LARGER), [0, 1], given, "a-")
     assert ingest(given) == 0

@@ -36,6 +36,8 @@ PACE_LEAST: Final = 1.25
 """Ratio of the times of the same steps on two ranks from which on they do not wait for each other."""
 PACED_STEPS: Final = 8
 """Steps of the same numbers that tell it: a pipeline holds fewer."""
+_VENDORS: Final = {"NVIDIA": ("nsys",), "AMD": ("rocp", "rpd")}
+"""With the beginnings of the names of their profilers' formats."""
 _DAY_NS: Final = 86_400 * 10**9
 _LAST_DATE_NS: Final = 253_402_300_799 * 10**9
 """The end of the year 9999 in ns since 1970, the last that a date states."""
@@ -67,6 +69,12 @@ class RecordedRank:
     def sequences(self) -> frozenset[str]:
         """Digests of the sequences of kernels of its steps, without empty ones."""
         return frozenset(step.sequence for step in self.record.steps if step.kernels)
+
+    @property
+    def vendor(self) -> str | None:
+        """Who makes its GPUs, as its format or their model tells; no collective joins those of two."""
+        by_format = (vendor for vendor, formats in _VENDORS.items() if self.record.format.startswith(formats))
+        return next(by_format, next(filter((self.record.gpu_model or "").startswith, _VENDORS), None))
 
     @cached_property
     def kernels(self) -> Counter[str]:
@@ -161,7 +169,7 @@ class GivenRecording:
 class RecordedJob:
     """Recorded ranks that can be of one job; tells whether another recording can belong to it.
 
-    World size and date are compared with every rank, GPU model and kernels with recordings of the same rank only,
+    World size, date and the GPUs' vendor are compared with every rank, GPU model and kernels with recordings of the same rank only,
     since stages of a pipeline run other kernels.
     """
 
@@ -174,6 +182,7 @@ class RecordedJob:
         self.programs: list[RecordedRank] = []
         """One rank of each program that its ranks run."""
         self._world: dict[int, RecordedRank] = {}
+        self._vendors: dict[str, RecordedRank] = {}
         self._of_rank: dict[int, list[RecordedRank]] = {}
         self._extremes: dict[StepKey | None, tuple[RecordedRank, RecordedRank]] = {}
         """By step the rank that ended first and the rank that began last; None: of all ranks, whatever they ran."""
@@ -192,6 +201,8 @@ class RecordedJob:
         self._of_rank.setdefault(rank.rank, []).append(rank)
         if rank.record.world_size:
             self._world.setdefault(rank.record.world_size, rank)
+        if rank.vendor is not None:
+            self._vendors.setdefault(rank.vendor, rank)
         if rank.utc_range is None:
             return
         for step in (None, *self._steps_of(rank)):
@@ -244,6 +255,9 @@ class RecordedJob:
         for size in self._world:
             if new.record.world_size and new.record.world_size != size:
                 yield f"its world size is {new.record.world_size}, and {size} {place}"
+        for vendor, job_rank in self._vendors.items():
+            if new.vendor is not None and new.vendor != vendor:
+                yield f"rank {new.rank} ran on {new.vendor}'s GPUs, and rank {job_rank.rank} on {vendor}'s {place}"
         same_rank = self._of_rank.get(new.rank, [])
         if new.utc_range is not None:
             for job_rank in self._extremes.get(None, ()):

@@ -11,6 +11,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
+from jitter.analysis.diagnosis.verdict import name_side
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment, HostEntry, size_tolerance
 from jitter.comparison.kernel_changes import KernelChange, KernelComparison, compare_kernels
@@ -647,7 +648,7 @@ def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], n
     """Return the cause by which these ranks alone cost one of the runs more, in words; empty without such a finding."""
     found = comparison.culprits.appeared if ns > 0 else comparison.culprits.went
     causes = (
-        change.entry.cause_in_words
+        name_side(change.entry.cause_in_words, change.entry.side)
         for change in found
         if change.entry.loss_class == loss_class and sorted(change.entry.ranks) == sorted(ranks)
     )

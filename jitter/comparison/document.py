@@ -196,6 +196,11 @@ class CulpritEntry(msgspec.Struct, frozen=True):
         """The cause in prose; one that is unknown to this version as it stands."""
         return CAUSES[self.cause].words if self.cause in CAUSES else self.cause  # type: ignore[index]
 
+    @property
+    def side(self) -> str | None:
+        """Whose time its cause is; None if that is unknown to this version."""
+        return CAUSES[self.cause].side if self.cause in CAUSES else None  # type: ignore[index]
+
 
 class Environment(msgspec.Struct, frozen=True):
     """Software and network of a run as its records and logs name them; empty where they name nothing."""

@@ -60,9 +60,9 @@ def assign_nodes(locations: Mapping[int, RankPlace]) -> dict[int, object]:
 def number_gpus(locations: Mapping[int, RankPlace]) -> dict[int, int]:
     """Return the number of each rank's GPU on its node, without those that several ranks of a node have.
 
-    Processes that see one GPU each all number it 0, which says nothing of the node's. So says one number of all ranks.
+    Processes that see one GPU each all number it 0, which says nothing of the node's.
     """
-    if len(locations) > 1 and len({location.device for location in locations.values()}) == 1:
+    if len(locations) > 1 and len({(location.host, location.device) for location in locations.values()}) == 1:
         return {}
     nodes = assign_nodes(locations)
     places = {rank: (nodes.get(rank), location.device) for rank, location in locations.items()}

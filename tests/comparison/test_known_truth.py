@@ -126,7 +126,7 @@ def test_a_slow_gpu_elsewhere(document_of):
     found = jitter.compare(base, new)
     add_up(found)
     assert found.verdict == "slower"
-    assert re.search(r"GPU time of rank 2 \+.*GPU time of rank 1 −", found.sentence)
+    assert re.search(r"slow GPU of rank 2 \+.*slow GPU of rank 1 −", found.sentence)
     assert found.kernels is not None
     costs = {rank: [kernel.cost_ns for kernel in found.kernels.changes if kernel.rank == rank] for rank in (1, 2)}
     assert costs[1]
@@ -140,7 +140,7 @@ def test_faster_kernels_beside_a_slow_gpu(document_of):
     add_up(found)
     of_rank = charged(found.costs, loss_class="gpu", rank=2)
     assert of_rank > 1.3 * charged(found.costs, loss_class="gpu") > 0
-    assert f"GPU time of rank 2 {format_time(of_rank, signed=True)}, GPU time −" in found.sentence
+    assert f"slow GPU of rank 2 {format_time(of_rank, signed=True)}, GPU time −" in found.sentence
 
 
 def test_a_late_rank_changes_no_kernel(document_of):

@@ -169,8 +169,8 @@ class GivenRecording:
 class RecordedJob:
     """Recorded ranks that can be of one job; tells whether another recording can belong to it.
 
-    World size, date and the GPUs' vendor are compared with every rank, GPU model and kernels with recordings of the same rank only,
-    since stages of a pipeline run other kernels.
+    World size, date and the GPUs' vendor are compared with every rank, GPU model and kernels with recordings of the
+    same rank only, since stages of a pipeline run other kernels.
     """
 
     def __init__(self, ranks: Iterable[RecordedRank] = (), *, is_one_run: bool = False) -> None:

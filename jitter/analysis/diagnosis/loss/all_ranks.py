@@ -45,6 +45,7 @@ from jitter.core.formatting import Ranks, format_count, format_percent, format_t
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows, spread_positions
+from jitter.core.numeric.stats import known_medians
 from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
@@ -74,7 +75,7 @@ class _Measured(NamedTuple):
     launch_ns: Floats
     """Host time from the end of the call before to the launch's return."""
     wait_ns: Floats
-    """How long a synchronising call lasts."""
+    """How long a synchronising call usually lasts: the median over ranks and steps; 0 of other operations."""
     host_ns: Floats
     """The usual rank's time between the call before and the call, in the usual step."""
     pause_ns: Floats
@@ -167,8 +168,11 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
     if is_bound := bound_steps is not None:
         others = price_changes(bound_steps, changes, first, last)
         saved, most_saved = list(map(min, saved, others)), list(map(max, saved, others))
+    # the first steps of a window gain more: hosts that no longer wait run ahead once
+    gainable_ns = step_ns - min(rungs.step_ns.values(), default=0)
     culprits = []
-    for loss, alone_ns, most_ns in zip(losses, saved, most_saved, strict=True):
+    for loss, *saved_range in zip(losses, saved, most_saved, strict=True):
+        alone_ns, most_ns = (min(ns, gainable_ns) for ns in saved_range)
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
         is_exposed = loss.cause == "exposed_communication"
@@ -426,10 +430,10 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     run = analysis.run
     operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
-    sums = np.zeros((4, len(operations)))
+    sums, waits = np.zeros((3, len(operations))), list[Floats]()
     rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.int64)
     for step in analysis.steps.steps(first, last):
-        _add_step(run.job, step, sums, rank_steps, made)
+        waits.append(_add_step(run.job, step, sums, rank_steps, made))
         del step  # the next step is read while it would stay
     times = np.maximum(sums[0], 1.0)
     before = [
@@ -437,7 +441,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         - [op.is_kernel for op in run.programs[team].operations]
         for team in sorted(run.programs)
     ]
-    gpu_ns, launch_ns, wait_ns = (total / times for total in sums[1:])
+    gpu_ns, launch_ns = (total / times for total in sums[1:])
     usual = median_over_steps(analysis.steps.baselines[number] for number in range(first, last))
     return _Measured(
         operations,
@@ -445,7 +449,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         sums[0] / np.maximum(rank_steps, 1.0),
         gpu_ns,
         launch_ns,
-        wait_ns,
+        np.nan_to_num(known_medians(np.array(waits))),
         np.nan_to_num(usual.host),
         np.nan_to_num(usual.host) + np.where(is_pause(usual.call), usual.call, 0.0),
         run.job.first[:-1],
@@ -456,22 +460,25 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     )
 
 
-def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: Ints) -> None:
-    """Add each operation's activities, GPU time, launch time and time in calls, and which ranks have step and it."""
+def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: Ints) -> Floats:
+    """Add each operation's activities, GPU time and launch time, and which ranks have the step and it.
+
+    Return, (operations,), how long the usual rank is in each synchronising call, ns; NaN of other operations.
+    """
     of_step, here = np.zeros_like(sums), np.flatnonzero(step.times.row >= 0).tolist()
+    in_calls = np.full((len(here), len(job.kind)), np.nan)
     launch_ns = step.self_times.host_and_call
-    for rank, (operations, cells) in zip(here, slices_of_ranks(job, step.times), strict=True):
+    for number, (operations, cells) in enumerate(slices_of_ranks(job, step.times)):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
-        there = np.where(job.kind[operations] == SYNC, ~np.isnan(call), ~np.isnan(start))
-        for total, value in zip(
-            of_step,
-            (there, step.self_times.gpu[cells], launch_ns[cells], np.nan_to_num(back - call)),
-            strict=True,
-        ):
+        is_call = job.kind[operations] == SYNC
+        there = np.where(is_call, ~np.isnan(call), ~np.isnan(start))
+        for total, value in zip(of_step, (there, step.self_times.gpu[cells], launch_ns[cells]), strict=True):
             total[operations] += np.where(there, value, 0.0)
         rank_steps[operations] += 1
-        made[operations, rank] += there
+        made[operations, here[number]] += there
+        in_calls[number, operations] = np.where(is_call, back - call, np.nan)
     sums += of_step
+    return known_medians(in_calls)
 
 
 def _describe(loss: _Loss, measured: _Measured, host_copies: Bools, *, is_always: bool) -> Iterator[str]:

@@ -119,10 +119,20 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
         rare = "; ".join(describe_rare(comparison, effect))
         text = (
             f"{of_mean} than baseline ({within}; {_span(mean.interval)}), median step {format_pace(effect.fraction)}: "
-            f"{rare or 'few steps make the difference'}"
+            f"{rare or _name_largest(comparison)}"
         )
         return Gate("max-regression", limit, mean.fraction, mean.interval, result_of_mean, text, "mean")
     return Gate("max-regression", limit, effect.fraction, effect.interval, result, text, "median")
+
+
+def _name_largest(comparison: Comparison) -> str:
+    """Return which finding of the new run alone costs most, and in which of its steps."""
+    appeared = [change.entry for change in comparison.culprits.appeared]
+    largest = max(appeared, key=lambda entry: entry.loss_ns or 0, default=None)
+    if largest is None or not largest.loss_ns:
+        return "not all steps make the difference"
+    seen = f"{largest.steps} of {format_count(largest.of_steps or largest.steps, 'step')}"
+    return f"the new run alone has {largest.cause_in_words} of {largest.name} in {seen}"
 
 
 def _judge_mean(mean: StepEffect, limit: float) -> Result:

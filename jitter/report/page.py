@@ -208,7 +208,7 @@ def find_first_lines(report: RunReport) -> Headline:
     warm_up = (diagnosis.warm_up if diagnosis.culprits else None) or ""  # else the verdict says it
     beside = ("jitter", describe_rest(diagnosis)), ("warm-up", warm_up)
     # the recording is folded, and so is all further evidence
-    rows = [row for row in describe_finding(first, diagnosis, 1) if row[0] != "look"]
+    rows = [row for row in describe_finding(first, diagnosis, 2) if row[0] != "look"]
     rows += [row for row in beside if row[1]]
     # where no rank is late, what all ranks lose alike is no alarm
     return Headline(write_headline(first), tuple(rows), is_calm=not diagnosis.culprits)

@@ -706,17 +706,22 @@ def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
 def _describe_kernel(kernels: KernelComparison, least_ns: float = 0.0) -> str:
     if not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
         return ""
-    alike = _change_alike(kernels.changes)
+    alike = _change_alike(kernels)
     said = _describe_pace(alike) if alike else describe_change(kernels.changes[0])
     others = len(kernels.changes) - max(len(alike), 1)
     return said + (f"; {format_count(others, 'more change')} of kernels" if others else "")
 
 
-def _change_alike(changes: Sequence[KernelChange]) -> list[KernelChange]:
-    """Return the kernels that compute, if several changed and all of them by the same part of their time."""
-    compute = [change for change in changes if not is_collective(change.kernel_name or change.new_kernel_name or "")]
-    if len(compute) < THRESHOLDS.min_repeats or any(
-        change.kind != "changed" or change.rank is not None or not change.base_ns for change in compute
+def _change_alike(kernels: KernelComparison) -> list[KernelChange]:
+    """Return the changed kernels that compute, if nearly all changed, and by the same part of their time."""
+    names = ((change, change.kernel_name or change.new_kernel_name or "") for change in kernels.changes)
+    compute = [change for change, name in names if not is_collective(name)]
+    places = sum(not is_collective(place.kernel_name) for place in kernels.differences)
+    is_most = sum(change.places for change in compute) >= THRESHOLDS.nearly_all_share * places
+    if (
+        len(compute) < THRESHOLDS.min_repeats
+        or not is_most
+        or any(change.kind != "changed" or change.rank is not None or not change.base_ns for change in compute)
     ):
         return []
     whole = _pace_of(compute)

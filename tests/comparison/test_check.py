@@ -54,6 +54,17 @@ def regression(lakes, name, limit, *more):
     return (lakes / name / "lake", "--baseline", str(lakes / "base.json"), "--max-regression", limit, *more)
 
 
+def test_what_the_loss_does_not_contain_is_named_beside_it(tmp_path, capsys):
+    """All ranks are slow in a step: that is no jitter, and more than the limit."""
+    run = simulate(Job(**JOB, seed=5), [Fault.parse("slow_gpu:rank=0-3,step=4,factor=4")])
+    ingest_run(run, tmp_path, "nsys")
+    lake = tmp_path / "lake"
+    code, line = check(capsys, lake, "--max-loss", "5%")
+    assert code == 0
+    assert re.search(r"^PASS loss .* \(limit 5%; .*\); beside it ranks 0-3, slow GPU: \d", line)
+    assert "beside it" not in check(capsys, lake, "--max-loss", "90%")[1]
+
+
 def test_an_equal_run_passes(lakes, capsys):
     code, line = check(capsys, *regression(lakes, "again", "5%"))
     assert code == 0

@@ -58,6 +58,16 @@ def document_of(tmp_path_factory: pytest.TempPathFactory):
     return find
 
 
+@pytest.mark.parametrize(("slow", "is_told"), [("every GPU 30% slower", True), ("one GPU 30% slower", False)])
+def test_a_pace_of_all_kernels_is_told_as_one_change(document_of, slow: str, is_told: bool):
+    (base, _), (new, _) = (document_of(job_of("data_parallel"), fault) for fault in ("", FAULTS[slow]))
+    said = compare_documents([base], new).sentence
+    assert (
+        bool(re.search(r"\d+ kernels each take (29|30|31)\.?\d*% more time, as with slower GPU clocks", said))
+        is is_told
+    )
+
+
 def true_step_ns(run: Run) -> float:
     return median(time for time in run.step_times().values() if time is not None)
 

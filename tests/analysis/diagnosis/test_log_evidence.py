@@ -10,10 +10,11 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import failures
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
-from jitter.analysis.diagnosis.log_passes import add_log_evidence
-from jitter.analysis.diagnosis.model import Loss, WhatIf
+from jitter.analysis.diagnosis.log_passes import _costs_all, add_log_evidence
+from jitter.analysis.diagnosis.model import Cause, Fact, Loss, WhatIf
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
+from tests.support.findings import culprit
 
 
 def communicator(rank: int, **more: Any) -> dict[str, Any]:
@@ -823,3 +824,42 @@ def test_hosts_whose_gpus_do_not_reach_each_other():
     assert (fact.words, fact.ranks) == (f"GPUs of node1 {said}, unlike those of the other hosts", (2, 3))
     everywhere = JobLogs(communicators=[communicator(rank, lacks_p2p=True) for rank in range(4)])
     assert [(one.words, one.is_item) for one in find_facts(everywhere)] == [(f"GPUs of a host {said}", False)]
+
+
+def clocks(host: str, device: int, mhz: float) -> dict[str, Any]:
+    return {"host": host, "device": device, "bus_id": None, "sm_clock_mhz": mhz, "time_ns": None}
+
+
+ONE_GPU_EACH = {rank: RankPlace(f"node{rank // 4}", 0, f"0000:{0x40 - rank:02x}:00") for rank in range(8)}
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [(4, (6,)), (3, ()), (8, ())])
+def test_the_drivers_number_is_the_place_of_the_pci_address(gpus: int, ranks: tuple[int, ...]):
+    """Where processes see one GPU each and the samples number as many as the node has ranks."""
+    logs = JobLogs(places=ONE_GPU_EACH, gpu_clocks=[clocks("node1", device, 1_800.0) for device in range(gpus)])
+    assert logs.ranks_of_gpu("node1", 1, None) == ranks
+    assert logs.ranks_of_gpu("node0", 1, None) == ()
+    assert logs.gpu_numbers == {}
+
+
+def test_an_error_names_the_gpu_by_its_address_where_each_process_numbers_its_own_0():
+    error = {"host": "node1", "bus_id": "0000:3b:00", "code": 79, "device": None}
+    (said,) = words(JobLogs(places=ONE_GPU_EACH, gpu_errors=[error]), "gpu_error")
+    assert said.startswith("Xid 79 of the GPU at 0000:3b:00 (rank 5) on node1")
+    distinct = {rank: place._replace(device=rank % 4) for rank, place in ONE_GPU_EACH.items()}
+    (said,) = words(JobLogs(places=distinct, gpu_errors=[error]), "gpu_error")
+    assert said.startswith("Xid 79 of GPU 1 (rank 5) on node1")
+
+
+@pytest.mark.parametrize(
+    ("cause", "ranks", "is_told"),
+    [
+        ("exposed_communication", (5,), True),
+        ("serial_copies", (5,), False),
+        ("serial_copies", tuple(range(8)), True),
+    ],
+)
+def test_one_slow_link_costs_all_ranks_by_communication_alone(cause: Cause, ranks: tuple[int, ...], is_told: bool):
+    fact = Fact("network", "PCIe link", ("exposed_communication", "serial_copies"), "likely", ranks)
+    of_all = culprit(0, cause=cause, scope="job", rung="overlap", ranks=tuple(range(8)))
+    assert _costs_all(fact, of_all) is is_told

@@ -177,9 +177,7 @@ def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnos
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
         is_exposed = loss.cause == "exposed_communication"
         worth_ns = cost_ns
-        if (
-            loss.change.what == "waits"
-        ):  # without them hosts run ahead, and may be late for nothing: but for usual pauses
+        if loss.change.what == "waits":  # hosts then run ahead and hide pauses, of which usual ones have a finding
             worth_ns = max(cost_ns, alone_ns - sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES))
         if not is_told or worth_ns < loss.min_share * step_ns:
             continue

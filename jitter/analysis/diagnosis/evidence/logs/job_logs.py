@@ -79,8 +79,12 @@ class JobLogs:
     @cached_property
     def nodes(self) -> dict[int, object]:
         """The node of each rank, as a host name without domain, or as a number where no host is known."""
-        located = {rank: place._replace(host=short_host(place.host)) for rank, place in self.places.items()}
-        return assign_nodes({rank: place for rank, place in located.items() if rank >= 0})
+        return assign_nodes(self._located)
+
+    @cached_property
+    def _located(self) -> dict[int, RankPlace]:
+        """The places of ranks, with the names of hosts without domain."""
+        return {rank: place._replace(host=short_host(place.host)) for rank, place in self.places.items() if rank >= 0}
 
     def node_of(self, host: str | None) -> object | None:
         """Return the node that a row is about; a row without a host is of the job's only node."""
@@ -104,7 +108,7 @@ class JobLogs:
     @cached_property
     def gpu_numbers(self) -> dict[int, int]:
         """The number of each rank's GPU on its node, where it is known."""
-        return number_gpus(self.places)
+        return number_gpus(self._located)
 
     def ranks_of_gpu(self, host: str | None, device: int | None, bus_id: str | None) -> tuple[int, ...]:
         """Return the ranks that use a GPU, by its PCI address, else by its number; empty if that is not known.

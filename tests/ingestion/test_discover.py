@@ -71,6 +71,17 @@ def test_other_databases_are_nobodys_concern_but_broken_ones_are_said(tmp_path: 
     assert {p.name for p in tmp_path.iterdir()} == {"mlflow.sqlite", "empty.sqlite", "text.sqlite"}  # no -journal, -shm
 
 
+def test_a_file_named_like_a_rank_without_a_recording_is_named(tmp_path: Path, export: Callable[[Path], Path]):
+    for rank in range(2):
+        export(tmp_path / f"rank{rank}.sqlite")
+    for name in ("rank1.json", "rank2.json", "rank2.txt", "trace_config.json"):
+        (tmp_path / name).write_text("hello\n")
+    found = discover([tmp_path])
+    damaged = f"{tmp_path / 'rank2.json'}: a damaged trace (6 bytes; no reader recognizes them)"
+    assert [error.message for _, error in found.unreadable] == [damaged]
+    assert found.others == 3
+
+
 @pytest.mark.parametrize("suffix", [".nsys-rep", ".qdrep"])
 def test_reports(tmp_path: Path, export: Callable[[Path], Path], suffix: str):
     report = tmp_path / f"report1{suffix}"

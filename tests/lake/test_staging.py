@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.core.errors import UsageError
+from jitter.core.errors import LakeError, UsageError
 from jitter.lake import staging
 from jitter.lake.folder import LakeFolder
 
@@ -82,3 +82,12 @@ def test_who_ends_clears_away_for_those_who_died(lake: LakeFolder):
     lake.close()
     assert there(lake) == [NEW]
     assert not (lake.root / ".staging").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def mkdir(path: Path, **options: bool) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)  # as in /proc
+    with pytest.raises(LakeError, match="lake: cannot be made here: No such file or directory"):
+        LakeFolder(tmp_path / "lake").create()

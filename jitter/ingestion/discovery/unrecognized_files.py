@@ -43,6 +43,7 @@ _MOST_REPORTS: Final = 3
 _MOST_DESCRIBED: Final = 3
 """Files of paths without any trace that are described; the others are only counted."""
 _NUMBER: Final = re.compile(r"\d+")
+_SUFFIX: Final = re.compile(r"\.[a-z][\w#]*(?:\.gz|\.zst)?$")
 
 
 class DamagedTraceError(UnreadableTraceError):
@@ -59,6 +60,8 @@ class UnrecognizedFiles:
         self._failures: dict[Path, JitterError] = {}
         self._folders: set[Path] = set()
         """Folders that hold a recording."""
+        self._stems: dict[tuple[str, str], set[str]] = {}
+        """Names of recordings without their suffixes, by `_stem_pattern`."""
         self._unsupported: dict[tuple[str, str], list[Path]] = {}
         """Files by format and advice that jitter does not read, and that have no error of their own."""
 
@@ -81,6 +84,8 @@ class UnrecognizedFiles:
         """
         patterns = {_name_pattern(path) for path in recordings}
         self._folders = {path.parent for path in recordings}
+        for path in recordings:
+            self._stems.setdefault(_stem_pattern(path), set()).add(_SUFFIX.sub("", path.name))
         errors: dict[Path, JitterError] = {}
         for path, named in self._files.items():
             try:
@@ -109,7 +114,7 @@ class UnrecognizedFiles:
             if not (kind.is_excerpt and path.parent in self._folders):
                 self._unsupported.setdefault((kind.files, kind.instead), []).append(path)
             return None
-        if is_rank or _is_damaged_trace(path):
+        if is_rank or self._is_other_rank(path) or _is_damaged_trace(path):
             failure = self._failures.get(path)
             what = f"{path}: a damaged trace ({_describe_damage(path)})" if failure is None else failure.message
             return DamagedTraceError(what, "copy it again, or record again")
@@ -119,6 +124,11 @@ class UnrecognizedFiles:
                 "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
             )
         return UnreadableTraceError(_unlike_all(path), f"it reads {formats}") if named else None
+
+    def _is_other_rank(self, path: Path) -> bool:
+        """Return whether a trace's name is that of a recording with another number, whatever the suffixes."""
+        stems = self._stems.get(_stem_pattern(path), ())
+        return bool(stems) and _SUFFIX.sub("", path.name) not in stems and _MAY_BE_TRACE.search(path.name) is not None
 
     def describe(self) -> list[str]:
         """Return one sentence for each of the first files: the format that it resembles, and why it is not that."""
@@ -176,6 +186,11 @@ def _unlike_all(path: Path) -> str:
 def _name_pattern(path: Path) -> tuple[str, str]:
     """Return the names of the folder and the file with each number replaced: equal for the ranks of one job."""
     return _NUMBER.sub("#", path.absolute().parent.name), _NUMBER.sub("#", path.name)
+
+
+def _stem_pattern(path: Path) -> tuple[str, str]:
+    folder, name = _name_pattern(path)
+    return folder, _SUFFIX.sub("", name)
 
 
 def _is_damaged_trace(path: Path) -> bool:

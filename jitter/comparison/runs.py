@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _TRIED: Final = 8
 """Steps, at even distances, that tell whether the launched work varies at all."""
+_COMPARED_WITH_ITSELF: Final = "It is compared with itself: the base holds the same recordings and steps."
 _MIN_ALIKE: Final = 5
 """Steps of one size in each run, for which those of other sizes are left out."""
 
@@ -586,6 +587,8 @@ def load_runs(
     loaded = _load(opened, kind, None)
     paths = [None if isinstance(run, Document) else run.root if isinstance(run, Lake) else Path(run) for run in runs]
     *bases, new = name_runs(loaded, paths, names)
+    if any(base.digest == new.digest for base in bases):
+        new = msgspec.structs.replace(new, notes=(_COMPARED_WITH_ITSELF, *new.notes))
     return bases, new
 
 

@@ -4,11 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Final
 
 import sqlalchemy as sa
 
 from jitter.comparison.compare_documents import step_times
 from jitter.comparison.document import Document, decode_document, encode_document
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_some
 from jitter.core.numeric.stats import middle_value
 from jitter.history.change_points import ChangePoint, find_change_points
 from jitter.history.database import Database
@@ -33,6 +36,8 @@ class HistoryRun:
     """The change of the job's step time that begins with this run."""
 
 
+_MOST_JOBS: Final = 10
+"""Jobs that are named where one is asked for that has no runs."""
 _COLUMNS = ("job", "digest", "name", "added_ns", "ranks", "steps", "step_time_ns", "loss_fraction")
 
 
@@ -66,7 +71,10 @@ def add_run(database: Database, job: str, document: Document, labels: Mapping[st
 
 
 def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
-    """Return the runs of a job (default: of all jobs), by job and time, with the change points of each job."""
+    """Return the runs of a job (default: of all jobs), by job and time, with the change points of each job.
+
+    Raises `UsageError` for a job without runs, which names those that have some.
+    """
     where = "" if job is None else " WHERE job = :job"
     given = {} if job is None else {"job": job}
     columns = ", ".join(_COLUMNS)
@@ -74,6 +82,14 @@ def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
         rows = connection.execute(
             sa.text(f"SELECT {columns} FROM jitter_runs{where} ORDER BY job, added_ns, digest"), given
         ).all()
+        if job is not None and not rows:
+            jobs = connection.execute(sa.text("SELECT DISTINCT job FROM jitter_runs ORDER BY job")).scalars().all()
+            there = (
+                f"its jobs: {format_some(jobs, _MOST_JOBS)}"
+                if jobs
+                else "it is empty: jitter history add LAKE --job NAME"
+            )
+            raise UsageError(f"the history has no job {job}", there)
         labels: dict[tuple[str, str], dict[str, str]] = {}
         for row in connection.execute(
             sa.text(f"SELECT job, digest, name, value FROM jitter_labels{where} ORDER BY name"), given

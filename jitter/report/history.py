@@ -43,7 +43,7 @@ def tabulate_runs(runs: Sequence[HistoryRun]) -> Table:
 
 
 def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> Table:
-    """Return one row a run of one job, with its waterfall and its findings."""
+    """Return one row a run of one job, with its findings and its waterfall; what fits a terminal comes first."""
     document_of = {run.digest: document for run, document in zip(runs, documents, strict=True)}
 
     def part_of(part: str, words: str) -> Column:
@@ -53,10 +53,10 @@ def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> T
         Column("run", "name"),
         Column("step time", "step_time_ns", measure_time),
         Column("loss", "loss_fraction", measure_percent),
-        *(part_of(rung, RUNG_WORDS[rung]) for rung in RUNGS[1:]),
-        part_of("best", "at best"),
         Column("change", "change", format_change),
         Column("findings", lambda run: describe_findings(document_of[run.digest])),
+        *(part_of(rung, RUNG_WORDS[rung]) for rung in RUNGS[1:]),
+        part_of("best", "at best"),
     )
     return build_table("", columns, runs)
 

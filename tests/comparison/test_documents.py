@@ -231,6 +231,14 @@ def test_names_that_are_given(small_lake: Path, capsys: pytest.CaptureFixture[st
     assert "1 name for 2 runs" in capsys.readouterr().err
 
 
+def test_a_run_beside_itself_is_told(lakes):
+    itself = "It is compared with itself: the base holds the same recordings and steps."
+    assert any(itself in note for note in jitter.compare(lakes[0].root, lakes[0].root).notes)
+    parts = jitter.compare(lakes[0], lakes[0], steps=range(104, 108), base_steps=range(100, 104))
+    for found in (parts, jitter.compare(*lakes)):
+        assert not any(itself in note for note in found.notes)
+
+
 @pytest.fixture(scope="module")
 def document(tmp_path_factory):
     run = simulate(Job(ranks=2, steps=8, kernels=30, seed=1))

@@ -1,5 +1,7 @@
 """The history of a job's runs: its database, change points, scaling, and the command."""
 
+import re
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -282,7 +284,26 @@ def test_show(history, capsys):
     text = output_of(capsys, "history", "show", "--job", "gpt")
     assert "Changed with run6" in text
     assert "slower" in text
-    assert main(["history", "show", "--job", "none"]) == 2
+
+
+@pytest.mark.parametrize("verb", ["show", "list"])
+def test_an_unknown_job_is_refused_with_those_that_there_are(verb, history, capsys):
+    assert main(["history", verb, "--job", "none"]) == 2
+    assert capsys.readouterr().err == "jitter: the history has no job none\n  its jobs: gpt\n"
+
+
+@pytest.mark.parametrize("width", [80, 300])
+def test_the_runs_fit_the_terminal(width, history, monkeypatch, capsys):
+    whole = output_of(capsys, "history", "show", "--job", "gpt")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["history", "show", "--job", "gpt"]) == 0
+    out, err = capsys.readouterr()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.partition("Changed with")[0]).splitlines()
+    assert max(map(len, lines)) <= width
+    assert ("columns fit the terminal" in err) == (width == 80)
+    assert ("communication" in out, "communication" in whole) == (width == 300, True)
+    assert all(re.search(rf"^run{number} ", "\n".join(lines), re.MULTILINE) for number in range(len(FACTORS)))
 
 
 def test_the_page_has_every_run_and_its_comparison(history, tmp_path, capsys):
@@ -307,6 +328,10 @@ def test_check_against_the_last_runs(tmp_path, document, lake, monkeypatch, caps
     code, line = check(capsys, lake)  # the run itself is no baseline
     assert (code, line) == (3, "UNKNOWN the baseline history:gpt has no other run\n")
     assert check(capsys, lake, "--accept-unknown")[0] == 0
+    assert check(capsys, lake, "--baseline", "history:gtp") == (
+        3,
+        "UNKNOWN the history has no job gtp (its jobs: gpt)\n",
+    )
     with closing(Database(str(tmp_path / "history.sqlite"))) as database:
         for number, factor in enumerate([1.0, 1.004, 0.997, 1.002, 0.999, 1.003]):
             add_run(database, "gpt", scaled(document, number, factor), {})

@@ -115,10 +115,10 @@ def _measure(
     for what, path in needed.items():
         if not path.exists():  # a first run has no baseline yet
             return None, None, _unknown(limits, f"there is no {what} {path}")
-    bases = [load_run(needed["baseline"])] if "baseline" in needed else []
+    bases, missing = [load_run(needed["baseline"])] if "baseline" in needed else [], ""
     run = load_run(lake, steps, beside=bases)
     if past is not None:
-        bases = _load_past_runs(past, last or DEFAULT_LAST, run)
+        bases, missing = _load_past_runs(past, last or DEFAULT_LAST, run)
     gates, comparison = [], None
     for gate, limit in limits.items():
         if gate == "max-loss":
@@ -129,20 +129,23 @@ def _measure(
             comparison = compare_documents(bases, run)
             gates.append(check_regression(comparison, limit))
         else:
-            gates += _unknown({gate: limit}, f"the baseline {baseline} has no other run")
+            gates += _unknown({gate: limit}, missing)
     return run, comparison, gates
 
 
-def _load_past_runs(job: str, last: int, run: "Document") -> "list[Document]":
-    """Return the documents of the last runs of a job in the history, without `run` itself."""
+def _load_past_runs(job: str, last: int, run: "Document") -> "tuple[list[Document], str]":
+    """Return the documents of the last runs of a job in the history, without `run` itself, and why there is none."""
     from jitter.history.database import Database, history_location
     from jitter.history.runs import list_runs, read_documents
 
     if not job:
         raise UsageError("--baseline history: names no job", "write --baseline history:JOB")
     with closing(Database(history_location(None))) as database:
-        runs = [past_run for past_run in list_runs(database, job) if past_run.digest != run.digest]
-        return read_documents(database, runs[-last:])
+        try:
+            runs = [past_run for past_run in list_runs(database, job) if past_run.digest != run.digest]
+        except UsageError as error:
+            return [], f"{error.message} ({error.hint})"
+        return read_documents(database, runs[-last:]), f"the baseline {HISTORY_PREFIX}{job} has no other run"
 
 
 def _unknown(limits: Limits, why: str) -> "list[Gate]":

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,10 +13,11 @@ from jitter.core.errors import UsageError
 if TYPE_CHECKING:
     from jitter.comparison.document import Document
     from jitter.history.runs import HistoryRun
-    from jitter.report.text.tables import Table
 
 DEFAULT_PAGE = Path("jitter-history.html")
 """The path of the page without `-o`."""
+_TEXTS: Final = ("job", "run", "findings", "labels")
+"""The columns that are no numbers."""
 
 _db_option = click.option(
     "--db",
@@ -81,6 +82,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     """
     import json
 
+    from jitter.cli.output.table import print_table
     from jitter.report.history import history_document, tabulate_runs
 
     runs, _ = _read(db, job, with_documents=False)
@@ -89,7 +91,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     elif not runs:
         say("the history is empty; add a run with: jitter history add LAKE --job NAME")
     else:
-        click.echo(_format_table(tabulate_runs(runs)), nl=False)
+        print_table(tabulate_runs(runs), _TEXTS)
 
 
 @history.command()
@@ -123,8 +125,6 @@ def show(job: str, page: Path | None, as_html: bool, output: Path | None, force:
 
         check_overwrite(path, force, *SIGNATURES["html"])
     runs, documents = _read(db, job)
-    if not runs:
-        raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")
     if is_page:
         from jitter.core.files import write_text
         from jitter.report.history import render_history_html
@@ -132,9 +132,10 @@ def show(job: str, page: Path | None, as_html: bool, output: Path | None, force:
         write_text(path, render_history_html(job, runs, documents))
         click.echo(path)
         return
+    from jitter.cli.output.table import print_table
     from jitter.report.history import describe_history, tabulate_job
 
-    click.echo(_format_table(tabulate_job(runs, documents)), nl=False)
+    print_table(tabulate_job(runs, documents), _TEXTS)
     for sentence in describe_history(runs, documents):
         click.echo(sentence)
 
@@ -146,11 +147,3 @@ def _read(db: str | None, job: str | None, *, with_documents: bool = True) -> "t
     with closing(Database(history_location(db))) as database:
         runs = list_runs(database, job)
         return runs, read_documents(database, runs) if with_documents else []
-
-
-def _format_table(table: "Table") -> str:
-    """Lay out rows whose first and last columns are texts, the others numbers."""
-    from jitter.core.formatting import escape_control, format_columns
-
-    lines = [table.heads, *(list(map(escape_control, row)) for row in table.rows)]
-    return format_columns(lines, (0, len(table.heads) - 1))

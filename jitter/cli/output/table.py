@@ -10,18 +10,19 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file, check_overwrite
-from jitter.core.formatting import csv_text, escape_control, json_text
+from jitter.core.formatting import csv_text, escape_control, format_columns, json_text
 from jitter.core.names.kernels import short_name
 from jitter.report.forms import SIGNATURES
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from jitter.query.prepared_query import PreparedQuery, QueryResult
+    from jitter.report.text.tables import Table as TextTable
 
 TABLE_SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
@@ -284,8 +286,8 @@ def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
     yield text.getvalue()
 
 
-def _only_first_columns(shown: int, of: int) -> str:
-    return f"{shown} of {of} columns fit the terminal (all of them: --format csv)"
+def _only_first_columns(shown: int, of: int, all_of_them: str = "--format csv") -> str:
+    return f"{shown} of {of} columns fit the terminal (all of them: {all_of_them})"
 
 
 def _values(rows: "pa.Table | pa.RecordBatch") -> list[list[Any]]:
@@ -328,6 +330,23 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
+def print_table(table: "TextTable", texts: Collection[str]) -> None:
+    """Print a table whose columns of these heads are no numbers; on a terminal the first columns that fit it."""
+    rows = [tuple(map(escape_control, row)) for row in table.rows]
+    if not sys.stdout.isatty():
+        left = [at for at, head in enumerate(table.heads) if head in texts]
+        sys.stdout.write(format_columns([table.heads, *rows], left))
+        return
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    columns = ((head, cells, head not in texts) for head, *cells in zip(table.heads, *rows, strict=True))
+    shown = _fit_columns(columns, console.width, is_folded=True)
+    console.print(shown)
+    if len(shown.columns) < len(table.heads):
+        say(_only_first_columns(len(shown.columns), len(table.heads), "in a pipe"))
+
+
 def _fit_columns(columns: Iterable[tuple[str, Sequence[str], bool]], free_width: int, *, is_folded: bool) -> "Table":
     """Return a table of the first columns that fit: head, cells, whether they are numbers. Texts may be folded."""
     from rich.table import Table
@@ -335,10 +354,11 @@ def _fit_columns(columns: Iterable[tuple[str, Sequence[str], bool]], free_width:
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     shown: list[Sequence[str]] = []
-    for head, cells, is_number in columns:
-        width = max(map(len, [head, *cells]))
+    for name, cells, is_number in columns:
+        lines = wrap(name, max(map(len, [*name.split(" "), *cells])), break_on_hyphens=False) or [name]
+        head, width = "\n".join(lines), max(map(len, [*lines, *cells]))
         is_fixed = is_number or not is_folded
-        width = width if is_fixed else min(width, max(_NARROWEST_TEXT, len(head)))
+        width = width if is_fixed else min(width, max(_NARROWEST_TEXT, *map(len, lines)))
         if shown and width > free_width:
             break
         free_width -= width + _BETWEEN

@@ -23,7 +23,7 @@ def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     found = json_of(capsys, "report", lake.root, "--json")
     (culprit,) = differing(found)
     assert (culprit["rank"], culprit["cause"]) == (2, "gpu_compute")
-    told = "GPU 2 of node0000 limited by heat: 1,523 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
+    told = "GPU 2 of node0000 (rank 2) limited by heat: 1,523 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
     (clocks,) = [line for line in culprit["evidence"] if "MHz" in line]
     assert clocks == told  # NCCL's log names the host that a Kineto trace does not
     assert (found["verdict"].endswith(f" By the logs, {clocks}."), found["facts"]) == (True, [])

@@ -98,7 +98,7 @@ def test_a_slow_node_is_named_by_the_log(tmp_path: Path, capsys: pytest.CaptureF
     lake = str(sampled_lake(tmp_path, f"{job} --fault slow_gpu:rank=4-7,factor=1.3").root)
     [culprit] = differing(json_of(capsys, "report", lake, "--json"))
     assert (culprit["scope"], culprit["host"], culprit["ranks"]) == ("host", "node0001", [4, 5, 6, 7])
-    assert any("4 GPUs of node0001 limited by heat: " in line for line in culprit["evidence"])
+    assert any("4 GPUs of node0001 (ranks 4-7) limited by heat: " in line for line in culprit["evidence"])
     assert "node0001" in output_of(
         capsys, "query", lake, "select distinct host from ranks order by 1", "--format", "json"
     )
@@ -126,7 +126,7 @@ def test_clocks_of_two_hosts_are_kept_apart(tmp_path: Path, capsys: pytest.Captu
     [culprit] = differing(json_of(capsys, "report", lake, "--json"))
     clocks = [line for line in culprit["evidence"] if line.startswith("GPU 1 of node0001")]
     assert clocks == [
-        "GPU 1 of node0001 limited by heat: 1,650 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
+        "GPU 1 of node0001 (rank 5) limited by heat: 1,650 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
     ]
 
 

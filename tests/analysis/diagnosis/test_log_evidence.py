@@ -211,7 +211,7 @@ def test_a_node_at_its_power_cap_is_one_line():
     places = {8 * host + gpu: RankPlace(f"node{host}", gpu) for host in (0, 1) for gpu in range(8)}
     (fact,) = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
     assert fact.words == (
-        "8 GPUs of node1 limited by their power cap: 992 to 1,006 of 1,980 MHz, the other GPUs' median, "
+        "8 GPUs of node1 (ranks 8-15) limited by their power cap: 992 to 1,006 of 1,980 MHz, the other GPUs' median, "
         "in 1 of 1 samples"
     )
     assert (fact.ranks, fact.host, fact.device, fact.certainty) == (tuple(range(8, 16)), "node1", None, "certain")
@@ -222,8 +222,8 @@ def test_gpus_of_a_host_of_which_the_same_is_said_are_one_fact():
     rows[5] = clock(5, 1100.0, host="node0")
     facts = find_facts(JobLogs(gpu_clocks=rows, places={gpu: RankPlace("node0", gpu) for gpu in range(8)}))
     assert {(fact.words, fact.ranks, fact.device) for fact in facts} == {
-        ("2 GPUs of node0: 1,000 of 1,410 MHz, the other GPUs' median", (1, 2), None),
-        ("GPU 5 of node0: 1,100 of 1,410 MHz, the other GPUs' median", (5,), 5),
+        ("2 GPUs of node0 (ranks 1-2): 1,000 of 1,410 MHz, the other GPUs' median", (1, 2), None),
+        ("GPU 5 of node0 (rank 5): 1,100 of 1,410 MHz, the other GPUs' median", (5,), 5),
     }
 
 
@@ -310,16 +310,20 @@ def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) ->
 @pytest.mark.parametrize(
     ("slow", "said", "certainty"),
     [
-        (clock(1, 1000.0), ["GPU 1 of node0: 1,000 of 1,410 MHz, the other GPUs' median"], "certain"),
-        (clock(1, 1400.0, "sw_power_cap"), ["GPU 1 of node0 limited by its power cap in 1 of 1 samples"], "certain"),
+        (clock(1, 1000.0), ["GPU 1 of node0 (rank 1): 1,000 of 1,410 MHz, the other GPUs' median"], "certain"),
+        (
+            clock(1, 1400.0, "sw_power_cap"),
+            ["GPU 1 of node0 (rank 1) limited by its power cap in 1 of 1 samples"],
+            "certain",
+        ),
         (
             clock(1, 1400.0, "sw_thermal_slowdown", "hw_thermal_slowdown"),
-            ["GPU 1 of node0 limited by heat in 1 of 1 samples"],
+            ["GPU 1 of node0 (rank 1) limited by heat in 1 of 1 samples"],
             "certain",
         ),
         (
             clock(1, 1000.0, "hw_thermal_slowdown"),
-            ["GPU 1 of node0 limited by heat: 1,000 of 1,410 MHz, the other GPUs' median, in 1 of 1 samples"],
+            ["GPU 1 of node0 (rank 1) limited by heat: 1,000 of 1,410 MHz, the other GPUs' median, in 1 of 1 samples"],
             "certain",
         ),
         (clock(1, 1400.0), [], ""),
@@ -343,7 +347,7 @@ def test_rows_that_state_no_reasons_are_no_samples_of_them():
     clocks = [{**clock(device, 1410.0), "reasons": None} for device in range(2)]
     reasons = [{**clock(0, 0.0), "sm_mhz": None}, {**clock(1, 0.0, "hw_thermal_slowdown"), "sm_mhz": None}]
     assert words(JobLogs(gpu_clocks=clocks + reasons, places=NODE0), "gpu_clock") == [
-        "GPU 1 of node0 limited by heat in 1 of 1 samples"
+        "GPU 1 of node0 (rank 1) limited by heat in 1 of 1 samples"
     ]
 
 
@@ -741,7 +745,7 @@ def test_a_gpu_with_a_lower_power_cap(drawn: float | None, certainty: str):
     equal = [capped(gpu, 700.0, 690.0) for gpu in range(4)]
     assert find_facts(JobLogs(gpu_clocks=equal)) == ()
     (fact,) = find_facts(JobLogs(gpu_clocks=[*equal[:1], capped(1, 500.0, drawn), *equal[2:]], places=NODE0))
-    assert fact.words == "GPU 1 of node0: power cap 500 W, most GPUs: 700 W"
+    assert fact.words == "GPU 1 of node0 (rank 1): power cap 500 W, most GPUs: 700 W"
     assert (fact.certainty, fact.ranks, fact.causes) == (certainty, (1,), ("gpu_compute", "gpu_time"))
     node = [capped(gpu, 500.0, drawn, "node1") for gpu in range(3)]
     assert words(JobLogs(gpu_clocks=[*equal, *node]), "gpu_clock") == [

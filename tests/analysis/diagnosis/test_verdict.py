@@ -377,7 +377,7 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     logs = JobLogs(gpu_clocks=[slow, usual], places={rank: RankPlace(None, rank) for rank in (1, 3)})
     plain = diagnosis(culprit(3), culprit(1))
     found = add_log_evidence(plain, logs)
-    clocks = "GPU 3: 1,000 of 1,410 MHz, the other GPUs' median"
+    clocks = "GPU 3 (rank 3): 1,000 of 1,410 MHz, the other GPUs' median"
     by_logs = plain.verdict.replace(
         "check GPU clocks, power, temperature and neighbours with nvidia-smi -q or rocm-smi",
         "check the GPU's cooling and its power limit",
@@ -473,5 +473,5 @@ def test_what_the_gpus_of_a_host_have_in_common_is_said_once():
     slow = diagnosis(culprit(scope="host", host="n0", ranks=(0, 1, 2)))
     told = add_log_evidence(slow, JobLogs(gpu_clocks=clocks, places=places))
     (said,) = (one for one in told.culprits[0].evidence if "heat" in one)
-    assert said.startswith("3 GPUs of n0 limited by heat: 1,000 of 1,410 MHz")
+    assert said.startswith("3 GPUs of n0 (ranks 0-2) limited by heat: 1,000 of 1,410 MHz")
     assert told.verdict.endswith(f"By the logs, {said}.")

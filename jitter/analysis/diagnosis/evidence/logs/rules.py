@@ -350,12 +350,11 @@ def _links(logs: JobLogs, *, is_of_clock: bool = False) -> Iterator[Statement]:
         ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
         first, count = alike[0], sum(one.errors or 0 for one in alike)
         number = f" ({format_count(len(alike), 'link')})" if first.errors is None else f" {count:,}" if count else ""
-        of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         where = f" on {host}" if host is not None else ""
         causes = _OF_PCIE if what.startswith("PCIe") else None
         if host is None and logs.places and logs.node_of(None) is None:
             causes = ()  # of an unknown host: evidence of no rank
-        words = f"{what}{number}{of_rank}{where}{first.undated}"
+        words = f"{what}{number}{_of_known_ranks(ranks)}{where}{first.undated}"
         yield Statement(words, ranks, host, device, causes=causes, certainty=first.certainty)
 
 
@@ -455,10 +454,15 @@ class _Gpu(NamedTuple):
     device: int | None
     bus_id: str | None
 
-    @property
-    def name(self) -> str:
+    def name(self, ranks: Sequence[int] = ()) -> str:
+        """Return what messages call it, with its ranks where they are known."""
         subject = f"GPU {self.device}" if self.device is not None else f"the GPU at {self.bus_id}"
-        return f"{subject} of {self.host}" if self.host is not None else subject
+        of_host = f" of {self.host}" if self.host is not None else ""
+        return f"{subject}{of_host}{_of_known_ranks(ranks)}"
+
+
+def _of_known_ranks(ranks: Sequence[int]) -> str:
+    return f" ({format_ranks(ranks)})" if ranks else ""
 
 
 def _clock_rows(logs: JobLogs) -> dict[_Gpu, list[Mapping[str, Any]]]:
@@ -556,7 +560,7 @@ def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Statement:
     if len({slow.samples for slow in alike}) == 1:
         parts += [f"in {samples} samples" for samples in first.samples]
     ranks = tuple(sorted(rank for slow in alike for rank in slow.ranks))
-    subject = first.gpu.name if is_one else f"{len(alike)} GPUs of {first.gpu.host}"
+    subject = first.gpu.name(ranks) if is_one else f"{len(alike)} GPUs of {first.gpu.host}{_of_known_ranks(ranks)}"
     return Statement(
         f"{subject}{by}{speed}{', ' if speed and parts else ' ' if parts else ''}{', '.join(parts)}",
         ranks,
@@ -584,7 +588,7 @@ def _power_caps(logs: JobLogs) -> Iterator[Statement]:
         drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
         is_at_cap = bool(drawn) and median(drawn) >= THRESHOLDS.whole_share * cap
         where = f" of {host}" if host is not None else ""
-        subject = gpus[0].name if len(gpus) == 1 else f"{len(gpus)} GPUs{where}"
+        subject = gpus[0].name(ranks) if len(gpus) == 1 else f"{len(gpus)} GPUs{where}{_of_known_ranks(ranks)}"
         yield Statement(
             f"{subject}: power cap {cap:,.0f} W, most GPUs: {usual:,.0f} W",
             ranks,
@@ -624,7 +628,7 @@ def _idle_gpus(logs: JobLogs) -> Iterator[tuple[_Gpu, tuple[int, ...], int, int]
 def _idle_and_busy(logs: JobLogs) -> Iterator[Statement]:
     for gpu, ranks, idle, samples in _idle_gpus(logs):
         words = (
-            f"the clock log calls {gpu.name} idle in {idle} of {samples} samples during the steps, and the trace of "
+            f"the clock log calls {gpu.name()} idle in {idle} of {samples} samples during the steps, and the trace of "
             f"{format_ranks(ranks)} has kernels there: the trace is believed, which records each kernel; the log may "
             "be of another GPU, so its clocks are not used"
         )
@@ -710,10 +714,9 @@ def _memory(logs: JobLogs) -> Iterator[Statement]:
         errors = by_key((row["memory"], row["count"] or 0) for row in rows)
         counts = {what: max(of_kind) for what, of_kind in errors.items()}
         ranks = logs.ranks_of_gpu(*gpu)
-        of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         what = ", ".join(f"{what} {count:,}" for what, count in counts.items())
         source = "" if all(": " in what for what in counts) else " (nvidia-smi)"  # the others name theirs
-        words = f"{gpu.name}{of_rank}: {what}{source}"
+        words = f"{gpu.name(ranks)}: {what}{source}"
         is_dated = any(row.get("time_ns") is not None for row in rows)  # counters are not, and count since boot
         certainty: CauseCertainty | None = None if is_dated else "unknown"
         yield Statement(words, ranks, gpu.host, gpu.device, causes=None if ranks else (), certainty=certainty)
@@ -754,7 +757,6 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
             device = f"the device at {bus_id}" if bus_id is not None else None
             of_host = host if device is not None else f"on {host or 'a host'}"
             named = [f"rank {rank}"] if rank is not None else [name for name in (device, of_host) if name is not None]
-            of_rank = f" ({format_ranks(of_gpu)})" if of_gpu else ""
             counts = [row["count"] or 1 for row in rows]
             # a count since the beginning of the program grows
             is_growing = kind == "allocator" and any(row["detail"] for row in rows)
@@ -771,7 +773,7 @@ def _incidents(kind: str, words: str, *, is_told: bool = True) -> Callable[[JobL
             )
             undated = "" if kind == "allocator" else _undated(logs, rows)
             yield Statement(
-                f"{' of '.join(named)}{of_rank}: {said}{undated}",
+                f"{' of '.join(named)}{_of_known_ranks(of_gpu)}: {said}{undated}",
                 ranks,
                 host,
                 causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank

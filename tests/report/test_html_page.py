@@ -189,7 +189,7 @@ def test_the_scale_of_every_figure_along_the_kernels_is_at_least_a_hundredth_of_
     for name in ("self_excess", "gap", "duration", "waits", "ttke", "launch_latency"):
         bounds = found[figures[f"figure:{name}"]["y_range"]["id"]]
         assert bounds["end"] - bounds.get("start", 0) >= 0.01 * step.step_time_ns
-    assert sum(m["attributes"].get("axis_label") == "≥ 1% of step" for m in models(item(page))) == 6
+    assert sum(m["attributes"].get("axis_label") == "axis ≥ 1% of step" for m in models(item(page))) == 6
 
 
 def test_every_step_is_in_the_figures_of_the_run(page, lake):
@@ -585,6 +585,20 @@ def size_of(steps):
     text += json.dumps([encode(view_columns(view) | map_columns(view.map)) for view in views])
     text += json.dumps(encode(np.zeros(MAX_VALUES, np.float32)))
     return len(text.encode()) + len(_library())
+
+
+@pytest.mark.parametrize("per_host", [8, 64])
+@pytest.mark.parametrize("culprit", [5, 77, 413])
+def test_the_row_of_a_finding_is_labelled_and_hosts_where_there_is_room(per_host: int, culprit: int):
+    ranks = list(range(512))
+    hosts = {rank: f"node{rank // per_host:02}" for rank in ranks}
+    drawn = arrange_heatmap(ranks, hosts, {"path": ("path", np.ones((512, 2)))}, np.ones((512, 2), np.bool_), 1.0)
+    plot = draw_heatmap(build_step_axis(run_of(2), 0, [0]), drawn, {culprit})
+    ticks, rows = plot.y_axis.attributes["ticker"].attributes["ticks"], len(drawn.rows)
+    assert next(at for at, row in enumerate(drawn.rows) if culprit in row) in ticks
+    px = (plot.attributes["height"] - 44) / rows
+    assert 12 <= px * np.diff(ticks).min() <= px * np.diff(ticks).max() < 40
+    assert per_host == 8 or {drawn.hosts[at] for at in ticks} == set(hosts.values())
 
 
 def test_no_page_is_larger_than_eight_megabytes():

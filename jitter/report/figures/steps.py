@@ -1,7 +1,7 @@
 """The figures over the steps of a run: step time with the loss in it, loss by class, the map of ranks by steps."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -166,6 +166,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW_PX = 120, 300, 17
 _FRAME_PX = 44  # px above and below the rows
+_LABEL_PX = 13  # px of the label of a row
 _HOST_CHARS = 10  # characters of a host name
 _PICK: Final = """
 // A click on a cell picks its rank and step.
@@ -213,11 +214,12 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     image = plot.draw(shown, Model("Image", **place, color_mapper=mapper), level="image")
     _draw_holes(plot, drawn)
     _draw_hosts(plot, drawn)
-    _draw_arrows(plot, drawn, culprits, len(axis.run.steps))
+    named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
+    _draw_arrows(plot, named, len(axis.run.steps))
     plot.draw(axis.shown, Model("VSpan", x=Field("x"), line_color=colors.MARK, line_width=2, line_alpha=0.9))
     cursor = Source({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
     plot.draw(cursor, Model("Quad", **EDGES, fill_color=None, line_color=colors.TEXT, line_width=2.5))
-    _label(plot, drawn)
+    _label(plot, drawn, named, apart=math.ceil(_LABEL_PX * rows / (height - _FRAME_PX)))
     args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": self_time_source}
     cell = args | {"hosts": list(drawn.hosts)}
     # keyed by rank: Bokeh calls no formatter for a NaN image value
@@ -265,9 +267,8 @@ def _draw_hosts(plot: Figure, drawn: ExcessHeatmap) -> None:
     plot.draw(Source({"y": borders}, "host-borders"), line)
 
 
-def _draw_arrows(plot: Figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
+def _draw_arrows(plot: Figure, named: Collection[int], steps: int) -> None:
     """Draw an arrow at the rows of the findings' ranks, one for neighbours, with a line along them."""
-    named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
     first = [at for at in named if at - 1 not in named]
     last = [at for at in named if at + 1 not in named]
     x, middle = steps - 0.5 + 0.01 * steps, [(a + b) / 2 for a, b in zip(first, last, strict=True)]
@@ -280,13 +281,18 @@ def _draw_arrows(plot: Figure, drawn: ExcessHeatmap, culprits: Collection[int], 
         plot.draw(source, glyph)
 
 
-def _label(plot: Figure, drawn: ExcessHeatmap) -> None:
+def _label(plot: Figure, drawn: ExcessHeatmap, named: Sequence[int], apart: int) -> None:
+    """Label rows that are so far apart: those of findings, then the first of each host, then the others."""
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
         rank_label = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         words.append(rank_label if host is None else f"{abbreviate(host, _HOST_CHARS)} · {rank_label}")
-    ticks = max(6, min(len(words), 14))
-    ticker = Model("BasicTicker", min_interval=1, num_minor_ticks=0, desired_num_ticks=ticks)
+    borders = [at for at in range(len(words)) if at == 0 or drawn.hosts[at] != drawn.hosts[at - 1]]
+    ticks: list[int] = []
+    for at in (*named, *borders, *range(len(words))):
+        if all(abs(at - tick) >= apart for tick in ticks):
+            ticks.append(at)
+    ticker = Model("FixedTicker", ticks=sorted(ticks))
     formatter = format_ticks("return Number.isInteger(tick) ? words[tick] ?? '' : '';", words=words)
     plot.y_axis.update(ticker=ticker, formatter=formatter)
     plot.y_grid.update(grid_line_color=None)

@@ -62,7 +62,7 @@ class PanelText(NamedTuple):
 
 PANELS: Final[Mapping[str, PanelText]] = {
     SELF_EXCESS: PanelText(
-        "cumulative: own time behind the median rank", "cumulative: own time above its other steps", 178
+        "cumulative: own time behind the median rank", "cumulative: own time above its other steps", 144
     ),
     "gap": PanelText("gap before the kernel − mean, without waits (CPU)", "gap before the kernel", 104),
     "duration": PanelText("duration − mean, compute only (GPU)", "kernel duration", 104),

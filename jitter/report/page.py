@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -66,6 +67,8 @@ MAX_TABLE_ROWS: Final = 200
 MAX_FIXES: Final = 6
 """Items of the fix list on the first screen; the others are folded."""
 
+_MOST_OF_A_PATH: Final = 40
+"""Characters of the lake's path above the headline."""
 MAX_EMBEDDED_STEPS: Final = 6
 """Steps with embedded details."""
 MAX_EMBEDDED_CULPRITS: Final = 3
@@ -78,6 +81,11 @@ class Headline(NamedTuple):
     text: str
     rows: tuple[tuple[str, str], ...]
     is_calm: bool
+
+
+def _shorten(path: Path) -> str:
+    """Return a path that leaves room beside it: of a long one the last two parts."""
+    return str(path) if len(str(path)) <= _MOST_OF_A_PATH else f"…/{'/'.join(path.parts[-2:])}"
 
 
 @cache
@@ -164,6 +172,7 @@ def render_body(
     places = range(len(run.steps)) if live else [section.place for section in sections]
     content = {
         "lake": str(lake.root),
+        "lake_in_short": _shorten(lake.root),
         "summary": describe_run(facts),
         "facts": facts,
         "diagnosis": diagnosis,

@@ -278,7 +278,7 @@ def test_bandwidth(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str], f
     assert (row["collective"], row["calls"], row["group_size"]) == ("all_reduce", 18, 8)
     assert round(row["busbw"], 1) == busbw
     assert row["algbw"] == pytest.approx(row["busbw"] / 1.75, abs=0.01)
-    assert found["schema_version"] == 2
+    assert found["schema_version"] == 1
     assert found["reasons"] == []
     for one in [*found["ranks"], *found["steps"]]:
         parts = [one[f"{part}_ms"] for part in ("compute", "hidden", "exposed", "waiting", "copies", "idle")]

@@ -157,15 +157,12 @@ def _shares_of_ranks(intervals: Sequence[Intervals], first: Ints, span: int) -> 
 
 
 class SizeBin(NamedTuple):
-    """Operations of sizes from `at_least_bytes` (included) to twice as much (excluded); 0 has a bin of its own.
-
-    `calls` and `bytes` are those of a rank in a step, on average.
-    """
+    """Operations of sizes from `at_least_bytes` (included) to twice as much (excluded); 0 has a bin of its own."""
 
     operation: str
     at_least_bytes: int
-    calls: float
-    bytes: float
+    calls_per_step: float
+    bytes_per_step: float
 
 
 @dataclass(frozen=True)
@@ -190,8 +187,6 @@ class CallTimes(NamedTuple):
     imbalance: Floats
     hidden_ns: Ints
     exposed_ns: Ints
-    ranks: Ints
-    """How many recorded ranks took part."""
 
 
 @dataclass
@@ -325,7 +320,6 @@ def _add_calls(
             calls.imbalance,
             hidden,
             exposed,
-            np.bincount(calls.kernels.call, minlength=len(calls)),
         )
     )
 
@@ -490,21 +484,23 @@ def _mean_times(key: StepKey | None, rank: int | None, host: str | None, rank_st
 
 
 def tabulate_sizes(communication: Communication) -> list[SizeBin]:
-    """Return the histogram of sizes of collectives and copies, by operation and size."""
-    counts, kinds = Counter(communication.copies), list(communication.kinds)
-    rank_steps = max(len(communication.rank_steps), 1)
+    """Return the histogram of sizes of collectives and copies, calls and bytes per step of the whole job.
+
+    By operation and size.
+    """
+    counts, kinds, steps = Counter(communication.copies), list(communication.kinds), max(len(communication.steps), 1)
     if communication.calls:
         calls = _join_calls(communication.calls)
-        for kind, size, ranks in zip(*(of.tolist() for of in (calls.kind, calls.size_bytes, calls.ranks)), strict=True):
+        for kind, size in zip(calls.kind.tolist(), calls.size_bytes.tolist(), strict=True):
             if size != UNKNOWN:
-                counts[kinds[kind].operation or "collective", size] += ranks
+                counts[kinds[kind].operation or "collective", size] += 1
     bins: Counter[tuple[str, int]] = Counter()
     total: Counter[tuple[str, int]] = Counter()
     for (operation, size), count in counts.items():
         key = operation, 1 << (size.bit_length() - 1) if size > 0 else 0
         bins[key] += count
         total[key] += count * size
-    return [SizeBin(*key, bins[key] / rank_steps, total[key] / rank_steps) for key in sorted(bins)]
+    return [SizeBin(*key, bins[key] / steps, total[key] / steps) for key in sorted(bins)]
 
 
 TABLES: Final = ("size", "group", "rank", "step")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.communication import CollectiveRow, Communication
     from jitter.api import Lake
 
-COLLECTIVES_SCHEMA_VERSION: Final = 2
+COLLECTIVES_SCHEMA_VERSION: Final = 1
 _DECIMALS: Final = 3
 _LONGEST_HEADING: Final = 2048
 """Characters of a line of heads: a file without line breaks is not read whole."""
@@ -63,7 +63,7 @@ def collectives(
     """Show what the network did: calls, sizes, bandwidth, waiting, and how much of it compute hid.
 
     Bandwidths are those of nccl-tests, in GB/s (1e9 bytes); a call's time is from its last rank's arrival to its end.
-    Calls are those of all steps and groups, in the second table those of one rank in a step.
+    In the second table a collective counts once for its group, and a copy for its rank.
 
     \b
     Examples:
@@ -253,11 +253,11 @@ _COLLECTIVES: Final = (
     Column("lost ms", "lost_ms", _number(",.3f")),
 )
 _SIZES: Final = (
-    Column("per rank and step", "operation"),
+    Column("sizes, all ranks", "operation"),
     Column("from bytes", "at_least_bytes", _number()),
     Column("below", lambda row: 2 * row.at_least_bytes or 1, _number()),
-    Column("calls", "calls", lambda calls: f"{calls:,.1f}".removesuffix(".0")),
-    Column("bytes", "bytes", _number(",.0f")),
+    Column("calls/step", "calls_per_step", lambda calls: f"{calls:,.1f}".removesuffix(".0")),
+    Column("bytes/step", "bytes_per_step", _number(",.0f")),
 )
 _COMPARED: Final = (
     Column("baseline", "collective"),

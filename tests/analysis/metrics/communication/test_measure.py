@@ -239,12 +239,12 @@ def test_groups_of_equal_ranks_and_other_names_are_two():
     assert [row.calls for row in tabulate_collectives(found, by_group=True)] == [1, 1]
 
 
-def test_histogram_counts_calls_and_copies_of_a_rank_in_a_step():
+def test_histogram_counts_calls_and_copies():
     copy = {"kind": "memory", "start_ns": 0, "end_ns": 1, "size_bytes": 5120, "copy_direction": "host_to_device"}
     found = measured(step([copy, copy, collective(0, 10)], [collective(0, 10)]))
     assert [tuple(one) for one in tabulate_sizes(found)] == [
         ("all_reduce", 2048, 1.0, 4000.0),
-        ("host_to_device", 4096, 1.0, 5120.0),
+        ("host_to_device", 4096, 2.0, 10240.0),
     ]
 
 

@@ -427,8 +427,9 @@ def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
 
 def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
     usual = float(np.mean([evidence.analysis.transfers.usual_ns(slow, step) for step in slow.steps]))
+    count = len(slow.of_slowest)
     values = {
-        "collectives": format_count(len(slow.of_slowest), "collective"),
+        "collectives": f"{format_count(count, 'collective')} per step {'takes' if count == 1 else 'take'}",
         "taken": format_time(usual + slow.excess_ns / max(len(slow.steps), 1)),
         "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),
@@ -537,7 +538,7 @@ _EVEN_LAUNCHES: Final = (
     "launch more kernels than the others in turn, so none is to blame: check how evenly work is divided (tokens to "
     "generate, micro-batches), and launch in graphs what repeats"
 )
-_TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
+_TRANSFERS: Final = "from the last arrival to the end, {collectives} {taken} ({baseline} {usual})"
 
 
 def _hold_ups(cause: Cause, parts: tuple[TimePart, ...]) -> Iterator[Rule]:

@@ -57,9 +57,11 @@ _OF_EVENTS: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network", "exit
 _OF_HANG: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network")
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
-_OTHER_CLOCKS: Final = (
-    "The GPU clocks in the logs are of another time than the steps (another run, or another time zone: nvidia-smi "
-    "prints local time, with TZ=UTC that of the recordings): not used."
+_OTHER_CLOCKS: Final = Fact(
+    "gpu_clock",
+    "GPU clocks of another time than the steps are not used (another run, or another time zone: nvidia-smi prints "
+    "local time, with TZ=UTC that of the recordings)",
+    causes=(),
 )
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
@@ -99,14 +101,13 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         and not is_told(fact, fact.subject)
         and not (fact.ranks and all(is_told(fact, (fact.kind, rank)) for rank in fact.ranks))
     ]
-    notes = [] if run.gpu_clocks or not logs.gpu_clocks or _OTHER_CLOCKS in diagnosis.notes else [_OTHER_CLOCKS]
+    items += [_OTHER_CLOCKS] if logs.gpu_clocks and not run.gpu_clocks else []
     items += _errors_of_another_time(logs, run)
     return replace(
         diagnosis,
         culprits=culprits,
         of_all_ranks=tuple(shared),
         facts=tuple(items),
-        notes=(*diagnosis.notes, *notes),
     )
 
 

@@ -559,8 +559,8 @@ def test_a_link_that_was_down_at_another_time_is_no_cause():
 def test_logs_of_another_time_are_said(seconds: int | None, said: int):
     row = clock(1, 1000.0) if seconds is None else at(clock(1, 1000.0), seconds)
     logs = JobLogs(gpu_clocks=[row], places=NODE0, step_times_ns=STEP_TIMES)
-    notes = add_log_evidence(NO_CULPRIT, logs).notes
-    assert len([note for note in notes if note.startswith("The GPU clocks in the logs are of another time")]) == said
+    facts = add_log_evidence(NO_CULPRIT, logs).facts
+    assert len([fact for fact in facts if fact.words.startswith("GPU clocks of another time than the steps")]) == said
 
 
 def test_where_the_clock_log_calls_a_busy_gpu_idle_the_trace_is_believed():

@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import failures
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
-from jitter.analysis.diagnosis.log_passes import _costs_all, add_log_evidence
+from jitter.analysis.diagnosis.log_passes import _costs_all, _locate, add_log_evidence
 from jitter.analysis.diagnosis.model import Cause, Fact, Loss, WhatIf
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
@@ -867,3 +867,14 @@ def test_one_slow_link_costs_all_ranks_by_communication_alone(cause: Cause, rank
     fact = Fact("network", "PCIe link", ("exposed_communication", "serial_copies"), "likely", ranks)
     of_all = culprit(0, cause=cause, scope="job", rung="overlap", ranks=tuple(range(8)))
     assert _costs_all(fact, of_all) is is_told
+
+
+@pytest.mark.parametrize(("distinct", "device"), [(False, None), (True, 1)])
+def test_a_link_that_logs_narrow_to_a_rank_has_its_device_where_the_number_tells_the_gpu(
+    distinct: bool, device: object
+):
+    places = {rank: place._replace(device=rank % 4 if distinct else 0) for rank, place in ONE_GPU_EACH.items()}
+    slow = culprit(4, cause="communication", scope="ranks", ranks=(4, 5, 6, 7))
+    fact = Fact("network", "NCCL over TCP", ("communication",), "certain", (5,))
+    found = _locate(slow, [fact], JobLogs(places=places))
+    assert (found.scope, found.ranks, found.host, found.device) == ("rank", (5,), "node1", device)

@@ -696,11 +696,14 @@ def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
             beside_ns = mean_ns - abs(change.difference_ns or 0)
             is_rare = entry.rung in ("ranks", "steps") and beside_ns <= THRESHOLDS.much_more * abs(whole_ns)
             if is_rare and beside_ns > effect.noise_fraction * effect.base_ns:
-                whose = "" if entry.scope == "job" else f" of {entry.name}"
-                yield (
-                    f"the {run} alone has {entry.cause_in_words}{whose} in {entry.steps} of {entry.of_steps} steps: "
-                    f"{format_time(mean_ns)} a step on average"
-                )
+                yield f"{describe_lone(run, entry)}: {format_time(mean_ns)} a step on average"
+
+
+def describe_lone(run: str, entry: CulpritEntry) -> str:
+    """Say that one of the runs alone has a finding, and in how many of its steps."""
+    whose = "" if entry.scope == "job" else f" of {entry.name}"
+    seen = f"{entry.steps} of {format_count(entry.of_steps or entry.steps, 'step')}"
+    return f"the {run} alone has {entry.cause_in_words}{whose} in {seen}"
 
 
 def _describe_kernel(kernels: KernelComparison, least_ns: float = 0.0) -> str:
@@ -734,9 +737,9 @@ def _pace_of(changes: Sequence[KernelChange]) -> float:
 
 
 def _describe_pace(alike: Sequence[KernelChange]) -> str:
-    pace, clocks = _pace_of(alike), "slower" if _pace_of(alike) > 0 else "faster"
-    share = f"{format_percent(abs(pace))} {'more' if pace > 0 else 'less'} time"
-    return f"{len(alike)} kernels each take {share}, as with {clocks} GPU clocks"
+    pace = _pace_of(alike)
+    more, clocks = ("more", "slower") if pace > 0 else ("less", "faster")
+    return f"{len(alike)} kernels each take {format_percent(abs(pace))} {more} time, as with {clocks} GPU clocks"
 
 
 def describe_change(kernel: KernelChange) -> str:

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
-from jitter.comparison.compare_documents import Comparison, describe_costs, describe_rare
+from jitter.comparison.compare_documents import Comparison, describe_costs, describe_lone, describe_rare
 from jitter.comparison.document import Document
 from jitter.comparison.significance import MIN_STEPS, Statistic, StepEffect, measure_loss
 from jitter.core.errors import UsageError
@@ -131,8 +131,7 @@ def _name_largest(comparison: Comparison) -> str:
     largest = max(appeared, key=lambda entry: entry.loss_ns or 0, default=None)
     if largest is None or not largest.loss_ns:
         return "not all steps make the difference"
-    seen = f"{largest.steps} of {format_count(largest.of_steps or largest.steps, 'step')}"
-    return f"the new run alone has {largest.cause_in_words} of {largest.name} in {seen}"
+    return describe_lone("new run", largest)
 
 
 def _judge_mean(mean: StepEffect, limit: float) -> Result:

@@ -73,7 +73,7 @@ def add_run(database: Database, job: str, document: Document, labels: Mapping[st
 def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
     """Return the runs of a job (default: of all jobs), by job and time, with the change points of each job.
 
-    Raises `UsageError` for a job without runs, which names those that have some.
+    Raises `UsageError` if the job has no runs; its hint names the jobs that have some.
     """
     where = "" if job is None else " WHERE job = :job"
     given = {} if job is None else {"job": job}

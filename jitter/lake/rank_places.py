@@ -58,9 +58,9 @@ def assign_nodes(locations: Mapping[int, RankPlace]) -> dict[int, object]:
 
 
 def number_gpus(locations: Mapping[int, RankPlace]) -> dict[int, int]:
-    """Return the number of each rank's GPU on its node, without those that several ranks of a node have.
+    """Return the number of each rank's GPU on its node, where it is known.
 
-    Processes that see one GPU each all number it 0, which says nothing of the node's.
+    Ranks of a node with the same number are left out: a process that sees one GPU numbers it 0, whichever it is.
     """
     if len(locations) > 1 and len({(location.host, location.device) for location in locations.values()}) == 1:
         return {}

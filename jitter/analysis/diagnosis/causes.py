@@ -53,7 +53,7 @@ class CauseInfo:
     place: str = ""
     """Place in the step of its excess, where no kernels are known to have it."""
     kernels: str = "{}"
-    """Its place by `{}`, the kernels with its excess, or those that follow it; empty if none have it."""
+    """Its place where kernels are known, which `{}` stands for; empty: it is at no kernel."""
     is_late_launch: bool = False
     """Whether the host's work before a launch is evidence of it."""
 

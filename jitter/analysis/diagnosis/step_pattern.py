@@ -1,4 +1,4 @@
-"""How the steps of a finding lie among those that its ranks recorded."""
+"""Step patterns: which of the recorded steps a finding occurs in, such as every fifth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

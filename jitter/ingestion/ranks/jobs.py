@@ -72,7 +72,7 @@ class RecordedRank:
 
     @property
     def vendor(self) -> str | None:
-        """Who makes its GPUs, as its format or their model tells; no collective joins those of two."""
+        """The maker of its GPUs, by format or GPU model. GPUs of two makers are never of one job."""
         by_format = (vendor for vendor, formats in _VENDORS.items() if self.record.format.startswith(formats))
         return next(by_format, next(filter((self.record.gpu_model or "").startswith, _VENDORS), None))
 

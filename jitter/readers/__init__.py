@@ -7,20 +7,20 @@ activities, calls, ranges; where recorded operators, backward) and describes the
 lake or other ranks, and it never guesses a rank.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from jitter.core.errors import JitterError
 from jitter.core.schema import READER_TABLES
-from jitter.readers.columns import Progress, fit_integers
+from jitter.readers.columns import PossibleTimes, Progress, fit_integers
 
 Advance = Callable[[int], None]
 """Called with the number of further bytes of the source that were read."""
@@ -101,6 +101,8 @@ class Recording:
     """PCI address of each GPU by its device number, as domain:bus:device; None: of the only GPU."""
     is_incomplete: bool = False
     """Whether rows are known to be missing because the file is cut or damaged."""
+    about_ns: int | None = None
+    """A time of the capture, once a `SourceReader` has read a row."""
 
 
 class Files(NamedTuple):
@@ -112,39 +114,33 @@ class Files(NamedTuple):
     """Files with the same content in another form, or with sums of it: neither read nor recordings of their own."""
 
 
-class Reader(Protocol):
-    """One profiler's format; a class that inherits from this one need not have `files` if its recordings are one file.
+class SourceReader(ABC):
+    """One profiler's format: a reader needs `name`, `sniff` and `batches`, and `files` if a recording has several.
 
-    `open`, or the first batch, raises `UnreadableTraceError` for a source that cannot be read at all. Memory is
-    bounded: batches are yielded while the source is read, about 10 MB each at most.
+    Memory is bounded: batches are yielded while the source is read, about 10 MB each at most. Bytes of the files are
+    reported to a `Progress`: those that are not, at the end. Rows whose start or end is not possible, or null where the
+    table has none of these, are left out and counted here.
     """
 
     name: str
     """Equal to the name of its entry point."""
-    version: int
+    version = 1
     """Increased whenever the reader gives other rows for the same source; the lake records it with each source."""
+    rank_hint: str | None = None
 
+    @abstractmethod
     def sniff(self, path: Path) -> bool:
         """Return whether a file (for folder formats a folder) has this format; reads little of it."""
-        ...
 
     def files(self, path: Path) -> Files:
         """Return all files of the recording at `path`, which has this format; looks only at names."""
         return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording, and the function that yields its batches and reports bytes read to `advance`."""
-        ...
+        """Return the recording, and the function that yields its batches and reports bytes read to `advance`.
 
-
-class SourceReader(Reader):
-    """A reader that yields batches, and reports bytes of its files to a `Progress`: what it does not, at the end."""
-
-    version = 1
-    rank_hint: str | None = None
-
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches, which raise UnreadableTraceError for what cannot be read at all."""
+        It, or the first batch, raises `UnreadableTraceError` for a source that cannot be read at all.
+        """
         recording = self.recording(path)
         return recording, partial(self._read, recording)
 
@@ -158,7 +154,13 @@ class SourceReader(Reader):
 
     def _read(self, recording: Recording, advance: Advance) -> Iterator[Batch]:
         progress = Progress(size_of(*self.files(recording.path).read), advance)
-        yield from (batch for batch in self.batches(recording, progress) if batch.rows.num_rows)
+        times = PossibleTimes()
+        for batch in self.batches(recording, progress):
+            possible = batch._replace(rows=times.keep(*batch))
+            recording.about_ns = times.about_ns
+            if possible.rows.num_rows:
+                yield possible
+        recording.problems += times.problems()
         progress.finish()
 
 
@@ -172,18 +174,18 @@ def size_of(*paths: Path) -> int:
     return sum(file.stat().st_size for file in files_in(*paths))
 
 
-class ReaderRegistry(UserDict[str, Reader]):
+class ReaderRegistry(UserDict[str, SourceReader]):
     """Installed readers by entry point name; each is loaded on first use."""
 
     def __init__(self, points: Sequence[EntryPoint]) -> None:
         self._points = {point.name: point for point in points}
         self.data: dict[str, Any] = dict.fromkeys(self._points)
 
-    def __getitem__(self, name: str) -> Reader:
+    def __getitem__(self, name: str) -> SourceReader:
         """Return a reader. Raises `ReaderError` if it cannot be loaded and `KeyError` if it is not installed."""
         if self.data[name] is None:
             self.data[name] = _load(self._points[name])
-        reader: Reader | ReaderError = self.data[name]
+        reader: SourceReader | ReaderError = self.data[name]
         if isinstance(reader, ReaderError):
             raise reader
         return reader
@@ -195,7 +197,7 @@ def readers() -> ReaderRegistry:
     return ReaderRegistry(list(entry_points(group="jitter.readers")))
 
 
-def _load(point: EntryPoint) -> Reader | ReaderError:
+def _load(point: EntryPoint) -> SourceReader | ReaderError:
     try:
         reader = point.load()
     except Exception as error:  # code of another package, which may raise anything
@@ -203,14 +205,12 @@ def _load(point: EntryPoint) -> Reader | ReaderError:
             f"reader {point.name!r} ({point.value}) cannot be loaded: {describe_error(error)}",
             "repair or uninstall its package; the other readers are used",
         )
-    missing = [name for name in ("name", "version", "sniff", "files", "open") if not hasattr(reader, name)]
-    if missing:
+    if not isinstance(reader, SourceReader):
         return ReaderError(
-            f"reader {point.name!r} ({point.value}) is no reader: it has no {', '.join(missing)}",
-            "see jitter.readers.Reader; the other readers are used",
+            f"reader {point.name!r} ({point.value}) is no reader: it does not inherit from jitter.readers.SourceReader",
+            "repair or uninstall its package; the other readers are used",
         )
-    loaded: Reader = reader
-    return loaded
+    return reader
 
 
 def describe_error(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Columns of sources: column maps, integers of any type, plausible times, keys numbered in order of appearance."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls, map_distinct
-from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import ACTIVITIES
+from jitter.core.numeric.arrays import Codes, Ints
+from jitter.core.schema import ACTIVITIES, READER_TABLES
 
 Integer64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """The type of a JSON member that is an integer of 64 bits."""
@@ -83,38 +84,59 @@ def fit_integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(fits, values, pa.scalar(None, values.type)).cast(kind)
 
 
-class CaptureTimes:
-    """Tells which times of one recording are possible, from the times of its first rows."""
+class PossibleTimes:
+    """Leaves out rows of one recording whose times are not possible, and states how many.
+
+    A start far from those of the first rows of its kind is damaged, as is an end far from the start. Where a table
+    need not state ends, one before its start counts as not recorded.
+    """
 
     def __init__(self) -> None:
         self.about_ns: int | None = None
         """The median start of the first rows, in ns; None before the first row."""
+        self._about_ns: dict[object, int] = {}
+        """The same of each table, kernels and copies apart: files of one recording may have clocks of their own."""
+        self._left_out: Counter[str] = Counter()
 
-    def are_possible(self, start_ns: Ints, end_ns: Ints, has_start: Bools, has_end: Bools) -> Bools:
-        """Return which rows have a start near the others and, if any, an end near it.
+    def keep(self, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a table of `schema.READER_TABLES` with possible times."""
+        if table not in READER_TABLES or "start_ns" not in rows.schema.names:
+            return rows
+        end = column_or_nulls(rows, "end_ns", pa.int64())
+        (start_ns, is_possible), (end_ns, has_end) = (
+            (column.fill_null(0).to_numpy(), column.is_valid().to_numpy(False)) for column in (rows["start_ns"], end)
+        )
+        is_possible &= (start_ns > -LARGEST_NS) & (start_ns < LARGEST_NS)
+        kind = table if table != "activities" or not len(end) else rows["is_memory"][0].as_py()
+        if kind not in self._about_ns and is_possible.any():
+            starts_ns = np.sort(start_ns[is_possible])
+            self._about_ns[kind] = int(starts_ns[len(starts_ns) // 2])
+            self.about_ns = self._about_ns[kind] if self.about_ns is None else self.about_ns
+        start_ns = np.where(is_possible, start_ns, 0)
+        is_early = has_end & (end_ns < start_ns)
+        last_ns = np.where(has_end & ~is_early, end_ns, start_ns)
+        is_possible &= np.abs(start_ns - self._about_ns.get(kind, 0)) < LONGEST_NS
+        is_possible &= (last_ns < LARGEST_NS) & (last_ns - start_ns < LONGEST_NS)
+        if not READER_TABLES[table].field("end_ns").nullable:
+            is_possible &= has_end & ~is_early
+        elif is_early.any():
+            known_ends = pc.if_else(pa.array(is_early), pa.scalar(None, pa.int64()), end)
+            rows = rows.set_column(rows.schema.get_field_index("end_ns"), rows.schema.field("end_ns"), known_ends)
+        if is_possible.all():
+            return rows
+        self._left_out[table] += int((~is_possible).sum())
+        return rows.filter(pa.array(is_possible))
 
-        An end before its start counts as not recorded.
-        """
-        valid = has_start & (start_ns > -LARGEST_NS) & (start_ns < LARGEST_NS)
-        if self.about_ns is None and valid.any():
-            starts = np.sort(start_ns[valid])
-            self.about_ns = int(starts[len(starts) // 2])
-        start_ns = np.where(valid, start_ns, 0)
-        valid &= np.abs(start_ns - (self.about_ns or 0)) < LONGEST_NS
-        last_ns = np.where(has_end, np.maximum(end_ns, start_ns), start_ns)
-        possible: Bools = valid & (last_ns < LARGEST_NS) & (last_ns - start_ns < LONGEST_NS)
-        return possible
-
-    def check(self, start_ns: pa.Array, end_ns: pa.Array) -> pa.BooleanArray:
-        """Return `are_possible` of int64 columns in which unknown times are null."""
-        columns = (column.fill_null(0).to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
-        is_known = (column.is_valid().to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
-        return pa.array(self.are_possible(*columns, *is_known))
+    def problems(self) -> list[str]:
+        """Return how many rows of each table were left out, one sentence each."""
+        return [
+            f"{count:,} {_ROWS_OF.get(table, table)} without a possible time were left out"
+            for table, count in self._left_out.items()
+        ]
 
 
-def drop_early_ends(start_ns: pa.Array, end_ns: pa.Array) -> pa.Array:
-    """Return the ends (int64), null where not recorded or before the start."""
-    return pc.if_else(pc.greater_equal(end_ns, start_ns), end_ns, pa.scalar(None, pa.int64()))
+_ROWS_OF: Final = {"activities": "GPU activities"}
+"""What people call the rows of a table, if not by its name."""
 
 
 class Interner(Generic[Key]):

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from jitter.core.formatting import format_count
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.readers import Batch, Recording, TableName, make_batch
-from jitter.readers.columns import CaptureTimes, Interner
+from jitter.readers.columns import Interner
 
 MOST_ROWS: Final = 20_000
 """Rows of a batch."""
@@ -115,9 +114,6 @@ class RowBatches:
         recording.names = self._names.keys
         self._rows: dict[TableName, list[tuple[Any, ...]]] = {}
         self._count = 0
-        self._times = CaptureTimes()
-        self.impossible = 0
-        """Number of events that were left out because their times are not possible."""
 
     def name(self, name: str) -> int:
         """Return the number of a name."""
@@ -133,21 +129,9 @@ class RowBatches:
         """Whether enough rows for a batch are held."""
         return self._count >= MOST_ROWS
 
-    @property
-    def about_ns(self) -> int | None:
-        """A time of the capture, ns; None before the first batch."""
-        return self._times.about_ns
-
     def flush(self) -> Iterator[Batch]:
         """Yield the rows that are held, a batch a table."""
         held, self._rows, self._count = self._rows, {}, 0
         for table, rows in held.items():
             arrays = [pa.array(column) for column in zip(*rows, strict=True)]
-            columns = dict(zip(_COLUMNS[table], arrays, strict=True))
-            possible = self._times.check(columns["start_ns"], columns["end_ns"])
-            self.impossible += len(rows) - possible.true_count
-            yield make_batch(table, {name: column.filter(possible) for name, column in columns.items()})
-
-    def problems(self) -> list[str]:
-        """Say how many events were left out."""
-        return [f"{format_count(self.impossible, 'event')} with impossible times left out"] if self.impossible else []
+            yield make_batch(table, dict(zip(_COLUMNS[table], arrays, strict=True)))

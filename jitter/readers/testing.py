@@ -14,19 +14,16 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from jitter.core.errors import JitterError
-from jitter.readers import Batch, Files, Reader, ReaderError, Recording, describe_error, size_of
+from jitter.readers import Batch, Files, ReaderError, Recording, SourceReader, describe_error, size_of
 from jitter.readers.validation import BatchValidator
 
 _MOST_BATCH_BYTES: Final = 64 << 20
 _GARBAGE: Final = bytes(range(256)) * 8
 
 
-def check(reader: Reader, path: str | Path) -> Recording:
-    """Check that `reader` keeps the contract of `jitter.readers.Reader` on the source at `path`.
+def check(reader: SourceReader, path: str | Path) -> Recording:
+    """Check that `reader` keeps the contract of `jitter.readers.SourceReader` on the source at `path`.
 
     Reads the source twice, and damaged copies of it in a temporary folder. Returns the recording of the first reading.
     Raises `ReaderError` with one line per violation.
@@ -35,7 +32,7 @@ def check(reader: Reader, path: str | Path) -> Recording:
 
 
 class _Check:
-    def __init__(self, reader: Reader, path: Path) -> None:
+    def __init__(self, reader: SourceReader, path: Path) -> None:
         self._reader = reader
         self._path = path
         self._violations: list[str] = []
@@ -108,7 +105,9 @@ class _Check:
         if not any(batch.table == "activities" and batch.rows.num_rows for batch in batches):
             self._note("no activities: a source without GPU activity must raise UnreadableTraceError")
         for batch in batches:
-            self._check_values(batch)
+            if batch.rows.nbytes > _MOST_BATCH_BYTES:
+                bytes_text = f"{batch.rows.nbytes:,} bytes: batches must be about 10 MB at most"
+                self._note(f"a batch of {batch.table} has {bytes_text}")
         for process in recording.processes:
             for name in ("rank", "launcher_rank"):
                 rank = getattr(process, name)
@@ -130,15 +129,6 @@ class _Check:
             batches.append(batch)
         validator.finish(recording)
         return recording, batches
-
-    def _check_values(self, batch: Batch) -> None:
-        rows, table = batch.rows, batch.table
-        if rows.nbytes > _MOST_BATCH_BYTES:
-            self._note(f"a batch of {table} has {rows.nbytes:,} bytes: batches must be about 10 MB at most")
-        if "end_ns" in rows.schema.names:
-            early = pc.sum(pc.less(rows["end_ns"], rows["start_ns"]).cast(pa.int64())).as_py() or 0
-            if early:
-                self._note(f"{early} rows of {table} end before they start: leave them out, or make end_ns null")
 
     def _check_foreign(self, folder: Path) -> None:
         """Sniff sources of no format."""

@@ -92,7 +92,7 @@ def test_a_sniff_that_raises_is_named_once_and_skipped(
 BROKEN = {
     "raise ImportError('no module named turbo')": "cannot be loaded: ImportError: no module named turbo",
     "raise RuntimeError('no licence')": "cannot be loaded: RuntimeError: no licence",
-    "READER = object()": "is no reader: it has no name, version, sniff, files, open",
+    "READER = object()": "is no reader: it does not inherit from jitter.readers.SourceReader",
     "x = = 1": "cannot be loaded: SyntaxError",
 }
 

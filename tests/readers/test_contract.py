@@ -136,10 +136,8 @@ class Broken(example_reader.KernelCsvReader):
             elif self.fault == "missing column":
                 rows = rows.drop_columns(["start_ns"])  # noqa: PLW2901
             elif self.fault == "nulls":
-                nulls = pa.array([None] * len(rows), pa.int64())
-                rows = rows.set_column(5, ACTIVITIES.field("start_ns").with_nullable(True), nulls)  # noqa: PLW2901
-            elif self.fault == "ends before":
-                rows = rows.set_column(6, "end_ns", pa.array([0] * len(rows), pa.int64()))  # noqa: PLW2901
+                nulls = pa.array([None] * len(rows), pa.bool_())
+                rows = rows.set_column(4, ACTIVITIES.field("is_memory").with_nullable(True), nulls)  # noqa: PLW2901
             yield Batch("activites" if self.fault == "misspelt table" else table, rows)  # type: ignore[arg-type]
         if self.fault == "too few names":
             recording.names = recording.names[:2]
@@ -156,14 +154,13 @@ FAULTS = {
     "misspelt table": r"unknown table 'activites' \(did you mean 'activities'\?\)",
     "misspelt column": r"table 'activities': unknown column 'streem' \(did you mean 'stream'\?\)",
     "missing column": r"table 'activities': no column 'start_ns'",
-    "nulls": r"table 'activities', column 'start_ns': 30 nulls",
+    "nulls": r"table 'activities', column 'is_memory': 30 nulls",
     "too few names": r"table 'activities', column 'name': index 4, but the recording has 2 names",
     "no process": r"table 'activities', column 'process': index 0, but the recording has 0 processes",
 }
 KIT_FAULTS = FAULTS | {
     "accepts all": "sniff accepts an empty file",
     "absent file": "files names .*absent, which does not exist",
-    "ends before": "rows of activities end before they start",
     "advances too far": "advance got .* bytes in all",
     "writes": "reading changed the folder",
 }

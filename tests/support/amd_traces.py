@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from jitter.readers import Reader, Recording, readers
+from jitter.readers import Recording, SourceReader, readers
 from tests.support.reading import Row, read_rows
 from tests.support.real_recordings import TRACES
 
@@ -36,7 +36,7 @@ def real(name: str) -> Path:
 
 def read(path: Path) -> Read:
     """Read with the one reader whose format it is."""
-    found: list[Reader] = [reader for reader in readers().values() if reader.sniff(path)]
+    found: list[SourceReader] = [reader for reader in readers().values() if reader.sniff(path)]
     assert len(found) == 1, [reader.name for reader in found]
     recording, rows = read_rows(found[0], path)
     return Read(recording, rows["activities"], rows["calls"], rows["ranges"])

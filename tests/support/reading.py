@@ -7,12 +7,12 @@ import pytest
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.schema import READER_TABLES
-from jitter.readers import Reader, Recording, readers
+from jitter.readers import Recording, SourceReader, readers
 
 Row = dict[str, Any]
 
 
-def read_rows(reader: Reader, path: Path) -> tuple[Recording, dict[str, list[Row]]]:
+def read_rows(reader: SourceReader, path: Path) -> tuple[Recording, dict[str, list[Row]]]:
     """Return the recording and the rows of each table; every byte must be reported, every batch be valid and small."""
     recording, batches = reader.open(path)
     rows: dict[str, list[Row]] = {table: [] for table in READER_TABLES}

@@ -15,7 +15,7 @@ from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
 from jitter.lake import staging
-from jitter.readers import Reader, ReaderError, describe_error, files_in, readers
+from jitter.readers import ReaderError, SourceReader, describe_error, files_in, readers
 
 _NSYS: Final = "nsys"
 """The reader of exported reports."""
@@ -179,7 +179,7 @@ class _Search:
             )
         return kept
 
-    def _candidates(self, path: Path) -> Iterator[tuple[Path, Reader | None]]:
+    def _candidates(self, path: Path) -> Iterator[tuple[Path, SourceReader | None]]:
         """Yield the path itself if it is a file or a folder recording, else the files and recordings under it."""
         reader = self._reader_of(path)
         if reader is not None or not path.is_dir():
@@ -207,7 +207,7 @@ class _Search:
         path = Path(error.filename)
         self._errors[path] = UnreadableTraceError(f"{path}: cannot be listed ({error.strerror})", "make it readable")
 
-    def _reader_of(self, path: Path) -> Reader | None:
+    def _reader_of(self, path: Path) -> SourceReader | None:
         """Return the first reader that accepts the path; a reader that fails on it is noted and skipped."""
         if not _is_regular(path) and not path.is_dir():
             return None
@@ -228,7 +228,7 @@ class _Search:
                 ))  # fmt: skip
         return None
 
-    def _add_source(self, path: Path, reader: Reader, nsys: NsysExporter | None = None) -> None:
+    def _add_source(self, path: Path, reader: SourceReader, nsys: NsysExporter | None = None) -> None:
         if not _is_utf8(path):
             self._errors[path] = UnreadableTraceError(
                 f"{_shown(path)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
@@ -286,7 +286,7 @@ def _shown(path: Path) -> str:
     return str(path).encode("utf-8", "replace").decode()
 
 
-def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
+def _source(path: Path, reader: SourceReader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
     states = [file.stat() for file in files_in(*files)]
     changed_ns = max(map(modified_ns, states), default=0)
     return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns, nsys)

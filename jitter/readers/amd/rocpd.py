@@ -15,7 +15,7 @@ from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.grouping import by_key
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
-from jitter.readers import Files, Process, Reader
+from jitter.readers import Files, Process
 from jitter.readers.amd.rocprofv3.csv import is_companion_csv
 from jitter.readers.amd.rows import (
     BATCH_ROWS,
@@ -87,7 +87,7 @@ class RocpdReader(AmdReader):
         rows.problems = [*dict.fromkeys(rows.problems), *database.problems()]
 
 
-READER: Reader = RocpdReader()
+READER: Final = RocpdReader()
 
 
 def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jitter.core.compression import sniff_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints
-from jitter.readers import Files, Reader
+from jitter.readers import Files
 from jitter.readers.amd.rows import (
     BATCH_ROWS,
     NAMING_HINT,
@@ -103,7 +103,7 @@ class RocprofV1Reader(AmdReader):
             yield kind, columns
 
 
-READER: Reader = RocprofV1Reader()
+READER: Final = RocprofV1Reader()
 
 
 def _read_database(path: Path, rows: RowBuilder, progress: Progress) -> Parts:

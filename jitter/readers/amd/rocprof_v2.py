@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Files, Reader
+from jitter.readers import Files
 from jitter.readers.amd.rows import NAMING_HINT, AmdReader, Columns, Kind, RowBuilder, sibling_files
 from jitter.readers.columns import ColumnMap, Progress
 from jitter.readers.csv_file import CsvFile, sniff_columns
@@ -68,7 +68,7 @@ class RocprofV2Reader(AmdReader):
         rows.problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
 
 
-READER: Reader = RocprofV2Reader()
+READER: Final = RocprofV2Reader()
 
 
 def _sibling_csvs(path: Path) -> list[Path]:

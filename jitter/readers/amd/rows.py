@@ -3,7 +3,7 @@
 import os
 import re
 from abc import abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import collective_operation
 from jitter.core.schema import READER_TABLES
 from jitter.readers import Batch, Process, Recording, SourceReader, TableName, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, Progress, drop_early_ends
+from jitter.readers.columns import Interner, Progress
 from jitter.readers.nccl_calls import NcclCall, NcclCalls
 
 _COUNTS: Final = ("count", "sendcount", "recvcount")
@@ -91,11 +91,6 @@ _NO_STREAMS: Final = (
     "no kernel states its HIP stream: those of {} queues are read as one stream, so that gaps between them may be "
     "wrong; record with --hip-trace"
 )
-_WORDS: Final = {
-    **dict.fromkeys(("kernels", "copies"), "GPU activities"),
-    "calls": "API calls",
-    "ranges": "roctx ranges",
-}
 # queue entries that order other entries and run nothing
 _NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
 # kernels with which HIP copies and fills where it does not use copy engines
@@ -154,15 +149,13 @@ class RowBuilder:
         self.names = self._names.keys
         self.counts: Counter[str] = Counter()
         """Number of kernels, copies, calls and ranges so far."""
-        self._left_out: Counter[str] = Counter()
-        """Number of rows that could not be used, by reason."""
+        self._textless = 0
+        """Number of ranges without a text."""
         self._rccl = NcclCalls()
         self._has_streams = False
         """Whether a kernel states another stream than 0, which is the null stream and also an unknown one."""
         self._queues: set[int] = set()
         """Queues of kernels of stream 0."""
-        # one for each kind of file: those of one recording may have several clocks
-        self._times: defaultdict[str, CaptureTimes] = defaultdict(CaptureTimes)
         self._process_of: dict[Hashable, int] = {}
         self._is_blit: list[bool] = []
         self._is_kernel: list[bool] = []
@@ -186,8 +179,8 @@ class RowBuilder:
     def batch(self, kind: Kind, columns: Columns) -> Batch | None:
         """Return a batch of these columns; None for calls of RCCL, which are only noted.
 
-        Rows without a possible time are left out and counted. Barriers and markers among kernels, marks (no duration)
-        among ranges, and calls that launch nothing, are left out. Of kernels a column `queue` is noted, of RCCL's calls
+        Barriers and markers among kernels, marks (no duration) among ranges, and calls that launch nothing, are left
+        out. Of kernels a column `queue` is noted, of RCCL's calls
         the size of the message in bytes, `size_bytes`.
         """
         if kind == "rccl":
@@ -243,10 +236,11 @@ class RowBuilder:
             for process in self.processes:
                 process.host = process.host or (None if re.search("(?i)rank", host) else host)
         recording.rank_in_name = rank_in_file_name(self.stem, frozenset(pids or self.threads))
-        left_out = [f"{count} {what} were left out" for what, count in self._left_out.items() if count]
+        recording.problems += self.problems
+        if self._textless:
+            recording.problems.append(f"{self._textless} roctx ranges without a text were left out")
         if len(self._queues) > 1 and not self._has_streams:
-            left_out.append(_NO_STREAMS.format(len(self._queues)))
-        recording.problems += [*self.problems, *left_out]
+            recording.problems.append(_NO_STREAMS.format(len(self._queues)))
 
     def _calls(self, columns: Columns) -> dict[str, pa.Array]:
         is_read = map_distinct(columns["name"], lambda name: _IS_READ.match(decode_text(name)) is not None, pa.bool_())
@@ -259,7 +253,7 @@ class RowBuilder:
             rows = pc.and_(pc.and_(is_own, is_known), pc.equal(typed["process"], process)).fill_null(False)
             times, correlations = (typed[name].filter(rows).to_numpy() for name in ("start_ns", "correlation"))
             self._rccl.note_launches(process, (process, thread), times, correlations)
-        return self._started("calls", typed)
+        return typed
 
     def _messages(self, kernels: Columns) -> dict[str, pa.Array]:
         """Return the columns of `Message` of kernels (columns of ACTIVITIES) in RCCL calls.
@@ -278,12 +272,11 @@ class RowBuilder:
         self.counts["ranges"] += len(columns["text"])
         is_range = pc.invert(pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False))
         typed = self._typed("ranges", {name: column.filter(is_range) for name, column in columns.items()})
-        started = self._started("ranges", typed)
-        texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
-        started["text"] = pa.array(texts, pa.string())
-        has_text = started["text"].is_valid()
-        self._left_out["roctx ranges without a text"] += has_text.false_count
-        return {name: column.filter(has_text) for name, column in started.items()}
+        texts = [None if value is None else decode_text(value) for value in typed["text"].to_pylist()]
+        typed["text"] = pa.array(texts, pa.string())
+        has_text = typed["text"].is_valid()
+        self._textless += has_text.false_count
+        return {name: column.filter(has_text) for name, column in typed.items()}
 
     def _typed(self, table: TableName, columns: Columns) -> dict[str, pa.Array]:
         """Return the columns of a table, with positions of processes and names; the thread 0 is an unknown one."""
@@ -300,14 +293,8 @@ class RowBuilder:
         return typed
 
     def _activities(self, kind: Literal["kernels", "copies"], columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        names = columns["name"].to_numpy()
-        is_kernel = np.array(self._is_kernel, np.bool_)[names]
-        ends_after = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
-        is_possible = pc.and_(ends_after, self._times[kind].check(columns["start_ns"], columns["end_ns"]))
-        is_possible = is_possible.to_numpy(zero_copy_only=False)
-        self._left_out[f"{_WORDS[kind]} without a possible time"] += int((is_kernel & ~is_possible).sum())
-        mask = pa.array(is_kernel & is_possible)
-        kept = {name: column.filter(mask) for name, column in columns.items()}
+        is_kernel = pa.array(np.array(self._is_kernel, np.bool_)[columns["name"].to_numpy()])
+        kept = {name: column.filter(is_kernel) for name, column in columns.items()}
         names = kept["name"].to_numpy()
         self.counts[kind] += len(names)
         kept["is_memory"] = pa.array(np.array(self._is_blit, np.bool_)[names] | (kind == "copies"))
@@ -317,13 +304,6 @@ class RowBuilder:
                 size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
                 groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
                 kept[f"grid_{axis}"] = pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))
-        return kept
-
-    def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
-        is_possible = self._times[table].check(columns["start_ns"], columns["end_ns"])
-        self._left_out[f"{_WORDS[table]} without a possible time"] += is_possible.false_count
-        kept = {name: column.filter(is_possible) for name, column in columns.items()}
-        kept["end_ns"] = drop_early_ends(kept["start_ns"], kept["end_ns"])
         return kept
 
 

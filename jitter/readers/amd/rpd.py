@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Reader
 from jitter.readers.amd.rows import BATCH_ROWS, AmdReader, Columns, Kind, RowBuilder, columns_of
 from jitter.readers.columns import Progress
 from jitter.readers.sqlite import Database, StringTable, sniff_tables
@@ -83,7 +82,7 @@ class RpdReader(AmdReader):
         rows.problems += database.problems()
 
 
-READER: Reader = RpdReader()
+READER: Final = RpdReader()
 
 
 def _operations(database: Database) -> Iterator[dict[str, pa.Array]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from jitter.core.compression import CHUNK_BYTES, sniff_head
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Batch, Reader, Recording, SourceReader
+from jitter.readers import Batch, Recording, SourceReader
 from jitter.readers.chrome_trace import EventList, has_event_list, parse_object_tail
 from jitter.readers.columns import Progress
 from jitter.readers.kineto.batches import KinetoBatches
@@ -83,14 +83,13 @@ class KinetoReader(SourceReader):
             raise _no_activity(path, events, rows.foreign_devices, problems)
         if (untold := rows.processes.join_gpus()) is not None:
             raise UnreadableTraceError(f"{path}: {untold}", _OWN_FILES)
-        about_ns = rows.times.about_ns
         # times since 1970 need no base, also if one is given: tools that rewrite traces keep it
-        is_utc = about_ns is not None and about_ns >= _EPOCH_NS
+        is_utc = (recording.about_ns or 0) >= _EPOCH_NS
         recording.utc_offset_ns = 0 if is_utc else base_time_ns(members)
         describe(members, recording, rows.processes)
 
 
-READER: Reader = KinetoReader()
+READER: Final = KinetoReader()
 
 
 def _several_traces(path: Path) -> UnreadableTraceError:

@@ -21,7 +21,7 @@ from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import BACKWARD, PROFILER
 from jitter.readers import Batch, make_batch
 from jitter.readers.chrome_trace import INVALID
-from jitter.readers.columns import CaptureTimes, columns_of_records
+from jitter.readers.columns import columns_of_records
 from jitter.readers.kineto.columns import (
     CallArgs,
     EventBuffer,
@@ -324,7 +324,6 @@ class KinetoBatches:
         """Number of GPU activities in the batches."""
         self.foreign_devices: set[str] = set()
         """Devices whose activities are not read; only noted before the first GPU activity."""
-        self.times = CaptureTimes()
         self._held = {kind: EventBuffer() for kind in (*_BATCHED, "overhead")}
         """Events by kind; `late` are collectives whose parameters have not come yet."""
         self._callers = Counter[tuple[int, int | None]]()
@@ -335,7 +334,6 @@ class KinetoBatches:
         self._params: dict[Any, CollectiveArgs] = {}
         """By External id."""
         self._same: dict[CollectiveArgs, CollectiveArgs] = {}
-        self._untimed: Counter[str] = Counter()
         self._endless = 0
         self._duplicates = 0
 
@@ -377,7 +375,7 @@ class KinetoBatches:
 
     def problems(self) -> list[str]:
         """Return what was left out or is unknown, one sentence each."""
-        sentences = [f"{count:,} {what} without a possible time were left out" for what, count in self._untimed.items()]
+        sentences = []
         if self._endless:
             sentences.append(f"{self._endless:,} calls have no possible duration: their ends are unknown")
         if self._duplicates:
@@ -481,13 +479,6 @@ class KinetoBatches:
                 chosen.append((event, text))
         self._held["ranges"].add([event for event, _ in chosen], [text for _, text in chosen], with_args=False)
 
-    def _possible(self, times: Times, valid: Bools, what: str) -> Bools:
-        """Return which rows have a plausible time."""
-        possible = self.times.are_possible(times.start_ns, times.end_ns, valid, times.has_end)
-        if not possible.all():
-            self._untimed[what] += int((~possible).sum())
-        return possible
-
     def _activities(self, held: EventBuffer) -> Batch:
         times, args = held.times(), held.args(GpuArgs)
         is_memory, stated = map(list, zip(*held.extra, strict=True))
@@ -497,7 +488,7 @@ class KinetoBatches:
         for row, text in zip(custom, held.args_of(custom), strict=True):
             comms[row] = parse_collective_args(text)[1]
         devices, streams, correlation = _devices(held, args), _streams(held, args), correlations(args)
-        keep = self._possible(times, times.has_start & times.has_end, "GPU activities")
+        keep = np.ones(len(held), np.bool_)
         marker = self.names.number(_MARKER)
         if marker in held.names or any(one.kind == _MARKER for one in args):
             keep &= ~_are_markers(held, args, marker)
@@ -509,8 +500,7 @@ class KinetoBatches:
             "stream": integer_column(streams, pa.int64()),
             "name": pa.array(held.names, pa.int32()),
             "is_memory": pa.array(is_memory, pa.bool_()),
-            "start_ns": pa.array(times.start_ns),
-            "end_ns": pa.array(times.end_ns),
+            **times.columns(),
             "correlation": integer_column(correlation, pa.int64()),
         }
         for part, texts in (("grid", [one.grid for one in args]), ("block", [one.block for one in args])):
@@ -536,62 +526,51 @@ class KinetoBatches:
 
     def _calls(self, held: EventBuffer) -> Batch:
         times, args = held.times(), held.args(CallArgs)
-        keep = self._possible(times, times.has_start, "calls")
-        self._endless += int((keep & ~times.has_end).sum())
-        columns = self._host_columns(held, times, keep)
-        columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
-        columns["correlation"] = integer_column(correlations(args), pa.int64()).filter(pa.array(keep))
-        process, starts = columns["process"].to_numpy(), times.start_ns[keep]
+        self._endless += int((times.has_start & ~times.has_end).sum())
+        columns = self._host_columns(held, times)
+        columns["name"] = pa.array(held.names, pa.int32())
+        columns["correlation"] = integer_column(correlations(args), pa.int64())
+        process = columns["process"].to_numpy()
         numbers = columns["correlation"].fill_null(-1).to_numpy(zero_copy_only=False)
         for number in np.unique(process).tolist():
-            self.processes.called(number, numbers[process == number], starts[process == number])
+            self.processes.called(number, numbers[process == number], times.start_ns[process == number])
             for thread in columns["thread"].filter(pa.array(process == number)).value_counts().to_pylist():
                 self._callers[number, thread["values"]] += thread["counts"]
         if any(one.rank is not None for one in args):
-            for number, one in zip(process.tolist(), compress(args, keep.tolist()), strict=True):
+            for number, one in zip(process.tolist(), args, strict=True):
                 self.processes.state_rank(number, one.rank)
         return make_batch("calls", columns)
 
     def _ranges(self, held: EventBuffer) -> Batch:
-        times = held.times()
-        keep = self._possible(times, times.has_start, "ranges")
-        texts = pa.array(held.names, pa.string()).filter(pa.array(keep))
-        return make_batch("ranges", self._host_columns(held, times, keep) | {"text": texts})
+        return make_batch(
+            "ranges", self._host_columns(held, held.times()) | {"text": pa.array(held.names, pa.string())}
+        )
 
     def _operators(self, held: EventBuffer) -> Batch:
         times = held.times()
-        is_long = times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS)
-        keep = self.times.are_possible(times.start_ns, times.end_ns, is_long, is_long)
-        columns = self._host_columns(held, times, keep)
-        columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
-        columns["is_module"] = pa.array(held.extra, pa.bool_()).filter(pa.array(keep))
-        return make_batch("operators", columns)
+        columns = self._host_columns(held, times)
+        columns |= {"name": pa.array(held.names, pa.int32()), "is_module": pa.array(held.extra, pa.bool_())}
+        is_long = pa.array(times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS))
+        return make_batch("operators", {name: column.filter(is_long) for name, column in columns.items()})
 
     def _overhead(self, held: EventBuffer) -> Batch:
         """Return the profiler's own work on the threads that call most: which one it held up is not recorded."""
         times, callers = held.times(), [caller for caller, _ in self._callers.most_common(_MOST_CALLERS)]
-        possible = self._possible(times, times.has_start & times.has_end, "times of the profiler")
         process, thread = zip(*callers, strict=True)
-        rows = np.repeat(np.flatnonzero(possible), len(callers))
-        count = len(rows) // len(callers)
+        rows, count = np.repeat(np.arange(len(held)), len(callers)), len(held)
         columns = {
             "process": pa.array(np.tile(np.array(process, np.int32), count)),
             "thread": pa.array(list(thread) * count, pa.int64()),
-            "start_ns": pa.array(times.start_ns[rows]),
-            "end_ns": pa.array(times.end_ns[rows]),
+            **{name: column.take(pa.array(rows)) for name, column in times.columns().items()},
             "name": pa.array(np.full(len(rows), self.names.of([PROFILER])[0], np.int32)),
             "is_module": pa.array(np.zeros(len(rows), np.bool_)),
         }
         return make_batch("operators", columns)
 
-    def _host_columns(self, held: EventBuffer, times: Times, keep: Bools) -> dict[str, pa.Array]:
-        """Return process, thread, start and end of the rows to keep."""
-        return {
-            "process": pa.array(self._processes(list(compress(held.pids(), keep.tolist())))),
-            "thread": integer_column(held.tids(), pa.int64()).filter(pa.array(keep)),
-            "start_ns": pa.array(times.start_ns[keep]),
-            "end_ns": pa.array(times.end_ns[keep], mask=~times.has_end[keep]),
-        }
+    def _host_columns(self, held: EventBuffer, times: Times) -> dict[str, pa.Array]:
+        """Return process, thread, start and end of the rows."""
+        thread = integer_column(held.tids(), pa.int64())
+        return {"process": pa.array(self._processes(held.pids())), "thread": thread, **times.columns()}
 
     def _processes(self, pids: Sequence[int | None]) -> Codes:
         process_of_pid = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}

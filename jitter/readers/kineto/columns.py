@@ -124,6 +124,13 @@ class Times(NamedTuple):
     has_start: Bools
     has_end: Bools
 
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns of the times, null where not recorded."""
+        return {
+            "start_ns": pa.array(self.start_ns, mask=~self.has_start),
+            "end_ns": pa.array(self.end_ns, mask=~self.has_end),
+        }
+
 
 class EventBuffer:
     """Collects events of one kind until they fill a batch."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Batch, Process, Reader, Recording, SourceReader
+from jitter.readers import Batch, Process, Recording, SourceReader
 from jitter.readers.columns import Progress
 from jitter.readers.nsys.batches import NsysBatches
 from jitter.readers.nsys.metadata import read_metadata
@@ -71,4 +72,4 @@ class NsysReader(SourceReader):
         recording.problems += rows.problems(missing, invalid)
 
 
-READER: Reader = NsysReader()
+READER: Final = NsysReader()

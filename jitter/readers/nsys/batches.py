@@ -15,7 +15,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import MIGRATION, OFF_CPU, PROFILER
 from jitter.readers import Batch, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends, look_up
+from jitter.readers.columns import Interner, look_up
 from jitter.readers.nccl_calls import NcclCalls
 from jitter.readers.nsys.metadata import ExportMetadata, process_key, read_nccl_calls
 from jitter.readers.nsys.tables import (
@@ -174,7 +174,6 @@ _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "
 _REPLAYS: Final = (
     "CUDA graph replays were recorded as a whole; `nsys profile --cuda-graph-trace=node` would show their kernels"
 )
-_TIMELESS: Final = "{} without a possible time were left out"
 _OF_SEVERAL: Final = (
     "GPU activities state no process, and several processes made CUDA calls: their launches are unknown"
 )
@@ -191,7 +190,6 @@ class NsysBatches:
         """Prepare without reading anything."""
         self._tables = tables
         self._origin = origin
-        self._times = CaptureTimes()
         self.processes: Interner[int | None] = Interner()
         """Keys are globalPid >> 24; None for rows without a process."""
         self.names: Interner[NameKey] = Interner()
@@ -259,14 +257,8 @@ class NsysBatches:
             yield self._activities(rows, names, is_memory=True)
 
     def _read(self, table: str, further: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the activities of a table that have a valid time."""
-        wanted = ["deviceId", "streamId", "correlationId", "globalPid", *further]
-        for rows in self._read_timed(table, wanted):
-            ends_after = pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False)
-            kept = _filtered(rows, pc.and_(ends_after, self._times.check(rows["start"], rows["end"])))
-            self._counts[_TIMELESS.format("GPU activities")] += rows.num_rows - kept.num_rows
-            if kept.num_rows:
-                yield kept
+        """Yield the activities of a table."""
+        yield from self._read_timed(table, ["deviceId", "streamId", "correlationId", "globalPid", *further])
 
     def _activities(self, rows: pa.RecordBatch, names: pa.Array, *, is_memory: bool) -> Batch:
         processes = self._processes_of(self._of_only_process(rows["globalPid"]))
@@ -288,8 +280,7 @@ class NsysBatches:
         return make_batch("activities", columns)
 
     def _calls(self) -> Iterator[Batch]:
-        for read in self._read_timed(RUNTIME, ["globalTid", "correlationId", "nameId"], only=_CALLS):
-            rows = self._started(read, "CUDA API calls")
+        for rows in self._read_timed(RUNTIME, ["globalTid", "correlationId", "nameId"], only=_CALLS):
             columns = self._host_columns(rows["globalTid"], rows["start"], rows["end"])
             columns["name"] = self.names.positions(rows["nameId"], lambda id_: id_)
             yield make_batch("calls", columns | {"correlation": rows["correlationId"]})
@@ -299,9 +290,8 @@ class NsysBatches:
             return
         registered = read_registered_strings(self._tables, NVTX, _RANGES)
         for read in self._read_timed(NVTX, ["eventType", "globalTid", "textId"], ["text"], _RANGES):
-            rows = self._started(read, "NVTX ranges")
-            texts = pc.coalesce(rows["text"], registered.at(rows["textId"]))
-            rows = rows.filter(texts.is_valid())
+            texts = pc.coalesce(read["text"], registered.at(read["textId"]))
+            rows = read.filter(texts.is_valid())
             self._counts[_TEXTLESS] += len(texts) - rows.num_rows
             text, invalid = decode_utf8(texts.drop_null())
             self._counts[_INVALID] += invalid
@@ -358,31 +348,24 @@ class NsysBatches:
             is_known = (function >= 0) & read["start"].is_valid().to_numpy(zero_copy_only=False)
             rows = read.filter(pa.array(is_known))
             start_ns = pc.subtract(rows["start"], 1)  # around the call
-            ends = pc.fill_null(drop_early_ends(rows["start"], rows["end"]), rows["start"])
+            ends = pc.max_element_wise(rows["start"], rows["end"])
             functions = pa.array(names[function[is_known]])
             yield self._operators(rows["globalTid"], functions, start_ns, ends, is_module=True)
 
     def _operators(
         self, threads: pa.Array, names: pa.Array, start_ns: pa.Array, end_ns: pa.Array, *, is_module: bool = False
     ) -> Batch:
-        is_possible = self._times.check(start_ns, end_ns)
-        self._counts[_TIMELESS.format("operators of the CPU")] += is_possible.false_count
         columns = self._host_columns(threads, start_ns, end_ns)
         columns |= {"name": names, "is_module": pa.array(np.full(len(threads), is_module))}
-        return make_batch("operators", {name: column.filter(is_possible) for name, column in columns.items()})
+        return make_batch("operators", columns)
 
     def _host_columns(self, threads: pa.Array, start_ns: pa.Array, end_ns: pa.Array) -> dict[str, pa.Array]:
         return {
             "process": self._processes_of(threads),
             "thread": pc.bit_wise_and(threads, _THREAD_BITS),
             "start_ns": start_ns,
-            "end_ns": drop_early_ends(start_ns, end_ns),
+            "end_ns": end_ns,
         }
-
-    def _started(self, rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
-        kept = _filtered(rows, self._times.check(rows["start"], rows["end"]))
-        self._counts[_TIMELESS.format(what)] += rows.num_rows - kept.num_rows
-        return kept
 
     def _read_timed(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
@@ -436,10 +419,6 @@ class NsysBatches:
 
     def _one_name(self, name: str, rows: int) -> pa.Array:
         return pa.array(np.full(rows, self.names.position(name), np.int32))
-
-
-def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:
-    return rows if is_kept.true_count == len(rows) else rows.filter(is_kept)
 
 
 def _process_key(global_id: int | None) -> int | None:

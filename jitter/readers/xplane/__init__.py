@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from jitter.readers import Batch, Files, Process, Reader, Recording, SourceReader
+from jitter.readers import Batch, Files, Process, Recording, SourceReader
 from jitter.readers.columns import Progress
 from jitter.readers.xplane.planes import XPlaneFile, is_xplane
 from jitter.readers.xplane.trace_json import TraceJson, is_trace_json
@@ -51,7 +51,7 @@ class XPlaneReader(SourceReader):
         return (TraceJson if _JSON.search(recording.path.name) else XPlaneFile)(recording).batches(progress)
 
 
-READER: Reader = XPlaneReader()
+READER: Final = XPlaneReader()
 
 
 def _host(path: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from jitter.core.compression import sniff_head
 from jitter.core.formatting import format_count
 from jitter.readers import Batch, Recording
-from jitter.readers.columns import Progress
+from jitter.readers.columns import LARGEST_NS, Progress
 from jitter.readers.protobuf import MORE, Span, fields, mapped, message, signed, spans, text_at, varint
 from jitter.readers.xplane.replica_groups import METADATA
 from jitter.readers.xplane.rows import GPU, HOST, STREAM, WANTED, XlaRows
@@ -72,7 +72,7 @@ class XPlaneFile:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._rows = XlaRows(recording)
-        self._nameless = 0
+        self._unusable = 0
         self._is_cut = False
         self._begun_ns: int | None = None
         """When the session began, ns since 1970."""
@@ -97,15 +97,14 @@ class XPlaneFile:
 
     def _finish(self) -> None:
         problems = self._recording.problems
-        if self._begun_ns is not None and self._rows.about_ns is not None:
+        if self._begun_ns is not None and self._recording.about_ns is not None:
             # some versions write times since 1970
-            self._recording.utc_offset_ns = 0 if self._rows.about_ns > self._begun_ns // 2 else self._begun_ns
+            self._recording.utc_offset_ns = 0 if self._recording.about_ns > self._begun_ns // 2 else self._begun_ns
         if self._is_cut:
             self._recording.is_incomplete = True
             problems.append("the file is cut or damaged: events after that, and names of events before it, are missing")
-        if self._nameless:
-            problems.append(f"{format_count(self._nameless, 'event')} without a name left out")
-        problems += self._rows.problems()
+        if self._unusable:
+            problems.append(f"{format_count(self._unusable, 'event')} without a name or a possible time left out")
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
@@ -194,12 +193,12 @@ class XPlaneFile:
         if name is None:
             return None
         if name not in plane.events:
-            self._nameless += 1
+            self._unusable += 1
             return None
         start_ns = time_ns + offset // 1000
         end_ns = time_ns + (offset + max(took, 0)) // 1000
-        if not -(2**62) < start_ns <= end_ns < 2**62:
-            self._rows.impossible += 1
+        if max(abs(start_ns), end_ns) >= LARGEST_NS:
+            self._unusable += 1
             return None
         stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in raw_stats}
         return _Event(name, start_ns, end_ns, stats)

@@ -111,7 +111,6 @@ class TraceJson:
             )
         if self._invalid:
             yield f"{format_count(self._invalid, 'event')} without a possible time, thread or name left out"
-        yield from self._rows.problems()
 
 
 def _times_ns(ts: object, dur: object) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import abbreviate, format_count, format_some
 from jitter.core.grouping import by_key
-from jitter.readers import Files, Process, Reader
+from jitter.readers import Files, Process
 from jitter.readers.amd.rows import (
     SHAPE,
     Agents,
@@ -141,7 +141,7 @@ class RocprofCsvReader(AmdReader):
             )
 
 
-READER: Reader = RocprofCsvReader()
+READER: Final = RocprofCsvReader()
 
 
 def _chosen(kind: Kind, columns: Columns, agents: Agents) -> Columns:

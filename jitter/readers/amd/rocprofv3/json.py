@@ -21,7 +21,7 @@ from jitter.core.compression import GZIP_DAMAGE, UnpackedLimit, is_packed, sniff
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.core.grouping import by_key
-from jitter.readers import Process, Reader
+from jitter.readers import Process
 from jitter.readers.amd.rows import Agents, AmdReader, Columns, Kind, RowBuilder
 from jitter.readers.columns import Integer64, Progress
 from jitter.readers.json_document import JsonStream
@@ -105,7 +105,7 @@ class RocprofJsonReader(AmdReader):
             rows.problems.append(f"{left_out} values of another type or size, and were left out")
 
 
-READER: Reader = RocprofJsonReader()
+READER: Final = RocprofJsonReader()
 
 
 def _record_type(name: str, paths: Iterable[str], required: Collection[str], words: Collection[str] = ()) -> Any:

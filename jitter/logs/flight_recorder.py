@@ -43,28 +43,24 @@ _MOST_SHARED: Final = 8
 """Values of a pickle for each of its bytes: lists that stand in several places count in each."""
 
 
-def read_json(content: bytes, context: Context) -> None:
-    """Read a dump in JSON; of a damaged one, the entries that are whole."""
+def decode(content: bytes) -> Any:
+    """Return a dump in JSON, or in a pickle by its opcodes; of a damaged one in JSON, the list of its whole entries.
+
+    Raises ValueError for another one.
+    """
+    if content[:1] == pickle.PROTO:
+        return plain_data(content)
     try:
-        dump = decode_json(content)
+        return decode_json(content)
     except ValueError:
+        return list(_whole_entries(content))
+
+
+def read(dump: Any, context: Context) -> None:
+    """Read a dump, or the entries of a damaged one."""
+    if is_cut := isinstance(dump, list):
         context.problems.note(FORMAT, "the file is damaged or cut off; its whole entries were read")
-        _read({"entries": list(_whole_entries(content))}, context, is_cut=True)
-    else:
-        _read(dump, context)
-
-
-def read_pickle(content: bytes, context: Context) -> None:
-    """Read a dump in a pickle, by its opcodes."""
-    try:
-        dump = plain_data(content)
-    except ValueError:
-        context.problems.broken(FORMAT, 1, "of the pickle cannot be read")
-        return
-    _read(dump, context)
-
-
-def _read(dump: Any, context: Context, *, is_cut: bool = False) -> None:
+        dump = {"entries": dump}
     entries = dump.get("entries") if isinstance(dump, dict) else None
     if not isinstance(entries, list):
         context.problems.note(FORMAT, "it holds no entries")

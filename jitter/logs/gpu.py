@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jitter.logs.declared import KILLED, Columns, ColumnsParser, Patterns, Rule, Values, rule
 from jitter.logs.line_parser import Context
-from jitter.logs.values import bus_address, decode_json, number
+from jitter.logs.values import bus_address, number
 
 _BITS: Final = {
     0x1: "gpu_idle",
@@ -178,18 +178,14 @@ DCGM: Final = Patterns(
 """DCGM's exporter for Prometheus: a line a metric and GPU."""
 
 
-def read_prometheus(content: bytes, context: Context) -> None:
+def read_prometheus(answer: Any, context: Context) -> None:
     """Read what Prometheus answers of DCGM's metrics: each sample as the exporter prints it."""
-    try:
-        series = decode_json(content)["data"]["result"]
-        parser = DCGM.parser(context)
-        for at, one in enumerate(series, 1):
-            labels = ",".join(f'{name}="{value}"' for name, value in one["metric"].items())
-            for seconds, value in one.get("values") or [one["value"]]:
-                line = f"{one['metric'].get('__name__')}{{{labels}}} {value} {round(float(seconds) * 1000)}"
-                parser.read_line(line.encode(), at)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        context.problems.note(DCGM.format, "the file is damaged or cut off; the rest of it was not read")
+    parser = DCGM.parser(context)
+    for at, one in enumerate(answer["data"]["result"], 1):
+        labels = ",".join(f'{name}="{value}"' for name, value in one["metric"].items())
+        for seconds, value in one.get("values") or [one["value"]]:
+            line = f"{one['metric'].get('__name__')}{{{labels}}} {value} {round(float(seconds) * 1000)}"
+            parser.read_line(line.encode(), at)
 
 
 def _stated(title: str, tag: str, value: str) -> str:
@@ -290,25 +286,16 @@ _NO_SOFTWARE: Final = "^(?!Deployment)"
 """Titles of sections of `dcgmi diag` that are of GPUs."""
 
 
-def read_dcgm_diagnostic(content: bytes, context: Context) -> None:
+def read_dcgm_diagnostic(answer: Any, context: Context) -> None:
     """Read what `dcgmi diag -j` (DCGM 3 and 4) says of tests that a GPU failed; those of the software are left out."""
-    try:
-        (report,) = (one for one in decode_json(content[content.find(b"{") :]).values() if "test_categories" in one)
-        tests = [
-            test
-            for category in report["test_categories"]
-            if category["category"] != "Deployment"
-            for test in category["tests"]
-            if test is not None
-        ]
-        for test in tests:
-            for result in test["results"]:
-                if result["status"].lower() == "fail":
-                    for gpu in str(result.get("gpu_ids", result.get("entity_id"))).split(","):
-                        failed = f"DCGM's diagnostic: failures of {test['name']}"
-                        context.add("dcgmi-diag", "gpu_errors", device=int(gpu), memory=failed, count=1)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        context.problems.note("dcgmi-diag", "the file is damaged or cut off; the rest of it was not read")
+    (report,) = (one for one in answer.values() if "test_categories" in one)
+    categories = (category for category in report["test_categories"] if category["category"] != "Deployment")
+    for test in (test for category in categories for test in category["tests"] if test is not None):
+        for result in test["results"]:
+            if result["status"].lower() == "fail":
+                for gpu in str(result.get("gpu_ids", result.get("entity_id"))).split(","):
+                    failed = f"DCGM's diagnostic: failures of {test['name']}"
+                    context.add("dcgmi-diag", "gpu_errors", device=int(gpu), memory=failed, count=1)
 
 
 # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
@@ -379,13 +366,8 @@ _COUNTS: Final = (
 )
 
 
-def read_amd_json(content: bytes, context: Context) -> None:
+def read_amd_json(answer: Any, context: Context) -> None:
     """Read `rocm-smi --json` or `amd-smi metric --json`: each GPU's values as in the CSV file of the same program."""
-    try:
-        answer = decode_json(content)
-    except ValueError:
-        context.problems.note(_AMD_CSV.format, "the file is damaged or cut off; it was not read")
-        return
     answer = answer.get("gpu_data", answer) if isinstance(answer, dict) else answer
     if isinstance(answer, dict):
         answer = [{"device": name, **_dict(of_gpu)} for name, of_gpu in answer.items()]

@@ -36,12 +36,18 @@ class Document(NamedTuple):
     any_mark: tuple[bytes, ...]
     """They hold one of these, too; empty: no more."""
     format: str
-    read: Callable[[bytes, Context], None]
+    read: Callable[[Any, Context], None]
+    """Reads what the file holds; an error is damage, and what was read before stays."""
+    decode: Callable[[bytes], Any] = decode_json
 
 
 _DOCUMENTS: Final = (
-    Document(b"{", (b'"entries"',), flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read_json),
-    Document(b"\x80", (), flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read_pickle),
+    *(
+        Document(
+            begin, marks, flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read, flight_recorder.decode
+        )
+        for begin, marks in ((b"{", (b'"entries"',)), (b"\x80", ()))
+    ),
     Document(b"{", (b'"communicators_count"',), (), ncclras.FORMAT, ncclras.read_json),
     Document(b"{", (b'"card',), (b"Power (W)", b"clock speed", b"(Sensor "), "amd-smi", gpu.read_amd_json),
     Document(b"{", (b'"gpu_data"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
@@ -218,7 +224,10 @@ def _read_document(blocks: Iterable[bytes], document: Document, context: Context
         if len(content) > _LARGEST_DOCUMENT:
             context.problems.note(document.format, f"larger than {_LARGEST_DOCUMENT >> 20} MiB; not read")
             return
-    document.read(bytes(content), context)
+    try:
+        document.read(document.decode(bytes(content)), context)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        context.problems.note(document.format, "the file is damaged or cut off; the rest of it was not read")
 
 
 def _read_lines(blocks: Iterable[bytes], context: Context) -> None:

@@ -20,7 +20,7 @@ from jitter.core.bandwidth import bus_factor
 from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.nccl_debug import before_nccl_record
-from jitter.logs.values import decode_json
+from jitter.logs.values import converted
 
 _LEAST_SHARE: Final = 2 / 3
 """Share of the rows that must agree on the ranks: damaged rows must not decide."""
@@ -269,7 +269,7 @@ _KNOWN_VERSIONS: Final = range(1, 5)
 
 
 class _Report(msgspec.Struct):
-    results: list[msgspec.Raw]
+    results: list[Any]
     version: Any = None
     args: Any = None
     config: Any = None
@@ -291,13 +291,9 @@ class _Result(msgspec.Struct):
     experiment_name: Any = None
 
 
-def read_report(content: bytes, context: Context) -> None:
+def read_report(answer: Any, context: Context) -> None:
     """Read the report; a result that cannot be read loses itself."""
-    try:
-        report = decode_json(content, _Report)
-    except ValueError:
-        context.problems.broken(JSON_FORMAT, 1)
-        return
+    report = converted(answer, _Report)
     if report.version is not None and report.version not in _KNOWN_VERSIONS:
         context.problems.note(JSON_FORMAT, f"version {str(report.version)[:20]} is unknown; read as version 4")
     devices = report.config.get("devices") if isinstance(report.config, dict) else None
@@ -305,9 +301,9 @@ def read_report(content: bytes, context: Context) -> None:
     program = report.args[0] if isinstance(report.args, list) and report.args else None
     named = parse_operation(str(program).rpartition("/")[2]) if program else None
     named = named or parse_operation(context.path.name)
-    for at, raw in enumerate(report.results):
+    for at, result in enumerate(report.results):
         try:
-            _add(decode_json(raw, _Result), named, ranks, context)
+            _add(converted(result, _Result), named, ranks, context)
         except ValueError:
             context.problems.broken(JSON_FORMAT, at + 1, "of the results cannot be read")
 

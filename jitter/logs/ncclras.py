@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
-from jitter.logs.values import as_integer, as_text, decode_json
+from jitter.logs.values import as_integer, as_text
 
 FORMAT: Final = "nccl-ras"
 _COMMUNICATOR: Final = re.compile(r"\s*#\d+-\d+ \(([0-9a-f]{1,32})\) ([A-Z]+)")
@@ -80,13 +80,8 @@ def _place(match: re.Match[str]) -> dict[str, Any]:
     return {"host": match["host"], **{name: int(match[name]) for name in ("rank", "device", "process")}}
 
 
-def read_json(content: bytes, context: Context) -> None:
+def read_json(answer: Any, context: Context) -> None:
     """Read a query's answer in JSON."""
-    try:
-        answer = decode_json(content)
-    except ValueError:
-        context.problems.note(FORMAT, "the file is damaged or cut off; it was not read")
-        return
     time = context.times.read(as_text(answer.get("timestamp")) or "")
     for communicator in _objects(answer, "communicators"):
         facts = {"time_ns": time, "comm": as_text(communicator.get("hash")), "ranks": communicator.get("size")}

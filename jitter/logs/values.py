@@ -1,10 +1,11 @@
 """Values as logs print them: numbers, CPU lists and masks, PCI addresses, durations."""
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+Kind = TypeVar("Kind")
 _MOST_CPUS: Final = 1 << 16
 _DURATION: Final = re.compile(r"(-?\d+(?:\.\d+)?)(ns|us|μs|µs|ms|s|m|h)")
 _UNIT_NS: Final = {"ns": 1, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
@@ -16,11 +17,19 @@ def number(text: str) -> float | None:
     return float(match[1]) if match else None
 
 
-def decode_json(content: bytes | msgspec.Raw, kind: Any = Any) -> Any:
-    """Return the JSON value of this kind in a content; ValueError where it is none, or is nested too deeply."""
+def decode_json(content: bytes) -> Any:
+    """Return the JSON value in a content; ValueError where it is none, or is nested too deeply."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def converted(value: Any, kind: type[Kind]) -> Kind:
+    """Return a decoded value as this kind; ValueError where it is of another one."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 
 

@@ -75,4 +75,4 @@ def launch_call(recording: RankRecording, at: int, name: str | None = None) -> H
     op = recording.operations[recording.operation[at]]
     times = int(recording.launch_start_ns[at]), int(recording.launch_end_ns[at])
     step = int(recording.step[at]) if recording.in_step[at] else None
-    return HostCall(name or op.call, False, op.thread, *times, int(recording.correlation[at]), op.stream, step)
+    return HostCall(name or op.call, op.thread, *times, int(recording.correlation[at]), step)

@@ -70,12 +70,10 @@ class HostCall(NamedTuple):
     """A host call without an activity: a sync, an event, or a launch whose activity was lost."""
 
     name: str
-    is_sync: bool
     thread: int
     start_ns: int
     end_ns: int
     correlation: int
-    stream: int
     step: int | None
 
 

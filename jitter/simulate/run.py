@@ -53,8 +53,7 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
         for at in host.tolist():
             op = ops[at]
             begin, end = int(launch_start[at]), int(launch_end[at])
-            number, is_sync = int(correlations[at]), op.kind == "sync"
-            calls.append(HostCall(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
+            calls.append(HostCall(op.call, op.thread, begin, end, int(correlations[at]), step))
         if step is not None:
             ranges += _ranges(job, rank, step, ops, events, column, clock.offset_ns)
         gpu = gpu[~events.absent[gpu, column]]

@@ -212,7 +212,9 @@ def test_what_a_pickle_holds_can_be_printed_and_walked(value):
     """Hashing or printing such a value does not end, or ends the process."""
     log = parsed(_HEAD + value + b"u.", "trace_1")
     assert log.tables == {}
-    assert [problem.reason for problem in log.problems] == ["the file is damaged or cut off; the rest of it was not read"]
+    assert [problem.reason for problem in log.problems] == [
+        "the file is damaged or cut off; the rest of it was not read"
+    ]
 
 
 def test_tags_of_torchs_pickler_are_seen_through():

@@ -1,4 +1,7 @@
-"""Nsight Systems exports: SQLite files or folders of Parquet files, in the layouts of several versions."""
+"""Nsight Systems exports: SQLite files or folders of Parquet files, in the layouts of several versions.
+
+Of the tables of an export those that state activities, calls, ranges, and what a reader needs beside them.
+"""
 
 import hashlib
 import random
@@ -29,80 +32,32 @@ _NVTX = (
     "start! end eventType! rangeId category color text:text globalTid endGlobalTid textId domainId uint64Value "
     "int64Value doubleValue:real uint32Value int32Value floatValue:real jsonTextId jsonText:text"
 )
-_STREAM = "streamId! hwId! vmId! processId! contextId! priority! flag!"
-_ENUM = "id!key name:text label:text"
 _META = "name!:text value:text"
+_SCHEMA_ENTRIES: Final = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 _2020_3: Final[Tables] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": f"{_ACTIVITY} demangledName! shortName! {_LAUNCH_SHAPE}",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start! end! eventClass! globalTid correlationId nameId! returnValue!",
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_ACTIVITY} {_COPY}graphNodeId",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_ACTIVITY} value! bytes! graphNodeId",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_ACTIVITY} syncType! eventId!",
     "NVTX_EVENTS": _NVTX,
     "StringIds": "id!key value!:text",
-    "ThreadNames": "nameId! priority globalTid",
-    "ProcessStreams": "globalPid! filenameId! contentId!",
-    "PROFILER_OVERHEAD": "start! end! globalTid correlationId nameId! returnValue!",
-    "TARGET_INFO_CUDA_GPU": (
-        "vmId! name!:text pciBusId:text globalMemoryBandwidth! globalMemorySize! constantMemorySize! l2CacheSize! "
-        "numThreadsPerWarp! coreClockRate! numMemcpyEngines! numMultiprocessors! maxIPC! "
-        "maxWarpsPerMultiprocessor! "
-        "maxBlocksPerMultiprocessor! maxRegistersPerBlock! maxSharedMemoryPerBlock! maxThreadsPerBlock! "
-        "maxBlockDimX! maxBlockDimY! maxBlockDimZ! maxGridDimX! maxGridDimY! maxGridDimZ! computeCapabilityMajor! "
-        "computeCapabilityMinor! deviceId! pid maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor"
-    ),
-    "TARGET_INFO_CUDA_NULL_STREAM": "streamId! hwId! vmId! processId! deviceId! contextId!",
-    "TARGET_INFO_CUDA_STREAM": _STREAM,
 }
 _2022_4: Final[Tables] = {
-    **{name: columns for name, columns in _2020_3.items() if name != "TARGET_INFO_CUDA_GPU"},
+    **_2020_3,
     "CUPTI_ACTIVITY_KIND_KERNEL": (
         f"{_ACTIVITY} demangledName! shortName! mangledName {_LAUNCH_SHAPE} sharedMemoryLimitConfig"
     ),
     "CUPTI_ACTIVITY_KIND_RUNTIME": _2020_3["CUPTI_ACTIVITY_KIND_RUNTIME"] + " callchainId",
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_ACTIVITY} {_COPY}migrationCause graphNodeId virtualAddress",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_ACTIVITY} value! bytes! graphNodeId memKind",
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId! contextId! streamId! correlationId globalPid eventId!",
-    "CUDA_GRAPH_EVENTS": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
-    "PROCESSES": "globalPid pid name:text",
-    "PROFILER_OVERHEAD": "start! end! globalTid nameId! returnValue!",
-    "TARGET_INFO_GPU": (
-        "vmId! id! name:text busLocation:text isDiscrete l2CacheSize totalMemory memoryBandwidth "
-        "clockRate smCount "
-        "pwGpuId uuid:text luid chipName:text cuDevice ctxswDevPath:text ctrlDevPath:text revision nodeMask "
-        "constantMemory maxIPC maxRegistersPerBlock maxShmemPerBlock maxShmemPerBlockOptin maxShmemPerSm "
-        "maxRegistersPerSm threadsPerWarp asyncEngines maxWarpsPerSm maxBlocksPerSm maxThreadsPerBlock "
-        "maxBlockDimX "
-        "maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ computeMajor computeMinor smMajor smMinor"
-    ),
+    "TARGET_INFO_GPU": "vmId! id! name:text busLocation:text isDiscrete totalMemory smCount uuid:text cuDevice",
     "TARGET_INFO_SYSTEM_ENV": "globalVid! devStateName!:text name!:text nameEnum! value!:text",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:text localTime:text",
-    "TARGET_INFO_PROCESS": "processId! openGlVersion!:text correlationId! nameId!",
-    "TARGET_INFO_NVTX_CUDA_DEVICE": "name!:text hwId! vmId! deviceId!",
-    "ANALYSIS_DETAILS": "globalVid! duration! startTime! stopTime!",
     "EXPORT_META_DATA": _META,
-    "CUDA_CALLCHAINS": "id! symbol! module! unresolved originalIP stackDepth!",
-    "ENUM_NSYS_EVENT_TYPE": _ENUM,
-    "ENUM_NSYS_EVENT_CLASS": _ENUM,
-    "ENUM_CUDA_KRENEL_LAUNCH_TYPE": _ENUM,
-    "ENUM_CUDA_MEMCPY_OPER": _ENUM,
-    "ENUM_CUDA_MEM_KIND": _ENUM,
-    "ENUM_CUPTI_SYNC_TYPE": _ENUM,
-    "ENUM_CUDA_FUNC_CACHE_CONFIG": _ENUM,
-    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": _ENUM,
 }
 _GREEN = "start! end! deviceId! contextId! greenContextId streamId! correlationId globalPid"
-_GONE = {
-    "TARGET_INFO_GPU",
-    "TARGET_INFO_CUDA_NULL_STREAM",
-    "TARGET_INFO_PROCESS",
-    "TARGET_INFO_NVTX_CUDA_DEVICE",
-    "EXPORT_META_DATA",
-    "CUDA_GRAPH_EVENTS",
-    "CUDA_CALLCHAINS",
-    "ENUM_CUDA_KRENEL_LAUNCH_TYPE",
-}
+_GONE = ("TARGET_INFO_GPU", "EXPORT_META_DATA")
 _2026_2: Final[Tables] = {
     **{name: columns for name, columns in _2022_4.items() if name not in _GONE},
     "CUPTI_ACTIVITY_KIND_KERNEL": (
@@ -114,22 +69,12 @@ _2026_2: Final[Tables] = {
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_GREEN} {_COPY}migrationCause graphNodeId virtualAddress copyCount",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_GREEN} value! bytes! graphNodeId memKind",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_GREEN} deprecatedSyncType syncType! eventId! eventSyncId",
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
-        "timestamp deviceId! contextId! greenContextId streamId! correlationId globalPid eventId! eventSyncId"
-    ),
     "NVTX_EVENTS": f"{_NVTX} binaryData:blob",
-    "NVTX_PAYLOAD_SCHEMAS": "domainId schemaId name:text type flags numEntries payloadSize alignTo",
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": (
-        "domainId! schemaId! idx! flags type name:text description:text arrayOrUnionDetail offset"
-    ),
-    "PROFILER_OVERHEAD": "start! end! globalTid nameId! overheadType!",
+    _SCHEMA_ENTRIES: "domainId! schemaId! idx! flags type name:text description:text arrayOrUnionDetail offset",
     "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName!:text name!:text nameEnum! value!:text",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:text localTime:text systemClockNs",
     "META_DATA_CAPTURE": _META,
     "META_DATA_EXPORT": _META,
-    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _ENUM,
-    "ENUM_CUPTI_STREAM_TYPE": _ENUM,
 }
 LAYOUTS: Final[dict[str, Tables]] = {"2020.3": _2020_3, "2022.4": _2022_4, "2026.2": _2026_2}
 GRAPH_TRACE: Final = {
@@ -137,21 +82,6 @@ GRAPH_TRACE: Final = {
     "2026.2": f"{_GREEN} graphId! graphExecId!",
 }
 """CUPTI_ACTIVITY_KIND_GRAPH_TRACE: only in reports that hold graphs; 2020.3 had none."""
-
-ENUMS: Final[dict[str, dict[int, str]]] = {
-    "ENUM_NSYS_EVENT_TYPE": {34: "NvtxMark", 39: "NvtxThread", 59: "NvtxPushPopRange", 60: "NvtxStartEndRange"},
-    "ENUM_NSYS_EVENT_CLASS": {
-        0: "TRACE_PROCESS_EVENT_CUDA_RUNTIME",
-        1: "TRACE_PROCESS_EVENT_CUDA_DRIVER",
-        67: "TRACE_PROCESS_EVENT_CUDABACKTRACE",
-    },
-    "ENUM_CUDA_MEMCPY_OPER": {1: "CUDA_MEMCPY_KIND_HTOD", 2: "CUDA_MEMCPY_KIND_DTOH", 8: "CUDA_MEMCPY_KIND_DTOD"},
-    "ENUM_CUDA_MEM_KIND": {
-        0: "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE",
-        1: "CUDA_MEMOPR_MEMORY_KIND_PINNED",
-        2: "DEVICE",
-    },
-}
 
 
 class Column(NamedTuple):
@@ -274,7 +204,7 @@ _INIT_NS: Final = 30_000
 
 def add_nccl_ranges(report: NsysReport, recording: RankRecording, tids: list[int]) -> None:
     """Add a rank's NCCL calls; `tids` are the global ids of its threads."""
-    if "NVTX_PAYLOAD_SCHEMAS" not in report.rows:
+    if _SCHEMA_ENTRIES not in report.rows:
         return
     _add_schemas(report)
     launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
@@ -312,21 +242,11 @@ def add_nccl_ranges(report: NsysReport, recording: RankRecording, tids: list[int
 
 
 def _add_schemas(report: NsysReport) -> None:
-    if report.rows["NVTX_PAYLOAD_SCHEMAS"]:
+    if report.rows[_SCHEMA_ENTRIES]:
         return
-    schemas = list(_ENTRIES)
-    report.add(
-        "NVTX_PAYLOAD_SCHEMAS",
-        len(schemas),
-        domainId=_DOMAIN,
-        schemaId=schemas,
-        type=1,
-        numEntries=[len(_ENTRIES[schema]) for schema in schemas],
-        payloadSize=[_PAYLOAD_BYTES[schema] for schema in schemas],
-    )
     for schema, entries in _ENTRIES.items():
         report.add(
-            "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+            _SCHEMA_ENTRIES,
             len(entries),
             domainId=_DOMAIN,
             schemaId=schema,
@@ -356,18 +276,9 @@ _HOST_CALLS: Final = {
     "cudaEventRecord": "cudaEventRecord_v3020",
     "cudaStreamWaitEvent": "cudaStreamWaitEvent_v3020",
     "cudaStreamSynchronize": "cudaStreamSynchronize_v3020",
-}
-_OTHER_SYNCS: Final = {
     "cudaDeviceSynchronize": "cudaDeviceSynchronize_v3020",
     "cudaEventSynchronize": "cudaEventSynchronize_v3020",
 }
-"""In the table of names only if they are called."""
-_SYNC_TYPES: Final = {
-    "cudaEventSynchronize": (1, "EVENT"),
-    "cudaStreamSynchronize": (3, "STREAM"),
-    "cudaDeviceSynchronize": (4, "CONTEXT"),
-}
-"""CUPTI's synchronization types: number and word."""
 _VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
 SECRET: Final = "PMI_SHARED_SECRET=7061737377307264"
 """A secret in the environment of every report; it must not appear in anything made from the report."""
@@ -406,7 +317,7 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
         _add_activities(report, captured, options)
         _add_calls(report, captured)
         _add_ranges(report, captured, options)
-        _add_process(report, captured)
+        _add_gpu(report, captured)
     if options.layout != "2020.3":
         _add_session(report, ranks, number, job.ranks, options)
     report.add("StringIds", len(report.strings), id=list(report.strings.values()), value=list(report.strings))
@@ -482,9 +393,7 @@ def _add_activities(report: NsysReport, recording: RankRecording, options: Optio
 
 
 def _add_calls(report: NsysReport, recording: RankRecording) -> None:
-    used = {call.name for call in recording.calls}
-    names = _HOST_CALLS | {name: full for name, full in _OTHER_SYNCS.items() if name in used}
-    ids = {name: report.string(full) for name, full in names.items()}
+    ids = {name: report.string(full) for name, full in _HOST_CALLS.items()}
     calls = list_calls(recording)
     report.add(
         "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -496,19 +405,6 @@ def _add_calls(report: NsysReport, recording: RankRecording) -> None:
         nameId=[ids[call.name] for call in calls],
         eventClass=0,
         returnValue=0,
-    )
-    syncs = [c for c in recording.calls if c.is_sync]
-    report.add(
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        len(syncs),
-        start=[c.start_ns for c in syncs],
-        end=[c.end_ns for c in syncs],
-        deviceId=recording.device,
-        contextId=1,
-        streamId=[c.stream if c.name == "cudaStreamSynchronize" else 0 for c in syncs],
-        correlationId=[c.correlation for c in syncs],
-        globalPid=_global_tid(recording.pid, 0),
-        syncType=[_SYNC_TYPES[c.name][0] for c in syncs],
     )
 
 
@@ -528,18 +424,10 @@ def _add_ranges(report: NsysReport, recording: RankRecording, options: Options) 
     add_nccl_ranges(report, recording, [_global_tid(recording.pid, thread) for thread in recording.threads])
 
 
-def _add_process(report: NsysReport, recording: RankRecording) -> None:
-    pid = _global_tid(recording.pid, 0)
-    names = [report.string(name) for name in ("python3", "pt_autograd_0")]
-    tids = [_global_tid(recording.pid, thread) for thread in recording.threads]
-    report.add("ThreadNames", 2, nameId=names, priority=20, globalTid=tids)
-    report.add("PROCESSES", 1, globalPid=pid, pid=recording.pid, name="python3")
-    streams = sorted({op.stream for op in recording.operations})
-    report.add("TARGET_INFO_CUDA_STREAM", len(streams), streamId=streams, processId=recording.pid, contextId=1, vmId=1)
-    gpu = {"id": recording.device, "deviceId": recording.device, "cuDevice": recording.device, "pid": recording.pid}
+def _add_gpu(report: NsysReport, recording: RankRecording) -> None:
     bus = f"0000:{16 + recording.device:02x}:00.0"
-    report.add("TARGET_INFO_GPU", 1, **gpu, name="NVIDIA H100 80GB HBM3", smCount=132, busLocation=bus)
-    report.add("TARGET_INFO_CUDA_GPU", 1, **gpu, name="Tesla V100-SXM3-32GB", numMultiprocessors=80)
+    gpu = {"id": recording.device, "cuDevice": recording.device, "busLocation": bus}
+    report.add("TARGET_INFO_GPU", 1, **gpu, name="NVIDIA H100 80GB HBM3", smCount=132)
 
 
 def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, world: int, options: Options) -> None:
@@ -564,8 +452,6 @@ def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, wo
     utc = first.clock.utc_epoch_ns
     when = datetime.fromtimestamp(utc // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     report.add("TARGET_INFO_SESSION_START_TIME", 1, utcEpochNs=utc, utcTime=when, localTime=when)
-    stop = max(int(r.end_ns.max()) + first.clock.offset_ns - r.clock.offset_ns for r in ranks)
-    report.add("ANALYSIS_DETAILS", 1, globalVid=_VM, duration=stop, startTime=0, stopTime=stop)
     product = {
         "EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems",
         "EXPORT_PRODUCT_VERSION": _VERSIONS[options.layout],
@@ -574,11 +460,6 @@ def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, wo
         report.add(table, 2, name=list(product), value=list(product.values()))
     quoted = [f'{name}="{value}"' for name, _, value in (v.partition("=") for v in variables)]
     report.add("META_DATA_CAPTURE", len(quoted), name="PROCESS_0:ENVIRONMENT_VARIABLE", value=quoted)
-    called = {call.name for recording in ranks for call in recording.calls if call.is_sync} | {"cudaStreamSynchronize"}
-    kinds = sorted(_SYNC_TYPES[name] for name in called)
-    synced = {kind: f"CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_{word}_SYNCHRONIZE" for kind, word in kinds}
-    for table, labels in (ENUMS | {"ENUM_CUPTI_SYNC_TYPE": synced}).items():
-        report.add(table, len(labels), id=list(labels), name=list(labels.values()), label=list(labels.values()))
 
 
 def _global_tid(pid: int, tid: int) -> int:

@@ -86,7 +86,7 @@ def collect_records(recording: RankRecording) -> RocprofRecords:
         if recording.has_launch[at] and not recording.shares_launch[at] and op.kind == "collective":
             said = "nccl" + (op.collective or "").title().replace("_", "")
             times = begun - _MARGIN_NS, done + _MARGIN_NS
-            records.rccl.append(HostCall(said, False, thread, *times, 1_000_000_000 + correlation, stream, None))
+            records.rccl.append(HostCall(said, thread, *times, 1_000_000_000 + correlation, None))
     threads = recording.threads
     records.calls += [
         call._replace(name=words.call(call.name), thread=threads[call.thread]) for call in list_calls(recording)

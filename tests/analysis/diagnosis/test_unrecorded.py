@@ -393,7 +393,6 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
             export,
             "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE nameId IN "
             "(SELECT id FROM StringIds WHERE value LIKE '%ynchroni%')",
-            "DELETE FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         )
     return ingest_traces(tmp_path_factory.mktemp("lakes"), folder)
 

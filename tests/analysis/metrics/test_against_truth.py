@@ -231,7 +231,7 @@ def _moved(path: Path, by_ns: int) -> None:
     """The same recording with another zero, begun that much earlier by the wall clock."""
     for table in (
         "NVTX_EVENTS",
-        *(f"CUPTI_ACTIVITY_KIND_{t}" for t in ("KERNEL", "RUNTIME", "MEMCPY", "MEMSET", "SYNCHRONIZATION")),
+        *(f"CUPTI_ACTIVITY_KIND_{t}" for t in ("KERNEL", "RUNTIME", "MEMCPY", "MEMSET")),
     ):
         _change(path, f'UPDATE {table} SET start = start + ?, "end" = "end" + ?', (by_ns, by_ns))
     _change(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - ?", (by_ns,))

@@ -369,35 +369,19 @@ class _Run:
                 self._publisher.publish_certain(outcome)
         converted = self._read_hosts(self._read_windows(converted, held))
         new = [outcome for outcome in converted if outcome.is_new]
-        others = [outcome for outcome in converted if not outcome.is_new]
         choice = self._publisher.choose_job(new, held)
         self._report.jobs = choice
-        errors = left_out_errors(choice, self._folder.root)
         self._report.warnings += [] if choice.warning is None else [choice.warning]
+        self._leave_out(new, left_out_errors(choice, self._folder.root))
         if choice.taken is None:
-            for outcome in new:
-                self._publisher.withdraw(outcome)
-            refused = ((outcome, outcome.error or errors.get(outcome.source.path)) for outcome in (*others, *new))
-            self._report.rejected += [_rejected(outcome, error) for outcome, error in refused if error is not None]
+            self._report.rejected += [_rejected(outcome, outcome.error) for outcome in converted if outcome.error]
             return False
-        for outcome in others:
-            if outcome.error is not None:
-                self._refuse(outcome, outcome.error)
-            else:
-                self._publisher.found_again(outcome)
-                self._report.unchanged += 1
-        marked = [
-            outcome
-            for outcome in new
-            if outcome.source.path not in errors and not step_numbering.has_provisional_steps(outcome)
-        ]
+        marked = [outcome for outcome in new if outcome.is_new and not step_numbering.has_provisional_steps(outcome)]
         self._report.warnings += step_numbering.align_unnumbered(marked, before)
-        errors |= self._publisher.find_conflicts(marked)
-        of_job = self._leave_out(new, errors)
-        self._report.warnings += _describe_many_files(
-            before, [staged.record for outcome in of_job for staged in outcome.staged]
-        )
-        self._publish_all(of_job)
+        self._leave_out(marked, self._publisher.find_conflicts(marked))
+        added = [staged.record for outcome in new if outcome.is_new for staged in outcome.staged]
+        self._report.warnings += _describe_many_files(before, added)
+        self._publish_all(converted)
         return True
 
     def _read_windows(self, converted: Sequence[Outcome], held: Sequence[Source]) -> list[Outcome]:
@@ -450,35 +434,28 @@ class _Run:
         _tell_once([converted[number] for number in again])
         return converted
 
-    def _leave_out(self, outcomes: Iterable[Outcome], errors: Mapping[Path, JitterError]) -> list[Outcome]:
-        """Refuse the outcomes with an error, by path, and return the others."""
-        kept = []
+    def _leave_out(self, outcomes: Iterable[Outcome], errors: Mapping[Path, JitterError]) -> None:
+        """Refuse the outcomes with an error, by path."""
         for outcome in outcomes:
-            if (error := errors.get(outcome.source.path)) is None:
-                kept.append(outcome)
-                continue
-            self._publisher.withdraw(outcome)
-            self._refuse(outcome, error)
-            shutil.rmtree(outcome.staging, ignore_errors=True)
-        return kept
+            if (error := errors.get(outcome.source.path)) is not None:
+                outcome.error = error
+                self._publisher.withdraw(outcome)
+                shutil.rmtree(outcome.staging, ignore_errors=True)
 
     def _publish_all(self, outcomes: list[Outcome]) -> None:
         """Publish in path order what has not been published; report all in this order."""
-        provisional: list[Outcome] = []
-        few_marked: list[int] = []
-        if not step_numbering.are_marked(self._publisher.records, outcomes):
+        new = [n for n, outcome in enumerate(outcomes) if outcome.is_new]
+        if not step_numbering.are_marked(self._publisher.records, [outcomes[n] for n in new]):
             # steps of both kinds cannot be numbered alike; where most have markers `number_steps` rejects the others
-            provisional_steps = map(step_numbering.has_provisional_steps, outcomes)
-            few_marked = [n for n, each in enumerate(provisional_steps) if outcomes[n].staged and not each]
-        self._convert_again(outcomes, few_marked, ignores_markers=True)
-        for n in few_marked:
-            outcomes[n].warnings.append("its step markers are not used: most recordings have none")
+            few_marked = [
+                n for n in new if outcomes[n].staged and not step_numbering.has_provisional_steps(outcomes[n])
+            ]
+            self._convert_again(outcomes, few_marked, ignores_markers=True)
+            for n in few_marked:
+                outcomes[n].warnings.append("its step markers are not used: most recordings have none")
+        provisional: list[Outcome] = []
         for outcome in sorted(outcomes, key=lambda outcome: str(outcome.source.path)):
-            if early := self._publisher.published(outcome):
-                self._report_added(outcome, early)
-            elif outcome.error is not None:
-                self._refuse(outcome, outcome.error)
-            elif step_numbering.has_provisional_steps(outcome):
+            if outcome.is_new and step_numbering.has_provisional_steps(outcome):
                 provisional.append(outcome)
             else:
                 self._publish(outcome)
@@ -486,8 +463,10 @@ class _Run:
             # held until the last file is published: an ingest on another node would number its steps on its own
             with self._folder.exclusive_lock():
                 self._publisher.see_others()
-                numbered = self._in_phase(provisional)
-                for outcome in self._leave_out(numbered, self._publisher.find_conflicts(numbered)):
+                self._number_in_phase(provisional)
+                numbered = [outcome for outcome in provisional if outcome.is_new]
+                self._leave_out(numbered, self._publisher.find_conflicts(numbered))
+                for outcome in provisional:
                     self._publish(outcome)
 
     def _is_first(self, outcome: Outcome) -> bool:
@@ -497,25 +476,20 @@ class _Run:
             self._report.warnings.append(f"{outcome.source.path}: the same content as {twin}, taken once")
         return twin == outcome.source.path
 
-    def _in_phase(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Return sources without markers, cut as on most ranks, with equal step numbers in an epoch."""
+    def _number_in_phase(self, outcomes: list[Outcome]) -> None:
+        """Cut sources without markers as most ranks are, and give them equal step numbers in an epoch."""
         mine = {outcome.file_digest for outcome in outcomes}
         others = [record for record in self._publisher.records if record.file_digest not in mine]
         reference = step_numbering.reference_in_lake(self._folder.root, others)
         programs = tuple(step_numbering.step_programs(outcomes, reference))
         again = [n for n, outcome in enumerate(outcomes) if step_numbering.is_cut_otherwise(outcome, programs)]
         self._convert_again(outcomes, again, patterns=programs)
-        refused: list[tuple[Outcome, JitterError]] = []
         by_epoch = by_key((step_numbering.epoch_of(outcome.staged), outcome) for outcome in outcomes)
         for epoch, of_epoch in by_epoch.items():
             if epoch is not None:
                 held = [record for record in others if record.steps and record.steps[0].epoch == epoch]
                 reference = step_numbering.reference_in_lake(self._folder.root, held)
-            refused += step_numbering.number_steps(of_epoch, reference, others)
-        for outcome, error in refused:
-            self._refuse(outcome, error)
-        refused_paths = {outcome.source.path for outcome, _ in refused}
-        return [outcome for outcome in outcomes if outcome.source.path not in refused_paths]
+            step_numbering.number_steps(of_epoch, reference, others)
 
     def _convert_again(self, outcomes: list[Outcome], places: Sequence[int], **changes: Any) -> None:
         """Convert the sources at `places` anew, changed; steps that were found without markers keep their epochs."""
@@ -529,24 +503,26 @@ class _Run:
             outcomes[n] = outcome
 
     def _publish(self, outcome: Outcome) -> None:
-        try:
-            added = self._publisher.publish(outcome)
-        except (UnknownRankError, OtherJobError) as error:
-            self._refuse(outcome, error)
-            return
-        self._report_added(outcome, added)
+        """Publish an outcome that is neither published, known nor refused; report what has become of it."""
+        added = self._publisher.published(outcome)
+        if outcome.is_new and not added:
+            try:
+                added = self._publisher.publish(outcome)
+            except (UnknownRankError, OtherJobError) as error:
+                outcome.error = error
+        if outcome.error is not None:
+            self._report.rejected.append(_rejected(outcome, outcome.error))
+            if not isinstance(outcome.error, OtherJobError):  # it says nothing of the lake's job
+                self._publisher.refuse(outcome, outcome.error)
+        elif outcome.is_known:
+            self._publisher.found_again(outcome)
+            self._report.unchanged += 1
+        else:
+            self._report.added += added
+            self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
         while self._publisher.yielded:
             record, rejection = self._publisher.yielded.pop(0)
             self._report.rejected.append(RejectedSource(Path(record.file), rejection, record.reader))
-
-    def _report_added(self, outcome: Outcome, added: Sequence[SourceRecord]) -> None:
-        self._report.added += added
-        self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
-
-    def _refuse(self, outcome: Outcome, error: JitterError) -> None:
-        self._report.rejected.append(_rejected(outcome, error))
-        if not isinstance(error, OtherJobError):  # it says nothing of the lake's job
-            self._publisher.refuse(outcome, error)
 
 
 def _tell_once(outcomes: Iterable[Outcome]) -> None:

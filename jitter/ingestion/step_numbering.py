@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.core.errors import JitterError, LakeError, UnknownRankError
+from jitter.core.errors import LakeError, UnknownRankError
 from jitter.core.formatting import format_count
 from jitter.core.grouping import by_key
 from jitter.core.schema import HOST
@@ -128,22 +128,20 @@ def is_cut_otherwise(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> b
 
 def number_steps(
     outcomes: Sequence[Outcome], reference: RankRepetition | None, records: Sequence[SourceRecord]
-) -> list[tuple[Outcome, JitterError]]:
-    """Renumber the steps of the outcomes in place; return the outcomes to reject, each with its error.
+) -> None:
+    """Renumber the steps of the outcomes in place; refuse those that cannot be numbered.
 
     Numbers continue those of the lake's reference. Without a reference the earliest step is number 0.
     """
-    refused: list[tuple[Outcome, JitterError]] = []
     kind = _kind_of_most(outcomes, records)
     shifts: list[tuple[StagedRank, int]] = []
     used_reference = _common_reference(outcomes) if reference is None else reference
     for outcome in outcomes:
         if outcome.error is not None:
-            refused.append((outcome, outcome.error))
             continue
         # steps that are found in another way cannot be numbered alike
         if kind is not None and any(staged.record.steps_from != kind for staged in outcome.staged):
-            refused.append((outcome, UnknownRankError(f"{outcome.source.path}: {_OTHERWISE[kind]}", _WAY_OUT)))
+            outcome.error = UnknownRankError(f"{outcome.source.path}: {_OTHERWISE[kind]}", _WAY_OUT)
             continue
         try:
             shifts += [
@@ -152,12 +150,11 @@ def number_steps(
                 if staged.repetition and used_reference
             ]
         except UnknownRankError as error:
-            refused.append((outcome, error))
+            outcome.error = error
     earliest = min((shift for _, shift in shifts), default=0)
     base = -earliest if reference is None else reference.first_step
     for staged, shift in shifts:
         _renumber(staged, base + shift)
-    return refused
 
 
 def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank]) -> str | None:

@@ -27,18 +27,14 @@ pytestmark = pytest.mark.slow
 
 PLUGIN = """
 import os, signal
-from jitter.readers import Files
-from jitter.readers.nsys import READER as nsys
+from jitter.readers.nsys import NsysReader
 
-class Mortal:
+class Mortal(NsysReader):
     name = "mortal"
-    version = 1
     def sniff(self, path):
         return path.suffix == ".mortal"
-    def files(self, path):
-        return Files((path,))
     def open(self, path):
-        recording, batches = nsys.open(path)
+        recording, batches = super().open(path)
         return recording, lambda advance: self.read(path.with_suffix(".deaths"), batches(advance))
     def read(self, deaths, batches):
         for batch in batches:

@@ -13,22 +13,20 @@ import jitter
 from jitter.ingestion import workers
 from jitter.ingestion.convert import Task
 from jitter.ingestion.discovery.discover import Source
-from jitter.readers import Advance, Batch, Files, Recording, readers
+from jitter.readers import Advance, Batch, Recording, readers
+from jitter.readers.nsys import NsysReader
 from tests.support.added_reader import added_reader
 
 pytestmark = pytest.mark.slow
 
 PLUGIN = """
 import os
-from jitter.readers import Files
+from jitter.readers.nsys import NsysReader
 
-class Deadly:
+class Deadly(NsysReader):
     name = "deadly"
-    version = 1
     def sniff(self, path):
         return path.suffix == ".deadly"
-    def files(self, path):
-        return Files((path,))
     def open(self, path):
         os._exit(17)
 
@@ -57,22 +55,18 @@ def test_a_worker_that_dies(own_traces: Path, tmp_path: Path):
 
 DIES_ONCE = """
 import os
-from pathlib import Path
-from jitter.readers import readers
+from jitter.readers.nsys import NsysReader
 
-class DiesOnce:
+class DiesOnce(NsysReader):
     name = "once"
-    version = 1
     def sniff(self, path):
         return path.suffix == ".once"
-    def files(self, path):
-        return readers()["nsys"].files(path)
     def open(self, path):
         mark = path.with_suffix(".mark")
         if not mark.exists():
             mark.touch()
             os._exit(9)
-        return readers()["nsys"].open(path)
+        return super().open(path)
 
 READER = DiesOnce()
 """
@@ -114,15 +108,11 @@ def test_outcomes_come_in_the_order_of_the_tasks_and_keep_no_copy_of_them():
     assert [id(task) for task in found] == [id(task) for task in tasks]
 
 
-class _Buggy:
+class _Buggy(NsysReader):
     name = "buggy"
-    version = 1
 
     def sniff(self, path: Path) -> bool:
         return path.suffix == ".buggy"
-
-    def files(self, path: Path) -> Files:
-        return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         raise ZeroDivisionError("an unforeseen file")

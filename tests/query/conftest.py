@@ -13,7 +13,7 @@ def lake_root(small_lake: Path, traces: Path, tmp_path_factory: pytest.TempPathF
     """Return a copy of `small_lake` that also holds the record of a damaged trace."""
     folder = tmp_path_factory.mktemp("rejected")
     root = Path(shutil.copytree(small_lake, folder / "lake"))
-    (folder / "broken.sqlite").write_bytes((traces / "rank0.sqlite").read_bytes()[:60_000])
+    (folder / "broken.sqlite").write_bytes((traces / "rank0.sqlite").read_bytes()[:20_000])
     assert len(jitter.ingest([folder / "broken.sqlite"], root).refused) == 1
     return root
 

@@ -84,7 +84,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
     except BrokenPipeError:  # the reader of a pipe has ended
         raise
     except OSError as error:
-        raise JitterError(f"{path} cannot be written: {reason_of(error)}", "choose another place with -o") from None
+        raise JitterError(
+            f"{path} cannot be written: {reason_of(error)}", "free space on the disk, or choose another place"
+        ) from None
     finally:
         if not special:
             with suppress(OSError):

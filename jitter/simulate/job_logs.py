@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from jitter.simulate.complete_file import complete_file
+from jitter.core.files import write_text
 from jitter.simulate.program import NO_GROUP
 from jitter.simulate.recording import begin_utc_ns
 from jitter.simulate.run import Run
@@ -39,8 +39,7 @@ def write_logs(run: Run, folder: Path) -> list[Path]:
     for node in range(-(-run.job.ranks // run.job.gpus_per_node)):
         logs[f"nvidia-smi-node{node:04d}.csv"] = _clocks(run, node)
     for name, lines in logs.items():
-        with complete_file(folder / name) as path:
-            path.write_text("\n".join(lines) + "\n")
+        write_text(folder / name, "\n".join(lines) + "\n")
     return [folder / name for name in logs]
 
 

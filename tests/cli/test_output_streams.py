@@ -211,7 +211,7 @@ def test_a_sample_that_does_not_fit_names_the_file(form: str, options: list[str]
     assert first.startswith("jitter: s/")
     assert name in first
     assert " cannot be written: " in first
-    assert hint == "  free space on the disk, or choose another folder"
+    assert hint == "  free space on the disk, or choose another place"
     named = tmp_path / first.removeprefix("jitter: ").partition(" cannot")[0]
     assert not named.exists()
 

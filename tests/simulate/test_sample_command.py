@@ -105,4 +105,4 @@ def test_the_simulator_shares_nothing_with_the_analysis():
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = done.stdout.split()
     others = [m for m in loaded if not m.startswith("jitter.simulate")]
-    assert others == ["jitter", "jitter._version", "jitter.core", "jitter.core.errors"]
+    assert others == ["jitter", "jitter._version", "jitter.core", "jitter.core.errors", "jitter.core.files"]

@@ -35,6 +35,7 @@ def add_call_chains(folder: Path) -> None:
                 for chain in range(1, len(calls) + 1)
                 for depth, (symbol, module) in enumerate(_CALL_CHAIN)
             ]
+            export.execute("CREATE TABLE CUDA_CALLCHAINS (id INT, symbol INT, module INT, stackDepth INT)")
             export.executemany("INSERT INTO CUDA_CALLCHAINS (id, symbol, module, stackDepth) VALUES (?, ?, ?, ?)", rows)
 
 

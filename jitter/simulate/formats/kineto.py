@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from jitter.core.errors import UsageError
+from jitter.core.files import atomic_file
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
-from jitter.simulate.complete_file import complete_file
 from jitter.simulate.job import Job
 from jitter.simulate.program import Operation
 from jitter.simulate.recording import ProcessGroup, RankRecording
@@ -153,7 +153,7 @@ def _write_trace(path: Path, recording: RankRecording, world: int, options: Opti
         about["distributedInfo"] = {"backend": "nccl", "rank": recording.rank, "world_size": world}
     members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
     spelled = kineto_dialect(options.layout, recording, base if absolute else 0)
-    with complete_file(path), path.open("wb") as file:
+    with atomic_file(path) as half, half.open("wb") as file:
         # without file name and time, so that the same run gives the same bytes
         packed = gzip.GzipFile("", "wb", 4, file, mtime=0) if options.zipped else file
         with TextIOWrapper(packed, encoding="utf-8") as out:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from jitter.core.errors import UsageError
+from jitter.core.files import atomic_file
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads, list_calls
-from jitter.simulate.complete_file import complete_file
 from jitter.simulate.job import Job
 from jitter.simulate.recording import ProcessGroup, RankRecording
 
@@ -132,15 +132,12 @@ def write_sqlite(report: NsysReport, path: Path) -> Path:
     """Write a SQLite file, replacing an existing one."""
     import sqlite3
 
-    path.unlink(missing_ok=True)
-    with complete_file(path), closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("PRAGMA journal_mode = OFF")
-        file.execute("PRAGMA synchronous = OFF")
-        file.execute("BEGIN")
+    with closing(sqlite3.connect(":memory:")) as file, atomic_file(path) as half:
         for table, described in report.columns.items():
             file.execute(f"CREATE TABLE {table} ({', '.join(map(_declared, described))})")
             file.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(described))})", report.rows[table])
-        file.execute("COMMIT")
+        file.commit()
+        half.write_bytes(file.serialize())
     return path
 
 
@@ -169,7 +166,7 @@ def write_parquet(report: NsysReport, folder: Path) -> Path:
                 kind = pa.int32()
             arrays.append(pa.array(values, kind))
             fields.append(pa.field(column.name, kind, nullable=not column.required))
-        with complete_file(folder / f"{table}.parquet") as path:
+        with atomic_file(folder / f"{table}.parquet") as path:
             pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), path)
     return folder
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from jitter.core.files import atomic_file
 from jitter.simulate.capture import CaptureOptions, apply_capture
-from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_csv import CPU_NODES, RocprofRecords, collect_records
 from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
@@ -99,16 +99,15 @@ class _Database:
 
 
 def _write_database(path: Path, recording: RankRecording, world: int, options: Options) -> None:
-    path.unlink(missing_ok=True)
     guid = f"01990000-0000-7000-8000-{recording.rank:012d}"
-    with complete_file(path), closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
+    with closing(sqlite3.connect(":memory:")) as connection, atomic_file(path) as half:
         database = _Database(connection, guid)
         database.add("metadata", ["tag", "value"], [("schema_version", "3"), ("guid", guid)])
         _add_origin(database, recording, world, options)
         _add_rows(database, recording, collect_records(recording))
         database.close()
         connection.commit()
+        half.write_bytes(connection.serialize())
 
 
 def _add_origin(database: _Database, recording: RankRecording, world: int, options: Options) -> None:

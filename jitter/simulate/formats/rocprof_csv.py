@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from jitter.core.files import atomic_file
 from jitter.simulate.capture import CaptureOptions, apply_capture, list_calls
-from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.kineto import kineto_dialect
 from jitter.simulate.job import Job
 from jitter.simulate.recording import HostCall, HostRange, RankRecording
@@ -185,7 +185,7 @@ def _records(recording: RankRecording, rows: RocprofRecords, layout: str) -> dic
 
 
 def _write(path: Path, heading: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with complete_file(path), path.open("w", newline="", encoding="utf-8") as file:
+    with atomic_file(path) as half, half.open("w", newline="", encoding="utf-8") as file:
         # rocprofv3 quotes texts, not numbers
         out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         out.writerow(heading)

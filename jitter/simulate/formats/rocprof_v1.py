@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from jitter.core.files import atomic_file, write_text
 from jitter.simulate.capture import CaptureOptions, apply_capture
-from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_csv import CPU_NODES, RocprofRecords, collect_records
 from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
@@ -41,13 +41,10 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{recording.rank}"
     rows = _rows(recording, collect_records(recording))
     if options.forms != "json":
-        with complete_file(folder / f"{stem}.db") as path:
-            _write_database(path, rows)
+        _write_database(folder / f"{stem}.db", rows)
     if options.forms != "db":
-        with complete_file(folder / f"{stem}.json") as path:
-            _write_json(path, rows, options.nanoseconds)
-    with complete_file(folder / f"{stem}.sysinfo.txt") as path:
-        path.write_text(_sysinfo(), encoding="utf-8")
+        _write_json(folder / f"{stem}.json", rows, options.nanoseconds)
+    write_text(folder / f"{stem}.sysinfo.txt", _sysinfo())
     return folder / f"{stem}.{'json' if options.forms == 'json' else 'db'}"
 
 
@@ -70,9 +67,7 @@ def _rows(recording: RankRecording, rows: RocprofRecords) -> Rows:
 
 
 def _write_database(path: Path, rows: Rows) -> None:
-    path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
+    with closing(sqlite3.connect(":memory:")) as connection, atomic_file(path) as half:
         for table, columns in _TABLES.items():
             typed = ", ".join(f'"{name}" {"TEXT" if name in _TEXTS else "INTEGER"}' for name in columns)
             connection.execute(f'CREATE TABLE "{table}" ({typed})')
@@ -82,10 +77,11 @@ def _write_database(path: Path, rows: Rows) -> None:
             )
         connection.execute('CREATE TABLE KERN ("Index" INTEGER, "KernelName" TEXT)')
         connection.commit()
+        half.write_bytes(connection.serialize())
 
 
 def _write_json(path: Path, rows: Rows, nanoseconds: bool) -> None:
-    with path.open("w", encoding="utf-8") as out:
+    with atomic_file(path) as half, half.open("w", encoding="utf-8") as out:
         out.write('{ "traceEvents":[{}\n')
         for lane, name in ((0, "Markers and Ranges"), (2, "CPU HIP API"), (1, "COPY")):
             said = {"args": {"name": name}, "ph": "M", "pid": lane, "name": "process_name", "sort_index": lane}

@@ -98,12 +98,32 @@ def test_steps_in_files_have_the_same_account(job: TapedJob):
         made = []
         for one in accounts:
             own = replace(step, times=StepTimes(*(values.copy() for values in step.times)))
-            (compared,) = one.compare(own, steps.find_baselines(step))
+            compared = one.compare(own, steps.find_baselines(step))
             assert (compared.pages is None) == (one is accounts[0])
-            made.append(one.divide(compared))
+            made += one.divide(compared)
         np.testing.assert_equal(vars(made[1].losses), vars(made[0].losses))
         np.testing.assert_equal(vars(made[1].largest), vars(made[0].largest))
         assert made[0].loss_ns == pytest.approx(made[1].loss_ns, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize("job", TAPED, indirect=True)
+def test_steps_together_have_the_same_account(job: TapedJob):
+    steps = job.analysis.steps
+    given = job.analysis.run, job.analysis.transfers.baseline, job.analysis.measured.noise
+    together, alone = Account(*given), Account(*given)
+    ends = 0
+    for stretch in steps.stretches():
+        ends += len(stretch) > 1
+        made = together.divide(together.compare(stretch, steps.find_baselines(stretch)))
+        for at, one in enumerate(made):
+            step = stretch.part(at, at + 1)
+            expected = alone.step(step, steps.find_baselines(step))
+            np.testing.assert_equal(vars(one.losses), vars(expected.losses))
+            np.testing.assert_equal(vars(one.largest), vars(expected.largest))
+            np.testing.assert_equal([one.groups, one.passed], [expected.groups, expected.passed])
+            assert (one.number, one.noise_ns) == (expected.number, expected.noise_ns)
+            assert one.loss_ns == pytest.approx(expected.loss_ns, abs=0, nan_ok=True)
+    assert ends
 
 
 @fuzz

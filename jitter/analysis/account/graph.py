@@ -15,7 +15,7 @@ from jitter.analysis.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
 from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
@@ -33,7 +33,7 @@ class Setting(NamedTuple):
 
     nodes: NodeTimes
     before: CarriedState
-    """State before the step."""
+    """State before the step; the launch queues are overwritten."""
     transfer: Floats
     """(groups of all collectives,) from the last arrival to the end."""
     slot: Floats
@@ -131,9 +131,56 @@ class StepGraph(NamedTuple):
 
 
 @compiled
+def cut_graph(graphs: StepGraph, at: int, steps: int, shift: float) -> StepGraph:
+    """Return the graph of one of so many steps, which follow each other in the arrays; `shift` is that of this one."""
+    cells, operations, instances = len(graphs.step.start), len(graphs.baseline.gpu), len(graphs.heads.moved)
+    low, high = at * cells // steps, (at + 1) * cells // steps
+    heads, first, last = graphs.heads, at * instances // steps, (at + 1) * instances // steps
+    return StepGraph(
+        graphs.job,
+        graphs.structure,
+        graphs.collectives,
+        cut_step(graphs.step, at, cells // steps),
+        cut_self_times(graphs.self_times, low, high),
+        cut_self_times(graphs.baseline, at * operations // steps, (at + 1) * operations // steps),
+        cut_setting(graphs.upper, at, steps),
+        cut_setting(graphs.lower, at, steps),
+        shift,
+        Heads(
+            heads.start[low:high],
+            heads.end[low:high],
+            heads.free[low:high],
+            heads.back[low:high],
+            heads.parent[first:last],
+            heads.moved[first:last],
+        ),
+        graphs.inputs,
+    )
+
+
+@compiled
+def cut_setting(setting: Setting, at: int, steps: int) -> Setting:
+    """Return the setting of one of so many steps."""
+    nodes, before, ranks = setting.nodes, setting.before, len(setting.before.back) // steps
+    low, high = at * ranks, (at + 1) * ranks
+    state = CarriedState(before.stream_end[low:high], before.back[low:high], before.pending[low:high])
+    cells, groups, launches = len(nodes.start) // steps, len(setting.transfer) // steps, len(setting.slot) // steps
+    low, high = at * launches, (at + 1) * launches
+    return Setting(
+        cut_nodes(nodes, at * cells, (at + 1) * cells),
+        state,
+        setting.transfer[at * groups : (at + 1) * groups],
+        setting.slot[low:high],
+        setting.holder[low:high],
+    )
+
+
+@compiled
 def find_heads(graph: StepGraph, threads: Ints, streams: Ints) -> None:
     """Find the heads of all nodes of a step; `threads` (ranks, threads) and `streams` (ranks, streams) are -1."""
-    instructions = graph.structure.instructions
+    heads, instructions = graph.heads, graph.structure.instructions
+    for at in range(len(heads.moved)):
+        heads.parent[at], heads.moved[at] = -1, math.nan
     for at in range(instructions.shape[0]):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:

@@ -1,5 +1,6 @@
 """The loss that noise alone causes: where ranks meet, the step waits for the latest of them."""
 
+import math
 from functools import cache
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from jitter.analysis.account.shares import Stretches
 from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.compilation import compiled
 
 
 class Noise(NamedTuple):
@@ -25,17 +27,20 @@ def noise_of_operations(variance: Floats, sizes: list[int]) -> Noise:
     return Noise(known_variance, np.sqrt(known_variance) * below[:, None])
 
 
-def loss_of_stretches(stretches: Stretches, ranks: int) -> float:
+@compiled
+def loss_of_stretches(stretches: Stretches, maximum: float) -> float:
     """Return the loss, ns, of a step in which all operations vary by themselves.
 
     Each stretch is the longest of all ranks', and each of its operations is compared with a baseline that few ranks put
-    below what they take on average.
+    below what they take on average. `maximum` is the expected one of as many standard normal variables.
     """
-    passed = stretches.entered > 0
-    weight = stretches.entered[passed]
-    varied, biased = (np.maximum(values[passed], 0.0) / weight for values in (stretches.varied, stretches.biased))
-    per_stretch = expected_maximum(ranks) * np.sqrt(varied) + biased
-    return float((np.maximum(stretches.reached[passed], 0.0) * per_stretch).sum())
+    loss_ns = 0.0
+    for at in range(len(stretches.entered)):
+        weight = stretches.entered[at]
+        if weight > 0:
+            varied, biased = max(stretches.varied[at], 0.0) / weight, max(stretches.biased[at], 0.0) / weight
+            loss_ns += max(stretches.reached[at], 0.0) * (maximum * math.sqrt(varied) + biased)
+    return loss_ns
 
 
 @cache

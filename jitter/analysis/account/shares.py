@@ -11,14 +11,13 @@ import math
 from math import isnan
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from jitter.analysis.account.graph import (
     END,
     LEFT,
     RETURN,
     SELF,
     STREAM,
+    Setting,
     StepGraph,
     attended_head,
     common_ancestor,
@@ -40,7 +39,7 @@ from jitter.analysis.execution.job_arrays import JobArrays, push_pending
 from jitter.analysis.execution.schedule import CALLS, STARTS, WHOLE
 from jitter.analysis.execution.self_times import CPU, GPU, START, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.replay.replay import NodeTimes, cut_nodes
+from jitter.analysis.replay.replay import cut_nodes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -115,10 +114,6 @@ class Stretches(NamedTuple):
     """(stretches,) sum of the multipliers of what the stretch ends at."""
     entered: Floats
     """(stretches,) sum of the multipliers with which its ranks are entered there: more where several are as late."""
-
-    def cleared(self) -> "Stretches":
-        """Return stretches that nothing passed yet."""
-        return Stretches(self.variance, self.bias, *np.zeros((4, len(self.varied))))
 
 
 class Border(NamedTuple):
@@ -611,20 +606,12 @@ def known(value: float) -> float:
 
 
 @compiled
-def follow_queue(
-    job: JobArrays,
-    step: StepTimes,
-    rank: int,
-    nodes: NodeTimes,
-    pending: Floats,
-    holders: Ints,
-    slot: Floats,
-    holder: Ints,
-) -> None:
+def follow_queue(job: JobArrays, step: StepTimes, rank: int, setting: Setting, holders: Ints) -> None:
     """Find when each launch of a rank had a place in the launch queue, and which operation had held that place.
 
-    `pending` (ranks, places) is what the rank comes with and is overwritten, as `holders` (places,) is.
+    The setting's queue before the step, and `holders` (places,), are overwritten.
     """
+    nodes, pending, slot, holder = setting.nodes, setting.before.pending, setting.slot, setting.holder
     team, row = step.team[rank], step.row[rank]
     places, head = job.queue[team], 0
     for at in range(places):

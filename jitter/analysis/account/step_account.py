@@ -4,17 +4,17 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from itertools import chain
 from math import isnan
 from mmap import MADV_DONTNEED, mmap
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.account.graph import Heads, Inputs, Setting, StepGraph, Structure, find_heads
+from jitter.analysis.account.graph import Heads, Inputs, Setting, StepGraph, Structure, cut_graph, find_heads
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
-from jitter.analysis.account.noise import Noise, loss_of_stretches
+from jitter.analysis.account.noise import Noise, expected_maximum, loss_of_stretches
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
     BackwardPass,
@@ -38,7 +38,7 @@ from jitter.analysis.execution.job_arrays import (
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.schedule import CALLS
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.replay.replay import Change, NodeTimes, no_shift, replay_steps
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
@@ -77,25 +77,37 @@ class StepAccount:
     """What the step loses if every operation varies by itself, as far as its noise is known."""
 
 
-@dataclass(frozen=True)
-class ComparedStep:
-    """A step in both settings."""
+class Graphs(NamedTuple):
+    """Steps of the same ranks that follow each other, in both settings."""
 
-    number: int
-    """In the run."""
-    fresh: Bools
-    """(ranks,) whose step before is not known, or that have not this one."""
     graph: StepGraph
+    """All of them: the arrays of a step follow those of the one before. Its `shift` means nothing."""
+    shift: Floats
+    """(steps,) that of each."""
+    fresh: Bools
+    """(steps × ranks,) whose step before is not known, or that have not this one."""
     last: Ints
-    """(ranks,) the operation with which the step ends for each; -1 where it is unknown."""
-    ends: Ints
-    """Numbers of the ranks whose ends are known in both settings."""
-    shift: float
-    """How much later than with the baseline the step ends, ns."""
-    room: "_Room | None"
-    """None if the graph lies in a file."""
+    """(steps × ranks,) the operation with which the step ends for each; -1 where it is unknown."""
+    is_known: Bools
+    """(steps × ranks,) whose ends are known in both settings."""
+    noise: Noise
+    """(steps × teams, START/CPU/GPU)."""
+
+
+@dataclass(frozen=True)
+class ComparedSteps:
+    """Steps in both settings."""
+
+    first: int
+    """The number of the first one in the run."""
+    graphs: Graphs
+    left_ns: Floats
+    """(steps,) how much later than with the baseline each ends."""
     pages: mmap | None = None
-    """Of that file."""
+    """Of the file in which the graph of a large step lies."""
+
+    def __len__(self) -> int:
+        return len(self.left_ns)
 
     def release_pages(self) -> None:
         """Give the memory back that holds parts of the file."""
@@ -103,61 +115,61 @@ class ComparedStep:
             self.pages.madvise(MADV_DONTNEED)
 
 
-class Listing(NamedTuple):
-    """What the rows of a run's account need of it: the graph's few arrays of that, as each one costs time to pass."""
+class Room(NamedTuple):
+    """What the division of one step's loss overwrites.
 
-    first: Ints
-    first_kernel: Ints
-    last_launch: Ints
-    rank: Ints
-    first_group: Ints
+    It goes back through the step and those before it, each of which has a slot: 0 is the step itself.
+    """
 
-
-class GraphShares(NamedTuple):
-    """Shares of a step's loss that lie in it, or in one step before it."""
-
-    number: int
-    """In the run, of the step in which they lie."""
-    listing: Listing
-    step: StepTimes
-    self_times: SelfTimes
-    baseline: SelfTimes
-    excess: Floats
-    """(groups of all collectives,) of the transfers."""
-    last_listed: Ints
-    """(ranks,) the last operation whose time above the baseline stands in another step's rows; -1 for none."""
-    touched: Bools
-    """(ranks,) which have shares."""
+    multiplier: Multipliers
+    """Of the step that is gone through."""
     shares: Shares
+    """(slots × …)."""
+    touched: Bools
+    """(slots × ranks,) which have shares."""
     carried: Floats
-    """(ranks,) what is owed to how the ranks came to it, as far as no step before it has that."""
+    """(slots × ranks,) what is owed to how the ranks came to it, as far as no step before it has that."""
+    ended: Floats
+    """(ranks, carried ends) the multipliers of what the steps before left."""
+    back: Floats
+    """(ranks, threads)."""
+    beside: Beside
+    stretches: Stretches
+    """Of the step itself."""
+    earlier: Stretches
+    """Of a step before it."""
+    sums: Floats
+    """(ranks, classes) of the shares that have no rows of their own."""
+    excess: Floats
+    """(ranks, classes) of their time above the baseline."""
 
 
 class LossRows(NamedTuple):
-    """Room for the rows of a step's account."""
+    """Room for the rows of steps' accounts."""
 
     numbers: Ints
     """(7, rows) as in `Losses`."""
     ns: Floats
     """(2, rows)."""
     of_rank: Floats
-    """(ranks,) what is lost to each; NaN of ranks without a row."""
+    """(ranks,) what is lost to each in the last step; NaN of ranks without a row."""
 
 
-class _Room(NamedTuple):
-    """Arrays of a compared step, which later steps use again."""
+class Divided(NamedTuple):
+    """What the division of steps' losses tells besides rows."""
 
-    upper: NodeTimes
-    """Without starts, which are the step's."""
-    lower: NodeTimes
-    heads: Heads
-    inputs: Inputs
+    listed: Ints
+    """(steps, 2) up to where the rows of each step are, and those of the rank to which most is lost."""
+    passed: Floats
+    """(steps × groups,) as in `Shares`."""
+    noise_ns: Floats
+    """(steps,)."""
 
 
 class Account:
     """Keeps the account of a run; give it every step in order.
 
-    One thread may compare a step while another one divides the loss of the step before.
+    One thread may compare steps while another one divides the losses of those before.
     """
 
     def __init__(
@@ -184,322 +196,492 @@ class Account:
         self._structure = _structure(run)
         self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
-        first_group, structure = collectives.first_group, self._structure
-        self._listing = Listing(job.first, job.first_kernel, structure.last_launch, structure.rank, first_group)
         self._most_inputs = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
-        operations = int(np.diff(job.first).max(initial=0))
-        self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         self._shift = no_shift(len(run.rank_numbers))
         """How much later than with the baseline the step before ends."""
-        cells = int(np.diff(job.first) @ np.diff(job.first_rank))
-        self._past = deque[ComparedStep](
-            maxlen=max(1, min(THRESHOLDS.most_in_flight, _LIMITS.cells_kept // max(cells, 1)))
-        )
-        """The steps before, the latest last: what a step's ranks come with was lost in them."""
-        self._free_rooms = deque[_Room]()
-        """Of steps that are no longer kept."""
+        self._cells = int(np.diff(job.first) @ np.diff(job.first_rank))
+        self._most_back = max(1, min(THRESHOLDS.most_in_flight, _LIMITS.cells_kept // max(self._cells, 1)))
+        """Steps before a step in which its loss may lie: what its ranks come with was lost in them."""
+        self._past = deque[ComparedSteps]()
+        """That many steps, or more, the latest last."""
+        self._given = 0
+        """The steps before."""
         self._own_row_ns, self._is_spilled = own_row_ns, is_spilled
-        self._rows = _loss_rows(1024, len(run.rank_numbers))
-        self._multiplier: Multipliers | None = None
-        self._shares: dict[int, Shares] = {}
+        self._rows = _loss_rows(1 << 14, len(run.rank_numbers))
+        self._room: Room | None = None
 
     def step(self, step: RecordedSteps, baseline: SelfTimes) -> StepAccount:
         """Return the account of one step; `baseline` (1, operations of all teams) are its medians."""
-        (compared,) = self.compare(step, baseline)
-        return self.divide(compared)
+        (account,) = self.divide(self.compare(step, baseline))
+        return account
 
-    def divide(self, now: ComparedStep) -> StepAccount:
-        """Divide a step's loss; give it every step in order."""
-        if not len(now.ends):
-            self._keep(now)
-            none = np.empty(0, np.int64)
-            nothing = _losses(self._rows, 0)
-            return StepAccount(now.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
-        if now.pages is not None:
-            release_freed_memory()  # it held the step
-        noise = self._noise[now.number]
-        stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
-        shared = self._share(now, stretches)
-        losses = self._list_losses(shared)
-        passed = shared[0].shares.passed
-        groups, largest = np.flatnonzero(passed), self._of_largest(shared)
-        self._keep(now)
-        return StepAccount(
-            now.number,
-            now.shift - now.graph.shift,
-            losses,
-            largest,
-            groups,
-            passed[groups],
-            loss_of_stretches(stretches, len(self._run.team_of)),
-        )
-
-    def _keep(self, now: ComparedStep) -> None:
-        """Keep a step as one before the next, in place of the earliest one."""
-        if len(self._past) == self._past.maxlen and (room := self._past[0].room) is not None:
-            self._free_rooms.append(room)
-        self._past.append(now)
-        if self._is_spilled:
-            now.release_pages()
-            self._multiplier, self._shares = None, {}
-
-    def compare(self, steps: RecordedSteps, baseline: SelfTimes) -> list[ComparedStep]:
+    def compare(self, steps: RecordedSteps, baseline: SelfTimes) -> ComparedSteps:
         """Find the times of steps in both settings; `baseline` (steps, operations of all teams) are their medians."""
-        count, size, job = len(steps), len(steps.times.start) // len(steps), self._run.job
-        usual = np.stack(self._usual[steps.first : steps.first + count])
+        (count, ranks), job, structure = steps.fresh.shape, self._run.job, self._structure
+        chosen = slice(steps.first, steps.first + count)
+        usual = np.stack(self._usual[chosen])
         transfer = repaired_transfers(steps, usual)
-        repaired = np.ones((count, len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_)
+        repaired = np.ones((count, len(TimePart) - 1, ranks), np.bool_)
         change = Change(repaired, transfer, possible_waits(steps, transfer, usual))
-        rooms = [self._free_room(size) for _ in range(count)]
-        nodes = rooms[0].lower if count == 1 else NodeTimes(*np.empty((4, count * size)))
-        of_run = self._state, self._shift, nodes
-        replayed = replay_steps(job, self._structure.instructions, steps, baseline, change, *of_run)
+        cells, launches = len(steps.times.start), len(steps.times.start) if job.queue.any() else 0
+        lower = NodeTimes(*np.empty((4, cells)))
+        of_run = self._state, self._shift, lower
+        replayed = replay_steps(job, structure.instructions, steps, baseline, change, *of_run)
         stream_end, back, pending = steps.before
         is_fresh = steps.fresh[:, :, None]
         before = CarriedState(np.where(is_fresh, np.nan, stream_end), back, np.where(is_fresh, -np.inf, pending))
-        compared = []
-        for at, room in enumerate(rooms):
-            step, low, high = steps.part(at, at + 1), at * size, (at + 1) * size
-            own = NodeTimes(*(values[low:high] for values in nodes))
-            came, usual_came = (CarriedState(*(values[at] for values in state)) for state in (before, replayed.before))
-            lower = self._setting(step.times, own, usual_came, transfer[at])
-            medians, ends = SelfTimes(*(values[at] for values in baseline)), np.flatnonzero(replayed.is_known[at])
-            shifts = float(replayed.entered_ns[at]), float(replayed.left_ns[at])
-            compared.append(self._compared(step, medians, came, lower, ends, shifts, room))
-        return compared
-
-    def _free_room(self, size: int) -> "_Room":
-        """Return room for a step of so many cells: that of one that is no longer kept, if there is any."""
-        room = self._free_rooms.popleft() if self._free_rooms else None
-        if room is not None and len(room.upper.free) == size:
-            return room
-        return _room(size, 0 if self._is_spilled else size, len(self._structure.group), self._most_inputs)
-
-    def _compared(
-        self,
-        step: RecordedSteps,
-        baseline: SelfTimes,
-        before: CarriedState,
-        lower: Setting,
-        ends: Ints,
-        shifts: tuple[float, float],
-        room: "_Room",
-    ) -> ComparedStep:
-        """Return a step in both settings, given the lower one, and how the ranks came to it as recorded.
-
-        `ends` is as in `ComparedStep`; `shifts` are how much later the ranks come to it, and how much later it ends.
-        """
-        nodes = room.upper._replace(start=step.times.start)
-        if self._is_spilled:
-            nodes = nodes._replace(end=step.times.end, back=step.times.back)
-        find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
-        upper = self._setting(step.times, nodes, before, step.transfers.took[0])
-        # the nodes say the same of ends and returns, for longer than the recorded ones are kept
-        times = step.times._replace(end=nodes.end, back=nodes.back)
-        graph = StepGraph(
-            self._run.job,
-            self._structure,
-            step.collectives,
-            times,
-            step.self_times,
-            baseline,
-            upper,
-            lower,
-            shifts[0],
-            room.heads,
-            room.inputs,
+        end, back = (steps.times.end, steps.times.back) if self._is_spilled else np.empty((2, cells))
+        upper = NodeTimes(end, steps.times.start, back, np.empty(cells))
+        recorded, usual_setting = (
+            Setting(
+                nodes,
+                CarriedState(*(values.reshape(count * ranks, values.shape[2]) for values in state)),
+                transfers.ravel(),
+                np.full(launches, np.nan),
+                np.full(launches, -1),
+            )
+            for nodes, state, transfers in ((upper, before, steps.transfers.took), (lower, replayed.before, transfer))
         )
-        room.heads.parent.fill(-1)
-        room.heads.moved.fill(np.nan)
-        find_heads(graph, *(np.full(ends.shape, -1, np.int64) for ends in (before.back, before.stream_end)))
-        cells = step.end_cells[0]
-        last = np.where(cells >= 0, cells - step.times.row, -1)
-        compared = ComparedStep(step.first, step.fresh[0], graph, last, ends, shifts[1], room)
+        graph = StepGraph(
+            job,
+            structure,
+            steps.collectives,
+            # the nodes say the same of ends and returns, for longer than the recorded ones are kept
+            steps.times._replace(end=end, back=back),
+            steps.self_times,
+            SelfTimes(*(values.ravel() for values in baseline)),
+            recorded,
+            usual_setting,
+            0.0,
+            _empty_heads(cells, count * len(structure.group)),
+            _empty_inputs(self._most_inputs),
+        )
+        graphs = Graphs(
+            graph,
+            replayed.entered_ns,
+            steps.fresh.ravel(),
+            np.where(steps.end_cells >= 0, steps.end_cells - steps.times.row, -1).ravel(),
+            replayed.is_known.ravel(),
+            Noise(*map(np.concatenate, zip(*self._noise[chosen], strict=True))),
+        )
+        state = self._state.copy()
+        threads, streams = (np.empty(values.shape, np.int64) for values in (state.back, state.stream_end))
+        compare_steps(graphs, steps.times, state, threads, streams, np.empty(state.pending.shape[1], np.int64))
         if self._is_spilled:
             with suppress(OSError):  # a full disk: the step stays in memory
                 graph, pages = graph.in_file()
-                compared = replace(compared, graph=graph, room=None, pages=pages)
-        return compared
+                return ComparedSteps(steps.first, graphs._replace(graph=graph), replayed.left_ns, pages)
+        return ComparedSteps(steps.first, graphs, replayed.left_ns)
 
-    def _setting(self, times: StepTimes, nodes: NodeTimes, before: CarriedState, transfer: Floats) -> Setting:
-        """Return a step in a setting, with when launches had a place in the queue."""
-        job = self._run.job
-        if not job.queue.any():
-            return Setting(nodes, before, transfer, np.empty(0), np.empty(0, np.int64))
-        slot, holder = np.full(len(times.start), np.nan), np.full(len(times.start), -1, np.int64)
-        pending, holders = before.pending.copy(), np.empty(before.pending.shape[1], np.int64)
-        for rank in np.flatnonzero((times.row >= 0) & (job.queue[times.team] > 0)).tolist():
-            follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
-        return Setting(nodes, before, transfer, slot, holder)
+    def divide(self, now: ComparedSteps) -> list[StepAccount]:
+        """Divide the losses of steps; give it every step in order."""
+        if now.pages is not None:
+            release_freed_memory()  # it held the step
+        if self._room is None:
+            self._room = self._make_room(now.graphs.graph.structure.instructions)
+        count, groups = len(now), int(self._run.collective_arrays.first_group[-1])
+        divided = Divided(np.zeros((count, 2), np.int64), np.zeros(count * groups), np.zeros(count))
+        maximum, accounts = expected_maximum(len(self._run.team_of)), list[StepAccount]()
+        limits = self._most_back, self._given, self._own_row_ns, maximum
+        while len(accounts) < count:
+            first = after = len(accounts)
+            if first > 0:
+                after = divide_steps(now.graphs, now.first, first, *limits, self._room, self._rows, divided)
+            if after == first:  # its loss may lie in steps that were compared before, too
+                self._divide_one(now, first, maximum, divided)
+                after += 1
+            begin = 0
+            for at in range(first, after):
+                middle, end = divided.listed[at].tolist()
+                passed = divided.passed[at * groups : (at + 1) * groups]
+                owed = np.flatnonzero(passed)
+                accounts.append(
+                    StepAccount(
+                        now.first + at,
+                        float(now.left_ns[at] - now.graphs.shift[at]),
+                        _losses(self._rows, begin, middle),
+                        _losses(self._rows, middle, end),
+                        owed,
+                        passed[owed],
+                        float(divided.noise_ns[at]),
+                    )
+                )
+                begin = end
+        self._keep(now)
+        return accounts
 
-    def _share(self, now: ComparedStep, stretches: Stretches) -> list[GraphShares]:
-        """Return the shares that lie in the step, and those that lie in each step before it, the latest first.
+    def _keep(self, now: ComparedSteps) -> None:
+        """Keep steps as those before the next, in place of the earliest ones."""
+        self._past.append(now)
+        self._given += len(now)
+        while sum(map(len, self._past)) - len(self._past[0]) >= self._most_back:
+            self._past.popleft()
+        if self._is_spilled:
+            now.release_pages()
+            self._room = None
 
-        The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
-        of the step before, from which the step's maxima are measured. What comes to a step that is no longer kept is
-        carried, as are ranks' sums below that of a row in the steps before the last.
-        """
-        multiplier, shares = self._cleared(now.graph, 0)
-        _seed_end(now, 1.0, multiplier)
-        cells = now.graph.step.row[now.ends] + now.last[now.ends]
-        for weight in (stretches.reached, stretches.entered):
-            np.add.at(weight, now.graph.heads.end[cells] + 1, 1 / len(now.ends))
-        shared: list[GraphShares] = []
-        current, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
-        for earlier in (*reversed(self._past), None):
-            passed = stretches if current is now else stretches.cleared()
-            backward = BackwardPass(current.last, multiplier, shares, self._beside, passed)
+    def _divide_one(self, now: ComparedSteps, at: int, maximum: float, divided: Divided) -> None:
+        """Divide the loss of one step, which may lie in any step before it."""
+        assert self._room is not None
+        room, ranks, kept = self._room, len(self._run.rank_numbers), min(self._most_back, self._given + at)
+        if not now.graphs.is_known[at * ranks : (at + 1) * ranks].any():
+            return
+        parts = list[tuple[Graphs, int, int, int]]()
+        before = ((steps, one) for steps in reversed(self._past) for one in reversed(range(len(steps))))
+        for slot, (steps, one) in enumerate(chain(((now, one) for one in range(at, -1, -1)), before)):
+            parts.append((steps.graphs, steps.first, one, slot))
+            enter_step(steps.graphs, one, slot, room)
             instructions = len(self._structure.instructions)
-            size = instructions if current.pages is None else -(-instructions // _LIMITS.pieces_of_file)
+            size = instructions if steps.pages is None else -(-instructions // _LIMITS.pieces_of_file)
             for last in range(instructions, 0, -max(size, 1)):
-                share_step(current.graph, backward, max(last - size, 0), last)
-                current.release_pages()
-            if len(shared) == 1:
-                # what follows the last collective of the step before leads to the first one of this step
-                stretches.varied[0] += max(passed.varied.sum(), 0.0)
-                stretches.biased[0] += max(passed.biased.sum(), 0.0)
-            touched, back = multiplier.touched.copy(), multiplier.back.copy()
-            ended = multiplier.left + multiplier.stream
-            carried, graph = _carried(current.graph, ended, back), current.graph
-            excess = graph.upper.transfer - graph.lower.transfer
-            times = graph.step, graph.self_times, graph.baseline, excess
-            listed = partial(GraphShares, current.number, self._listing, *times, last_listed, touched, shares)
-            least_ns = 0.0 if current is now else self._own_row_ns
-            if earlier is None or not np.abs(carried).max() > least_ns:
-                shared.append(listed(carried))
+                share_part(steps.graphs, one, slot, max(last - size, 0), last, room)
+                steps.release_pages()
+            if leave_step(steps.graphs, one, slot, kept, self._own_row_ns, room):
                 break
-            there, upper, lower = earlier.graph.step.row >= 0, current.graph.upper.before, current.graph.lower.before
-            handed = [
-                np.where((there & ~current.fresh)[:, None] & ~np.isnan(known), whole, 0.0)
-                for whole, known in ((ended, upper.stream_end - lower.stream_end), (back, upper.back - lower.back))
-            ]
-            carried -= _carried(current.graph, *handed)
-            shared.append(listed(carried))
-            every = np.full(len(last_listed), np.iinfo(np.int64).max - 1)
-            last_listed = np.where(earlier.last >= 0, earlier.last, every) if current is now else every
-            current = earlier
-            multiplier, shares = self._cleared(current.graph, len(shared))
-            multiplier.stream[:], multiplier.back[:] = handed
-            self._seed_carried(current.graph.step, multiplier)
-            multiplier.touched[:] |= multiplier.stream.any(axis=1) | multiplier.back.any(axis=1)
-            _seed_end(current, -float(sum(values.sum() for values in handed)), multiplier)
-        return shared
-
-    def _seed_carried(self, times: StepTimes, multiplier: Multipliers) -> None:
-        """Hand what a step awaits of operations of the step before, whose `times` they are, to their ends."""
-        job = self._run.job
-        for team in range(len(job.launch_ns)):
-            here = np.flatnonzero((times.team == team) & (times.row >= 0))
-            for at in range(int(job.first_carried[team]), int(job.first_carried[team + 1])):
-                column = int(job.carried_column[at])
-                whole = multiplier.stream[here, column].copy()
-                multiplier.stream[here, column] = 0.0
-                if job.carried_steps[at] > 1:
-                    multiplier.left[here, column - 1] += whole
-                else:
-                    multiplier.end[times.row[here] + job.carried_place[at]] += whole
-                multiplier.touched[here] |= whole != 0
-
-    def _list_losses(self, shared: list[GraphShares]) -> Losses:
-        """Return the rows of a step; afterwards `_rows` has what is lost to each rank."""
-        ranks = len(self._run.rank_numbers)
         while True:
             self._rows.of_rank.fill(np.nan)
             count = 0
-            for of_step in shared:
-                sums, excess = np.zeros((2, ranks, len(_CLASSES)))
-                count = list_losses(of_step, self._own_row_ns, sums, excess, count, self._rows)
+            for part in parts:
+                count = list_losses(*part, self._own_row_ns, room, count, self._rows)
+            divided.listed[at] = count
+            largest = find_largest(self._rows.of_rank, self._structure.rank)
+            for part in reversed(parts):
+                count = list_own_shares(*part, largest, 0.0, room, count, self._rows)
+            divided.listed[at, 1] = count
             if count <= self._rows.ns.shape[1]:
-                return _losses(self._rows, count)
+                break
             self._rows = _loss_rows(2 * count, ranks)
+        close_step(room, at, maximum, divided)
 
-    def _of_largest(self, shared: list[GraphShares]) -> Losses:
-        """Return all shares of own time of the rank to which most is lost, in the order of its program."""
-        of_rank, ranks, count = self._rows.of_rank, self._run.rank_numbers, 0
-        most = of_rank[~np.isnan(of_rank)].max(initial=0.0)
-        if most > 0:
-            largest = np.flatnonzero(of_rank == most)
-            rank = int(largest[ranks[largest].argmin()])
-            room = 3 * sum(len(of_step.baseline.gpu) for of_step in shared)
-            if room > self._rows.ns.shape[1]:
-                self._rows = _loss_rows(room, len(of_rank))
-            (sums, excess), every = np.zeros((2, len(of_rank), len(_CLASSES))), np.full(len(of_rank), -1)
-            for of_step in reversed(shared):
-                of_all = of_step._replace(last_listed=every)
-                count = list_own_shares(of_all, rank, rank + 1, 0.0, sums, excess, count, self._rows)
-        return _losses(self._rows, count).of(OWN_CLASSES)
-
-    def _cleared(self, graph: StepGraph, slot: int) -> tuple[Multipliers, Shares]:
-        """Return multipliers and shares of a step, all 0; the arrays of the same step size are used again.
-
-        `slot` of the two shares that are kept. The multipliers are the same ones each time.
-        """
-        cells, ranks = len(graph.step.start), len(graph.step.row)
-        if self._multiplier is None or len(self._multiplier.end) != cells:
-            ends, threads = self._state.stream_end.shape[1], self._state.back.shape[1]
-            self._multiplier = Multipliers(
+    def _make_room(self, instructions: Ints) -> Room:
+        job, cells, slots = self._run.job, self._cells, self._most_back + 1
+        ranks, ends, threads = *self._state.stream_end.shape, self._state.back.shape[1]
+        groups, stretches = int(self._run.collective_arrays.first_group[-1]), len(self._structure.group) + 1
+        noise = np.empty((2, len(job.launch_ns), len(TimePart) - 1))
+        operations = int(np.diff(job.first).max(initial=0))
+        return Room(
+            Multipliers(
                 end=np.empty(cells),
                 start=np.empty(cells),
                 stream=np.empty((ranks, ends)),
                 left=np.empty((ranks, ends)),
                 back=np.empty((ranks, threads)),
-                held=np.empty(cells if (graph.structure.instructions[:, 3] == CALLS).any() else 0),
+                held=np.empty(cells if (instructions[:, 3] == CALLS).any() else 0),
                 launch=np.empty((ranks, ends)),
-                group=np.empty(int(graph.collectives.first_group[-1])),
+                group=np.empty(groups),
                 touched=np.empty(ranks, np.bool_),
-            )
-        if slot not in self._shares or len(self._shares[slot].host) != cells:
-            groups = len(self._multiplier.group)
-            self._shares[slot] = Shares(
-                host=np.empty(cells),
-                gpu=np.empty(cells),
-                overlap=np.empty(cells if self._run.job.interference.any() else 0),
-                transfer=np.empty(groups),
-                passed=np.empty(groups),
-                carried=np.empty(ranks),
-                unexplained=np.empty(ranks),
-            )
-        for values in (*self._multiplier, *self._shares[slot]):
-            values.fill(0)
-        return self._multiplier, self._shares[slot]
-
-
-def _seed_end(compared: ComparedStep, whole: float, multiplier: Multipliers) -> None:
-    """Give a step's end, the mean over ranks, a multiplier."""
-    if len(compared.ends):
-        cells = compared.graph.step.row[compared.ends] + compared.last[compared.ends]
-        multiplier.end[cells] += whole / len(compared.ends)
-        multiplier.touched[compared.ends] = True
-
-
-def _carried(graph: StepGraph, ends: Floats, back: Floats) -> Floats:
-    """Return, (ranks,), what a step owes to how its ranks came to it, for the multipliers of its carried state."""
-    upper, lower = graph.upper.before, graph.lower.before
-    owed = np.zeros(len(ends))
-    for whole, values, usual in ((ends, upper.stream_end, lower.stream_end), (back, upper.back, lower.back)):
-        if whole.any():
-            owed += np.where(whole != 0, whole * (values - usual - graph.shift), 0.0).sum(axis=1)
-    owed[np.isnan(owed)] = 0.0
-    return owed
+            ),
+            Shares(
+                host=np.empty(slots * cells),
+                gpu=np.empty(slots * cells),
+                overlap=np.empty(slots * cells if job.interference.any() else 0),
+                transfer=np.empty(slots * groups),
+                passed=np.empty(slots * groups),
+                carried=np.empty(slots * ranks),
+                unexplained=np.empty(slots * ranks),
+            ),
+            np.empty(slots * ranks, np.bool_),
+            np.empty(slots * ranks),
+            np.empty((ranks, ends)),
+            np.empty((ranks, threads)),
+            Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE)),
+            Stretches(*noise, *np.empty((4, stretches))),
+            Stretches(*noise, *np.empty((4, stretches))),
+            *np.empty((2, ranks, len(_CLASSES))),
+        )
 
 
 @compiled
-def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows) -> int:
-    """List the shares that lie in a step; return how many rows there are with `count` before.
+def compare_steps(
+    graphs: Graphs, recorded: StepTimes, state: CarriedState, threads: Ints, streams: Ints, holders: Ints
+) -> None:
+    """Fill in the recorded nodes of steps, when launches had a place in the queue, and heads.
 
-    Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `sums` and
-    `excess` (ranks, classes), 0 at first, are overwritten.
+    The arguments after `recorded` are overwritten.
     """
-    count = list_own_shares(of_step, 0, len(of_step.touched), least_ns, sums, excess, count, rows)
-    number, step, shares = of_step.number, of_step.step, of_step.shares
-    ranks, first_group = of_step.listing.rank, of_step.listing.first_group
-    for rank in range(len(step.row)):
+    steps, job = len(graphs.shift), graphs.graph.job
+    for at in range(steps):
+        graph = cut_graph(graphs.graph, at, steps, graphs.shift[at])
+        before, step = graph.upper.before, graph.step
+        for rank in range(len(step.row)):
+            for column in range(streams.shape[1]):
+                state.stream_end[rank, column], streams[rank, column] = before.stream_end[rank, column], -1
+            for thread in range(threads.shape[1]):
+                state.back[rank, thread], threads[rank, thread] = before.back[rank, thread], -1
+        find_recorded_nodes(job, cut_step(recorded, at, len(recorded.start) // steps), state, graph.upper.nodes)
+        for rank in range(len(step.row)):
+            if step.row[rank] >= 0 and job.queue[step.team[rank]] > 0:
+                follow_queue(job, step, rank, graph.upper, holders)
+                follow_queue(job, step, rank, graph.lower, holders)
+        find_heads(graph, threads, streams)
+
+
+@compiled
+def divide_steps(
+    graphs: Graphs,
+    number: int,
+    first: int,
+    most_back: int,
+    given: int,
+    own_row_ns: float,
+    maximum: float,
+    room: Room,
+    rows: LossRows,
+    divided: Divided,
+) -> int:
+    """Divide the losses of steps from the `first` on; return the one at which it stops, if any.
+
+    That is one whose rows have no room, or whose loss may lie before these steps. `number` is that of step 0 in the
+    run, `given` how many there are before it, of which `most_back` may hold a loss.
+    """
+    count, ranks = 0, len(graphs.graph.step.row)
+    for at in range(first, len(graphs.shift)):
+        is_known = False
+        for rank in range(ranks):
+            rows.of_rank[rank] = math.nan
+            is_known = is_known or graphs.is_known[at * ranks + rank]
+        if is_known:
+            slots = share_back(graphs, at, min(most_back, given + at), own_row_ns, room)
+            if slots < 0:
+                return at
+            listed = count
+            for slot in range(slots):
+                listed = list_losses(graphs, number, at - slot, slot, own_row_ns, room, listed, rows)
+            largest, count = find_largest(rows.of_rank, graphs.graph.structure.rank), listed
+            for slot in range(slots - 1, -1, -1):
+                count = list_own_shares(graphs, number, at - slot, slot, largest, 0.0, room, count, rows)
+            if count > rows.ns.shape[1]:
+                return at
+            divided.listed[at, 0] = listed
+            close_step(room, at, maximum, divided)
+        else:
+            divided.listed[at, 0] = count
+        divided.listed[at, 1] = count
+    return len(graphs.shift)
+
+
+@compiled
+def close_step(room: Room, at: int, maximum: float, divided: Divided) -> None:
+    """Note what the division of a step's loss tells besides rows."""
+    groups = len(room.multiplier.group)
+    for group in range(groups):
+        divided.passed[at * groups + group] = room.shares.passed[group]
+    divided.noise_ns[at] = loss_of_stretches(room.stretches, maximum)
+
+
+@compiled
+def share_back(graphs: Graphs, last: int, kept: int, own_row_ns: float, room: Room) -> int:
+    """Go back from a step through those that its loss may lie in; return how many, -1 if it may lie before them all.
+
+    The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
+    of the step before, from which the step's maxima are measured. What comes to a step before which no further step is
+    `kept` is carried, as are ranks' sums below that of a row in the steps before the last.
+    """
+    for slot in range(last + 1):
+        enter_step(graphs, last - slot, slot, room)
+        share_part(graphs, last - slot, slot, 0, len(graphs.graph.structure.instructions), room)
+        if leave_step(graphs, last - slot, slot, kept, own_row_ns, room):
+            return slot + 1
+    return -1
+
+
+@compiled
+def enter_step(graphs: Graphs, at: int, slot: int, room: Room) -> None:
+    """Begin a pass through a step with the multipliers of its end, and of what the steps after it hand to it."""
+    graph, multiplier = cut_graph(graphs.graph, at, len(graphs.shift), graphs.shift[at]), room.multiplier
+    shares, cells, ranks = cut_shares(room, slot), len(graph.step.start), len(graph.step.row)
+    clear(multiplier.end, cells)
+    clear(multiplier.start, cells)
+    clear(multiplier.held, min(cells, len(multiplier.held)))
+    clear(multiplier.group, len(multiplier.group))
+    clear(shares.host, cells)
+    clear(shares.gpu, cells)
+    clear(shares.overlap, min(cells, len(shares.overlap)))
+    clear(shares.transfer, len(shares.transfer))
+    clear(shares.passed, len(shares.passed))
+    clear(shares.carried, ranks)
+    clear(shares.unexplained, ranks)
+    stretches = room.stretches if slot == 0 else room.earlier
+    clear(stretches.varied, len(stretches.varied))
+    clear(stretches.biased, len(stretches.biased))
+    clear(stretches.reached, len(stretches.reached))
+    clear(stretches.entered, len(stretches.entered))
+    by_ends = by_threads = 0.0
+    for rank in range(ranks):
+        multiplier.touched[rank] = False
+        for column in range(room.ended.shape[1]):
+            whole = room.ended[rank, column] if slot > 0 else 0.0
+            multiplier.stream[rank, column] = whole
+            multiplier.left[rank, column] = multiplier.launch[rank, column] = 0.0
+            by_ends += whole
+            multiplier.touched[rank] = multiplier.touched[rank] or whole != 0
+        for thread in range(room.back.shape[1]):
+            whole = room.back[rank, thread] if slot > 0 else 0.0
+            multiplier.back[rank, thread] = whole
+            by_threads += whole
+            multiplier.touched[rank] = multiplier.touched[rank] or whole != 0
+    seed_carried(graph.job, graph.step, multiplier)
+    known_count = 0
+    for rank in range(ranks):
+        known_count += int(graphs.is_known[at * ranks + rank])
+    for rank in range(ranks):
+        if graphs.is_known[at * ranks + rank]:
+            cell = graph.step.row[rank] + graphs.last[at * ranks + rank]
+            multiplier.end[cell] += (1.0 if slot == 0 else -(by_ends + by_threads)) / known_count
+            multiplier.touched[rank] = True
+            if slot == 0:
+                stretches.reached[graph.heads.end[cell] + 1] += 1 / known_count
+                stretches.entered[graph.heads.end[cell] + 1] += 1 / known_count
+    if slot == 0:
+        teams = len(stretches.variance)
+        for team in range(teams):
+            for part in range(stretches.variance.shape[1]):
+                stretches.variance[team, part] = graphs.noise.variance[at * teams + team, part]
+                stretches.bias[team, part] = graphs.noise.bias[at * teams + team, part]
+
+
+@compiled
+def clear(values: Floats, count: int) -> None:
+    """Set the first `count` values to 0."""
+    for at in range(count):
+        values[at] = 0.0
+
+
+@compiled
+def seed_carried(job: JobArrays, times: StepTimes, multiplier: Multipliers) -> None:
+    """Hand what a step awaits of operations of the step before, whose `times` they are, to their ends."""
+    for team in range(len(job.launch_ns)):
+        for at in range(job.first_carried[team], job.first_carried[team + 1]):
+            column = job.carried_column[at]
+            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                if times.row[rank] < 0:
+                    continue
+                whole = multiplier.stream[rank, column]
+                multiplier.stream[rank, column] = 0.0
+                if job.carried_steps[at] > 1:
+                    multiplier.left[rank, column - 1] += whole
+                else:
+                    multiplier.end[times.row[rank] + job.carried_place[at]] += whole
+
+
+@compiled
+def share_part(graphs: Graphs, at: int, slot: int, first: int, last: int, room: Room) -> None:
+    """Go back through a part of a step, as `share_step` does."""
+    ranks = len(graphs.graph.step.row)
+    share_step(
+        cut_graph(graphs.graph, at, len(graphs.shift), graphs.shift[at]),
+        BackwardPass(
+            graphs.last[at * ranks : (at + 1) * ranks],
+            room.multiplier,
+            cut_shares(room, slot),
+            room.beside,
+            room.stretches if slot == 0 else room.earlier,
+        ),
+        first,
+        last,
+    )
+
+
+@compiled
+def leave_step(graphs: Graphs, at: int, slot: int, kept: int, own_row_ns: float, room: Room) -> bool:
+    """End a pass through a step; return whether nothing is to be handed to the step before."""
+    graph, multiplier = cut_graph(graphs.graph, at, len(graphs.shift), graphs.shift[at]), room.multiplier
+    upper, lower, ranks = graph.upper.before, graph.lower.before, len(graph.step.row)
+    if slot == 1:
+        # what follows the last collective of the step before leads to the first one of this step
+        varied = biased = 0.0
+        for stretch in range(len(room.earlier.varied)):
+            varied += room.earlier.varied[stretch]
+            biased += room.earlier.biased[stretch]
+        room.stretches.varied[0] += max(varied, 0.0)
+        room.stretches.biased[0] += max(biased, 0.0)
+    most_ns = 0.0
+    for rank in range(ranks):
+        room.touched[slot * ranks + rank] = multiplier.touched[rank]
+        for column in range(room.ended.shape[1]):
+            room.ended[rank, column] = multiplier.left[rank, column] + multiplier.stream[rank, column]
+        for thread in range(room.back.shape[1]):
+            room.back[rank, thread] = multiplier.back[rank, thread]
+        carried_ns = owed_to_state(graph, room, rank)
+        room.carried[slot * ranks + rank] = carried_ns
+        most_ns = max(most_ns, abs(carried_ns))
+    if slot == kept or not most_ns > (0.0 if slot == 0 else own_row_ns):
+        return True
+    for rank in range(ranks):
+        is_fresh = graphs.fresh[at * ranks + rank]
+        for column in range(room.ended.shape[1]):
+            if is_fresh or isnan(upper.stream_end[rank, column] - lower.stream_end[rank, column]):
+                room.ended[rank, column] = 0.0
+        for thread in range(room.back.shape[1]):
+            if is_fresh or isnan(upper.back[rank, thread] - lower.back[rank, thread]):
+                room.back[rank, thread] = 0.0
+        room.carried[slot * ranks + rank] -= owed_to_state(graph, room, rank)
+    return False
+
+
+@compiled
+def owed_to_state(graph: StepGraph, room: Room, rank: int) -> float:
+    """Return what a step owes to how a rank came to it, for the multipliers of its carried state; 0 where unknown."""
+    upper, lower, by_ends, by_threads = graph.upper.before, graph.lower.before, 0.0, 0.0
+    for column in range(room.ended.shape[1]):
+        if room.ended[rank, column] != 0:
+            moved = upper.stream_end[rank, column] - lower.stream_end[rank, column] - graph.shift
+            by_ends += room.ended[rank, column] * moved
+    for thread in range(room.back.shape[1]):
+        if room.back[rank, thread] != 0:
+            by_threads += room.back[rank, thread] * (upper.back[rank, thread] - lower.back[rank, thread] - graph.shift)
+    return known(by_ends + by_threads)
+
+
+@compiled
+def cut_shares(room: Room, slot: int) -> Shares:
+    """Return the shares of a slot."""
+    shares, ranks, groups = room.shares, len(room.ended), len(room.multiplier.group)
+    low, high = slot * len(room.multiplier.end), (slot + 1) * len(room.multiplier.end)
+    return Shares(
+        shares.host[low:high],
+        shares.gpu[low:high],
+        shares.overlap[low:high],
+        shares.transfer[slot * groups : (slot + 1) * groups],
+        shares.passed[slot * groups : (slot + 1) * groups],
+        shares.carried[slot * ranks : (slot + 1) * ranks],
+        shares.unexplained[slot * ranks : (slot + 1) * ranks],
+    )
+
+
+@compiled
+def find_largest(of_rank: Floats, ranks: Ints) -> int:
+    """Return the number of the rank to which most is lost, of equal ones the least `ranks`; -1 if none loses any."""
+    largest, most_ns = -1, 0.0
+    for rank in range(len(of_rank)):
+        lost_ns = of_rank[rank]  # NaN is neither
+        if lost_ns > most_ns or (lost_ns == most_ns and largest >= 0 and ranks[rank] < ranks[largest]):
+            largest, most_ns = rank, lost_ns
+    return largest
+
+
+@compiled
+def list_losses(
+    graphs: Graphs, number: int, at: int, slot: int, least_ns: float, room: Room, count: int, rows: LossRows
+) -> int:
+    """List the shares of a slot, which lie in the step `at`; return how many rows there are with `count` before.
+
+    Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `number` is
+    that of step 0 in the run.
+    """
+    shares, sums, excess, ranks = cut_shares(room, slot), room.sums, room.excess, len(room.sums)
+    for rank in range(ranks):
+        for position in range(sums.shape[1]):
+            sums[rank, position] = excess[rank, position] = 0.0
+    count = list_own_shares(graphs, number, at, slot, -1, least_ns, room, count, rows)
+    graph = cut_graph(graphs.graph, at, len(graphs.shift), 0.0)
+    upper, lower, first_group = graph.upper.transfer, graph.lower.transfer, graph.collectives.first_group
+    for rank in range(ranks):
         for position in range(sums.shape[1]):
             share, above = sums[rank, position], excess[rank, position]
             if share != 0 or above != 0:
                 loss_class = position if position <= GPU else OVERLAP
-                add_row(rows, count, number, ranks[rank], step.team[rank], loss_class, -1, share, above)
-                add_to_rank(rows.of_rank, rank, share)
+                add_row(rows, count, number + at, graph, rank, loss_class, -1, share, above)
                 count += 1
     collective = 0
     for group in range(len(shares.transfer)):
@@ -507,87 +689,83 @@ def list_losses(of_step: GraphShares, least_ns: float, sums: Floats, excess: Flo
         if share != 0:
             while first_group[collective + 1] <= group:
                 collective += 1
-            add_row(rows, count, number, -1, -1, TRANSFER, -1, share, of_step.excess[group])
+            add_row(rows, count, number + at, graph, -1, TRANSFER, -1, share, upper[group] - lower[group])
             if count < rows.ns.shape[1]:
                 rows.numbers[5, count], rows.numbers[6, count] = collective, group - first_group[collective]
             count += 1
-    count = list_sums(of_step, CARRIED, shares.carried, count, rows)
-    count = list_sums(of_step, UNEXPLAINED, shares.unexplained, count, rows)
-    return int(list_sums(of_step, CARRIED, of_step.carried, count, rows))
+    for part in range(3):
+        for rank in range(ranks):
+            lost = room.carried[slot * ranks + rank] if part == 2 else shares.carried[rank]
+            lost = shares.unexplained[rank] if part == 1 else lost
+            if lost != 0:
+                loss_class = UNEXPLAINED if part == 1 else CARRIED
+                add_row(rows, count, number + at, graph, rank, loss_class, -1, lost, math.nan)
+                count += 1
+    return count
 
 
 @compiled
 def list_own_shares(
-    of_step: GraphShares,
-    first_rank: int,
-    after_rank: int,
+    graphs: Graphs,
+    number: int,
+    at: int,
+    slot: int,
+    only: int,
     least_ns: float,
-    sums: Floats,
-    excess: Floats,
+    room: Room,
     count: int,
     rows: LossRows,
 ) -> int:
-    """List the shares of own time of some ranks that have rows of their own, and sum up the others; see `list_losses`.
+    """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`.
 
-    In the order of the ranks' programs.
+    In the order of the ranks' programs. Of the `only` rank, unless that is -1, all shares, without overlap.
     """
-    listing, step, number = of_step.listing, of_step.step, of_step.number
-    last_listed, touched, shares = of_step.last_listed, of_step.touched, of_step.shares
-    has_overlap = len(shares.overlap) > 0
-    for rank in range(first_rank, after_rank):
-        team, row = step.team[rank], step.row[rank]
-        low = 0 if touched[rank] else last_listed[rank] + 1
-        size = listing.first[team + 1] - listing.first[team] - low
+    graph, shares, ranks = cut_graph(graphs.graph, at, len(graphs.shift), 0.0), cut_shares(room, slot), len(room.sums)
+    job, step, last_launch = graph.job, graph.step, graph.structure.last_launch
+    sums, excess, has_overlap = room.sums, room.excess, len(shares.overlap) > 0 and only < 0
+    for rank in range(0 if only < 0 else only, ranks if only < 0 else only + 1):
+        team, row, touched = step.team[rank], step.row[rank], room.touched[slot * ranks + rank]
+        # what ends a step has its time above the baseline in that step's rows, and all of earlier steps in theirs
+        last_listed, end = -1, graphs.last[at * ranks + rank]
+        if only < 0 and slot > 0:
+            last_listed = end if slot == 1 and end >= 0 else job.first[team + 1] - job.first[team]
+        low = 0 if touched else last_listed + 1
+        size = job.first[team + 1] - job.first[team] - low
         if row < 0 or size <= 0:
             continue
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
-        begin = listing.first[team] + low
-        usual = cut_self_times(of_step.baseline, begin, begin + size)
+        begin = job.first[team] + low
+        usual = cut_self_times(graph.baseline, begin, begin + size)
         begin = row + low
-        recorded = cut_self_times(of_step.self_times, begin, begin + size)
+        recorded = cut_self_times(graph.self_times, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
-        for at in range(size):
-            is_new = low + at > last_listed[rank]
-            if not is_new and of_host[at] == 0 and of_gpu[at] == 0 and not has_overlap:
+        for op in range(size):
+            is_new = low + op > last_listed
+            if not is_new and of_host[op] == 0 and of_gpu[op] == 0 and not has_overlap:
                 continue  # of a step in a file such times need not be read
-            host_class = int(low + at > listing.first_kernel[team]) + int(low + at > listing.last_launch[team])
-            host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
-            host -= recorded.lead[at] - usual.lead[at]
-            gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
-            if not touched[rank]:
+            host_class = int(low + op > job.first_kernel[team]) + int(low + op > last_launch[team])
+            host = known(recorded.host[op] - usual.host[op]) + recorded.call[op] - usual.call[op]
+            host -= recorded.lead[op] - usual.lead[op]
+            gpu = known(recorded.delay[op] - usual.delay[op]) + recorded.gpu[op] - usual.gpu[op]
+            if not touched:
                 excess[rank, host_class] += host
                 excess[rank, GPU] += gpu
                 continue
             for part in range(3 if has_overlap else 2):
                 if part == 0:
-                    position, share, above = host_class, of_host[at], host
+                    position, share, above = host_class, of_host[op], host
                 elif part == 1:
-                    position, share, above = GPU, of_gpu[at], gpu
+                    position, share, above = GPU, of_gpu[op], gpu
                 else:
-                    position, share, above = GPU + 1, shares.overlap[begin + at], 0.0
+                    position, share, above = GPU + 1, shares.overlap[begin + op], 0.0
                 if share == 0 or abs(share) < least_ns:
                     sums[rank, position] += share
                     excess[rank, position] += above if is_new else 0.0
                     continue
                 loss_class = position if position <= GPU else OVERLAP
                 above = above if is_new else math.nan
-                add_row(rows, count, number, listing.rank[rank], team, loss_class, low + at, share, above)
-                add_to_rank(rows.of_rank, rank, share)
+                add_row(rows, count, number + at, graph, rank, loss_class, low + op, share, above)
                 count += 1
-    return count
-
-
-@compiled
-def list_sums(of_step: GraphShares, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
-    """List what is lost to each rank without a place, (ranks,); see `list_losses`."""
-    team, ranks = of_step.step.team, of_step.listing.rank
-    for rank in range(len(losses)):
-        if losses[rank] != 0:
-            lost = losses[rank]
-            add_row(rows, count, of_step.number, ranks[rank], team[rank], loss_class, -1, lost, math.nan)
-            if loss_class != UNEXPLAINED:
-                add_to_rank(rows.of_rank, rank, lost)
-            count += 1
     return count
 
 
@@ -596,34 +774,49 @@ def add_row(
     rows: LossRows,
     at: int,
     origin: int,
+    graph: StepGraph,
     rank: int,
-    team: int,
     loss_class: int,
     place: int,
     loss_ns: float,
     excess_ns: float,
 ) -> None:
-    """Fill one row of `Losses`, of no collective, if there is room for it."""
+    """Fill one row of `Losses`, of no collective, if there is room for it; add to what is lost to the rank, if any."""
     if at < rows.ns.shape[1]:
         numbers = rows.numbers
-        numbers[0, at], numbers[1, at], numbers[2, at], numbers[3, at] = origin, rank, team, loss_class
-        numbers[4, at], numbers[5, at], numbers[6, at] = place, -1, -1
+        numbers[0, at], numbers[3, at], numbers[4, at], numbers[5, at], numbers[6, at] = (
+            origin,
+            loss_class,
+            place,
+            -1,
+            -1,
+        )
+        numbers[1, at] = numbers[2, at] = -1
+        if rank >= 0:
+            numbers[1, at], numbers[2, at] = graph.structure.rank[rank], graph.step.team[rank]
         rows.ns[0, at], rows.ns[1, at] = loss_ns, excess_ns
-
-
-@compiled
-def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
-    """Add to what is lost to a rank, unknown at first."""
-    of_rank[rank] = loss_ns if isnan(of_rank[rank]) else of_rank[rank] + loss_ns
+    if rank >= 0 and loss_class != UNEXPLAINED:
+        rows.of_rank[rank] = loss_ns + known(rows.of_rank[rank])
 
 
 def _loss_rows(count: int, ranks: int) -> LossRows:
     return LossRows(np.empty((7, count), np.int64), np.empty((2, count)), np.empty(ranks))
 
 
-def _losses(rows: LossRows, count: int) -> Losses:
-    """Return the first rows as a table."""
-    return Losses(rows.numbers[:, :count].copy(), rows.ns[:, :count].copy())
+def _losses(rows: LossRows, first: int, after: int) -> Losses:
+    """Return some rows as a table."""
+    return Losses(rows.numbers[:, first:after].copy(), rows.ns[:, first:after].copy())
+
+
+def _empty_heads(cells: int, instances: int) -> Heads:
+    start, end, free, back = np.full((4, cells), -1, np.int32)
+    return Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances))
+
+
+def _empty_inputs(most: int) -> Inputs:
+    upper, lower, factor = np.empty((3, most))
+    goes, which, head, order = np.empty((4, most), np.int64)
+    return Inputs(upper, lower, goes, which, head, factor, order, np.empty(most, np.bool_))
 
 
 def _structure(run: RunModel) -> Structure:
@@ -663,19 +856,6 @@ def _structure(run: RunModel) -> Structure:
             [np.flatnonzero(kinds != SYNC).max(initial=-1) for kinds in np.split(run.job.kind, run.job.first[1:-1])]
         ),
         run.rank_numbers,
-    )
-
-
-def _room(cells: int, recorded: int, instances: int, most_inputs: int) -> _Room:
-    """Make room for a step; `recorded` is for how many of its recorded ends and returns."""
-    start, end, free, back = np.full((4, cells), -1, np.int32)
-    upper, lower, factor = np.empty((3, most_inputs))
-    goes, which, head, order = np.empty((4, most_inputs), np.int64)
-    return _Room(
-        NodeTimes(end=np.empty(recorded), start=np.empty(0), back=np.empty(recorded), free=np.empty(cells)),
-        NodeTimes(*np.empty((4, cells))),
-        Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances)),
-        Inputs(upper, lower, goes, which, head, factor, order, np.empty(most_inputs, np.bool_)),
     )
 
 

@@ -267,12 +267,11 @@ def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[Recorded
 
     While the loss of a step is divided, the next one is compared and the one after that read and replayed.
     """
-    ahead, accounts = min(steps.ahead, 1), []
+    ahead, accounts = min(steps.ahead, 1), list[StepAccount]()
     recorded = filter(None, map_ahead(lambda _: next(replayed, None), steps.run.keys, ahead))
     for compared in map_ahead(lambda some: account.compare(some, steps.find_baselines(some)), recorded, ahead):
-        compared.reverse()
-        while compared:
-            accounts.append(account.divide(compared.pop()))
+        accounts += account.divide(compared)
+        del compared  # else it stays in memory while the next ones are compared
     return accounts
 
 

@@ -583,7 +583,7 @@ class Lake:
                 columns = self.step_columns(key, COLUMNS)
                 return MeasuredStep(key, columns, columns)
             calls = read_calls(partial(self.step_columns, key, COLUMNS), rows[key])
-            return MeasuredStep(key, calls, activities.columns_of_step(key, self._by_step[key]))
+            return MeasuredStep(key, calls, activities.columns_of_step(self._by_step[key]))
 
         def complete(step: MeasuredStep) -> MeasuredStep:
             filled = groups.filled(step.key, step.calls, reasons)

@@ -23,6 +23,7 @@ from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities,
 from jitter.analysis.metrics.collective_calls import COLUMNS_OF_ALL
 from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import KINDS, copy_direction, host_memory
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
@@ -42,47 +43,56 @@ class ActivityReader:
     def __init__(self, root: Path) -> None:
         self._root, self._times = root, TimesReader(root)
 
-    def of_step(self, key: StepKey, held: Mapping[int, RankStepRecord]) -> list[StepActivities]:
-        """Return ranks that have a step, together for ranks with equal sequences of kernels and kinds.
+    def read(self, held: Mapping[int, RankStepRecord]) -> list[StepActivities]:
+        """Return steps of ranks, together those of equal sequences of kernels and kinds.
 
-        `held` is the record that has the step, by rank. Raises `LakeError` if a rank's file is missing or damaged.
+        `held` are their records by any ascending numbers, which the result has for ranks. Raises `LakeError` if a
+        rank's file is missing or damaged.
         """
-        held = dict(sorted(held.items()))
-        times_of_rank = dict(zip(held, self._times.read(list(held.values())), strict=True))
-        ranks = [rank for rank, times in times_of_rank.items() if times is None]
-        rows_of_ranks = [held[rank].step.rows for rank in ranks]
-        for some in pieces_of(begins_of(rows_of_ranks), _ROWS_AT_ONCE) if ranks else []:
-            rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])
-            start_ns = np.array([held[rank].step.start_ns for rank in rows.ranks], np.int64)
-            times, kinds = activity_times(rows.table, start_ns[rows.of_rank])
-            for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
-                times_of_rank[rank] = ActivityTimes(times[:, first:last], kinds[first:last])
+        times_of = dict(zip(held, self._times.read(list(held.values())), strict=True))
+        for key, numbers in by_key((_key_of(held[at]), at) for at, times in times_of.items() if times is None).items():
+            records = {_rank_of(held[at]): held[at] for at in numbers}
+            for some in pieces_of(begins_of([held[at].step.rows for at in numbers]), _ROWS_AT_ONCE):
+                rows = read_step(self._root, key, records, (*TIMES, "kind"), list(records)[some])
+                start_ns = np.array([records[rank].step.start_ns for rank in rows.ranks], np.int64)
+                times, kinds = activity_times(rows.table, start_ns[rows.of_rank])
+                for at, (first, last) in zip(numbers[some], pairwise(rows.bounds.tolist()), strict=True):
+                    times_of[at] = ActivityTimes(times[:, first:last], kinds[first:last])
         alike: dict[tuple[str, bytes], list[tuple[int, IntTimes]]] = {}
-        for rank, read in times_of_rank.items():
+        for at, read in times_of.items():
             assert read is not None
-            alike.setdefault((held[rank].step.sequence, read.kinds.tobytes()), []).append((rank, read.times))
+            alike.setdefault((held[at].step.sequence, read.kinds.tobytes()), []).append((at, read.times))
         return [
             StepActivities(
-                np.array([rank for rank, _ in members], np.int64),
+                np.array([at for at, _ in members], np.int64),
                 sequence,
                 np.frombuffer(kinds, np.int8),
-                np.array([held[rank].step.start_ns for rank, _ in members], np.int64),
+                np.array([held[at].step.start_ns for at, _ in members], np.int64),
                 _stack([times for _, times in members]),
             )
             for (sequence, kinds), members in alike.items()
         ]
 
-    def columns_of_step(self, key: StepKey, held: Mapping[int, RankStepRecord]) -> StepColumns:
+    def columns_of_step(self, held: Mapping[int, RankStepRecord]) -> StepColumns:
         """Return kinds, starts and ends of all rows of a step's ranks, as `read_step` does."""
         ranks, rows = zip(*((rank, held[rank].step.rows) for rank in sorted(held)), strict=True)
         begins = begins_of(rows)
         (start_ns, end_ns), kinds = np.empty((2, begins[-1]), np.int64), np.empty(begins[-1], np.int8)
-        for group in self.of_step(key, held):
+        for group in self.read(dict(sorted(held.items()))):
             at = begins[np.searchsorted(ranks, group.ranks)][:, None] + np.arange(len(group.kind))
             start_ns[at], end_ns[at] = (group.times[:, column] + group.zero_ns[:, None] for column in range(2))
             kinds[at] = group.kind
         columns = pa.DictionaryArray.from_arrays(kinds, list(KINDS)), start_ns, end_ns
         return StepColumns(pa.table(dict(zip(COLUMNS_OF_ALL, columns, strict=True))), ranks, rows)
+
+
+def _key_of(held: RankStepRecord) -> StepKey:
+    return StepKey(held.step.epoch, held.step.step)
+
+
+def _rank_of(held: RankStepRecord) -> int:
+    assert held.record.rank is not None
+    return held.record.rank
 
 
 def _stack(times: list[IntTimes]) -> IntTimes:
@@ -122,7 +132,7 @@ class RunSyncCalls(NamedTuple):
     names: tuple[str, ...]
 
     def of_step(self, held: Mapping[int, RankStepRecord]) -> StepSyncCalls:
-        """Return the calls of a step's ranks; `held` is the record that has the step, by rank."""
+        """Return the calls of steps of ranks; `held` are their records by rank, or by other numbers in place of it."""
         ranks, parts = [], []
         for rank, step_record in sorted(held.items()):
             if (calls := self.of_recording.get(step_record.record.digest)) is not None:
@@ -159,6 +169,8 @@ def divide_sync_calls(
 
 _ROWS_KEPT = 2_000_000
 """Rows of a run whose steps stay in memory once read: some 80 bytes each, with their self times."""
+_ROWS_TOGETHER = 4_000
+"""Rows of steps that are read together: larger ones are read on several threads."""
 
 
 class LaunchShapes(NamedTuple):
@@ -198,6 +210,7 @@ class RunReader:
         self._root, self._held, self.indices = root, held, indices
         """`indices` gives the alignment of each cohort in a step."""
         self.steps = list(steps)
+        self._position = {key: at for at, key in enumerate(self.steps)}
         rows = [sum(step_record.step.rows for step_record in held[key].values()) for key in self.steps]
         self.rows, self.largest_step = sum(rows), max(rows, default=0)
         """Rows of all steps and ranks, and of the largest step."""
@@ -240,12 +253,12 @@ class RunReader:
 
         Clocks of a rank's several recordings are related by UTC, where the profiler recorded it.
         """
-        shifted_origins = {}
-        for rank, held in self._held[key].items():
-            offset, first_offset = held.record.utc_offset_ns, self._first_records[rank].utc_offset_ns
-            shift = 0 if offset is None or first_offset is None else first_offset - offset
-            shifted_origins[rank] = self.origin_ns[rank] + shift
-        return shifted_origins
+        return {rank: self._origin(held) for rank, held in self._held[key].items()}
+
+    def _origin(self, held: RankStepRecord) -> int:
+        rank = _rank_of(held)
+        offset, first_offset = held.record.utc_offset_ns, self._first_records[rank].utc_offset_ns
+        return self.origin_ns[rank] + (0 if offset is None or first_offset is None else first_offset - offset)
 
     def beginnings(self, key: StepKey) -> dict[int, float]:
         """Return by rank when its step marker begins, ns from its origin; only ranks whose steps have markers."""
@@ -334,29 +347,70 @@ class RunReader:
         some = None if self.is_small or wanted is None else list(wanted)
         if key in self._kept:
             return [group if self._file is None else self._with_times(group, at, some) for group, at in self._kept[key]]
-        held = self._held[key]
+        keys = [key] if some is not None else self._read_together(key)
+        of_steps = self._read(keys, some)
         if some is not None:
-            held = {rank: held[rank] for rank in some if rank in held}
-        syncs, origins = self._sync_calls.of_step(held), self.origins(key)
-        groups = [
-            group
-            for activities in self._activities.of_step(key, held)
-            for on_streams, digest in self._split_by_streams(key, activities)
-            for group in group_identical_ranks(on_streams, syncs, origins, digest)
+            return of_steps[0]
+        for one, groups in zip(keys, of_steps, strict=True):
+            if self._file is None:
+                self._kept[one] = [(group, 0) for group in groups]
+                continue
+            with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
+                places = []
+                for group in groups:
+                    nothing = group.times[:0].copy()  # a view would hold the step's times
+                    places.append((replace(group, times=nothing), self._file.seek(0, os.SEEK_END)))
+                    group.times.tofile(self._file)
+                self._kept[one] = places
+        return of_steps[0]
+
+    def _read_together(self, key: StepKey) -> list[StepKey]:
+        """Return a step and the small ones that follow it: to read one takes as long as to read many of them."""
+        first, keys, rows = self._position[key], [key], 0
+        for other in self.steps[first:]:
+            rows += sum(step_record.step.rows for step_record in self._held[other].values())
+            if rows > _ROWS_TOGETHER:
+                break
+            if other != key and other not in self._kept:
+                keys.append(other)
+        return keys
+
+    def _read(self, keys: Sequence[StepKey], wanted: Sequence[int] | None) -> list[list[IdenticalRanks]]:
+        """Return the groups of ranks of steps, of all ranks or of those wanted."""
+        held = [
+            step_record
+            for key in keys
+            for rank, step_record in sorted(self._held[key].items())
+            if wanted is None or rank in wanted
         ]
-        if some is not None:
-            return groups
-        if self._file is None:
-            self._kept[key] = [(group, 0) for group in groups]
-            return groups
-        with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
-            places = []
-            for group in groups:
-                nothing = group.times[:0].copy()  # a view would hold the step's times
-                places.append((replace(group, times=nothing), self._file.seek(0, os.SEEK_END)))
-                group.times.tofile(self._file)
-            self._kept[key] = places
-        return groups
+        ranks = np.array([_rank_of(step_record) for step_record in held], np.int64)
+        number_of = {key: number for number, key in enumerate(keys)}
+        step = np.array([number_of[_key_of(step_record)] for step_record in held], np.int64)
+        records = dict(enumerate(held))
+        syncs, origins = self._sync_calls.of_step(records), {at: self._origin(one) for at, one in records.items()}
+        of_steps: list[list[IdenticalRanks]] = [[] for _ in keys]
+        for activities in self._activities.read(records):
+            for on_streams, digest in self._split_by_streams(records, activities):
+                for group in group_identical_ranks(on_streams, syncs, origins, digest):
+                    begins = np.flatnonzero(np.diff(step[group.ranks], prepend=-1)).tolist()
+                    for first, after in pairwise([*begins, len(group.ranks)]):
+                        own = slice(first, after)
+                        of_steps[step[group.ranks[first]]].append(
+                            IdenticalRanks(
+                                ranks[group.ranks[own]],
+                                group.signature,
+                                group.kind,
+                                group.row,
+                                group.calls,
+                                group.times[own] if len(begins) > 1 else group.times,
+                                group.begun[own],
+                                group.ended[own],
+                                group.since[own],
+                            )
+                        )
+        for groups in of_steps:
+            groups.sort(key=lambda group: int(group.ranks[0]))
+        return of_steps
 
     def _with_times(self, group: IdenticalRanks, at: int, wanted: Sequence[int] | None) -> IdenticalRanks:
         """Return a group, or those of its ranks that are wanted, with the times that begin at a byte of the file."""
@@ -373,25 +427,29 @@ class RunReader:
         of_rows = {name: getattr(group, name)[rows] for name in ("ranks", "begun", "ended", "since")}
         return replace(group, times=times, **of_rows)
 
-    def _split_by_streams(self, key: StepKey, activities: StepActivities) -> Iterator[tuple[StepActivities, bytes]]:
+    def _split_by_streams(
+        self, held: Mapping[int, RankStepRecord], activities: StepActivities
+    ) -> Iterator[tuple[StepActivities, bytes]]:
         """Yield ranks that used the same streams for the same activities, with a digest of these streams.
 
-        Where launches are recorded the program tells the streams, and the digest is empty.
+        Where launches are recorded the program tells the streams, and the digest is empty. `held` are the records by
+        the numbers that the activities have for ranks.
         """
         digests = dict.fromkeys(activities.ranks.tolist(), b"")
-        without = [rank for rank in digests if not self._held[key][rank].record.has_launches]
-        if without:
-            read = read_step(self._root, key, self._held[key], ("stream",), without)
+        without = ((_key_of(held[at]), at) for at in digests if not held[at].record.has_launches)
+        for key, numbers in by_key(without).items():
+            ranks = [_rank_of(held[at]) for at in numbers]
+            read = read_step(self._root, key, self._held[key], ("stream",), ranks)
             streams = read.values("stream")
-            for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
-                digests[rank] = hashlib.blake2b(streams[first:last].tobytes(), digest_size=8).digest()
+            for at, (first, last) in zip(numbers, pairwise(read.bounds.tolist()), strict=True):
+                digests[at] = hashlib.blake2b(streams[first:last].tobytes(), digest_size=8).digest()
         for digest in dict.fromkeys(digests.values()):
-            rows = np.array([digests[rank] == digest for rank in activities.ranks.tolist()])
+            rows = np.array([digests[at] == digest for at in activities.ranks.tolist()])
             if rows.all():
                 yield activities, digest
             else:
-                ranks, zero_ns = activities.ranks[rows], activities.zero_ns[rows]
-                yield replace(activities, ranks=ranks, zero_ns=zero_ns, times=activities.times[rows]), digest
+                numbers, zero_ns = activities.ranks[rows], activities.zero_ns[rows]
+                yield replace(activities, ranks=numbers, zero_ns=zero_ns, times=activities.times[rows]), digest
 
     @cached_property
     def _sync_calls(self) -> RunSyncCalls:

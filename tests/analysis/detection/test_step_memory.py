@@ -16,7 +16,6 @@ from jitter.analysis.execution.self_times import follow_steps
 from jitter.analysis.replay import run_steps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.runs import build_document
-from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -57,6 +56,7 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
 
 def test_times_of_a_large_step_leave_memory_and_come_from_a_file(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
+    monkeypatch.setattr(run_reader, "_ROWS_TOGETHER", 0)
     analysis = jitter.open(root).analyze()
     for key in analysis.run.keys:
         read = [(weakref.ref(group.times), group.times.copy()) for group in analysis.lake.rank_groups(key)]
@@ -67,18 +67,19 @@ def test_times_of_a_large_step_leave_memory_and_come_from_a_file(root: Path, mon
 
 def test_of_a_large_step_the_wanted_ranks_alone_are_read(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
+    monkeypatch.setattr(run_reader, "_ROWS_TOGETHER", 0)
     reader = jitter.open(root).analyze().lake
     key = reader.steps[-1]
     (wanted, *others) = [member.rank for member in reader.members(key)]
     assert others
     read: list[list[int]] = []
-    of_step = ActivityReader.of_step
+    read_activities = ActivityReader.read
 
-    def note_read(activities: ActivityReader, key: StepKey, held: Any) -> Any:
-        read.append(list(held))
-        return of_step(activities, key, held)
+    def note_read(activities: ActivityReader, held: Any) -> Any:
+        read.append([step_record.record.rank for step_record in held.values()])
+        return read_activities(activities, held)
 
-    monkeypatch.setattr(ActivityReader, "of_step", note_read)
+    monkeypatch.setattr(ActivityReader, "read", note_read)
     (alone,) = reader.rank_groups(key, [wanted])
     assert read == [[wanted]]
     assert alone.ranks.tolist() == [wanted]
@@ -93,23 +94,23 @@ def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkey
         patch.setattr(run_reader, "_ROWS_KEPT", 0)
         of_large = large.analyze()
         expected = [of_large.measured.step_ns.tolist(), of_large.account.loss_ns.tolist()]
-    read: Counter[StepKey] = Counter()
+    read: Counter[tuple[int, int | None]] = Counter()
     followed: list[int] = []
-    of_step = ActivityReader.of_step
+    read_activities = ActivityReader.read
 
-    def count_read(reader: ActivityReader, key: StepKey, held: Any) -> Any:
-        read[key] += 1
-        return of_step(reader, key, held)
+    def count_read(reader: ActivityReader, held: Any) -> Any:
+        read.update((step_record.step.step, step_record.record.rank) for step_record in held.values())
+        return read_activities(reader, held)
 
     def count_followed(*step: Any) -> Any:
         followed.append(step[-1])
         return follow_steps(*step)
 
-    monkeypatch.setattr(ActivityReader, "of_step", count_read)
+    monkeypatch.setattr(ActivityReader, "read", count_read)
     monkeypatch.setattr(run_steps, "follow_steps", count_followed)
     lake = jitter.open(root)
     analysis = lake.analyze()
     np.testing.assert_equal([analysis.measured.step_ns.tolist(), analysis.account.loss_ns.tolist()], expected)
     list(analysis.steps.steps())
     assert set(read.values()) == {1}
-    assert sum(followed) == len(read)
+    assert sum(followed) == len(lake.step_keys)

@@ -644,14 +644,18 @@ class RunTransfers:
         slow = self._slow_in_every_step & ~self.run.collective_arrays.incomplete
         return [np.where(slow, expected, usual) for expected, usual in zip(self.expected, self.baseline, strict=True)]
 
-    def excess_ns(self, slow: Finding, number: int) -> float:
-        """Return how much longer than their baseline the slowest rank's took in the run's `number`th step."""
-        return float(np.nansum(self.took[number][self._groups(slow.of_slowest)])) - self.usual_ns(slow, number)
+    def excess_ns(self, slow: Finding, numbers: Sequence[int]) -> Floats:
+        """Return, (steps,), how much longer than their baseline the slowest rank's took in steps `numbers`."""
+        return self._of_slowest(self.took, slow, numbers) - self.usual_ns(slow, numbers)
 
-    def usual_ns(self, slow: Finding, number: int) -> float:
-        """Return what the slowest rank's should take in the run's `number`th step, all together, ns."""
-        of_run = self.baseline if slow.known_gain_ns is None else self.expected
-        return float(np.nansum(of_run[number][self._groups(slow.of_slowest)]))
+    def usual_ns(self, slow: Finding, numbers: Sequence[int]) -> Floats:
+        """Return, (steps,), what the slowest rank's should take in the run's steps `numbers`, all together, ns."""
+        return self._of_slowest(self.baseline if slow.known_gain_ns is None else self.expected, slow, numbers)
+
+    def _of_slowest(self, of_run: Sequence[Floats], slow: Finding, numbers: Sequence[int]) -> Floats:
+        groups = self._groups(slow.of_slowest)
+        times_ns = np.array([of_run[number][groups] for number in numbers]).reshape(len(numbers), len(groups))
+        return np.nansum(times_ns, axis=1)
 
     @cached_property
     def _are_between(self) -> Bools:

@@ -426,7 +426,7 @@ def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
 
 
 def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
-    usual = float(np.mean([evidence.analysis.transfers.usual_ns(slow, step) for step in slow.steps]))
+    usual = float(evidence.analysis.transfers.usual_ns(slow, list(slow.steps)).mean())
     count = len(slow.of_slowest)
     values = {
         "collectives": f"{format_count(count, 'collective')} per step {'takes' if count == 1 else 'take'}",

@@ -198,6 +198,18 @@ class RunModel:
         return {rank: number for number, rank in enumerate(self.rank_numbers.tolist())}
 
     @cached_property
+    def _numbers(self) -> Ints:
+        """The number of each rank; -1 for those that are not of the run, also for all above the last one."""
+        numbers = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
+        numbers[self.rank_numbers] = np.arange(len(self.rank_numbers))
+        return numbers
+
+    @cached_property
+    def _operations_of_ranks(self) -> Ints:
+        """(ranks of the run,) how many operations each one's program has."""
+        return np.array([self.operation_counts[team] for team in self._teams.tolist()], np.int64)
+
+    @cached_property
     def _teams(self) -> Ints:
         """(ranks of the run,) the team of each, by number."""
         return np.array([self.team_of[rank] for rank in self.rank_numbers.tolist()], np.int64)
@@ -224,16 +236,14 @@ class RunModel:
 
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
-        here = np.zeros(len(self.rank_numbers), np.bool_)
+        here = np.zeros(len(self.rank_numbers) + 1, np.bool_)  # the last one stands for ranks that are not of the run
         here[[self.number_of[member.rank] for member in self.reader.members(key)]] = True
         if wanted is not None:
-            here &= wanted
-        operations = np.array([size for _, size in sorted(self.operation_counts.items())], np.int64)
-        step = empty_step(self._teams, operations[self._teams], here)
-        number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
-        number_of[self.rank_numbers[here]] = np.flatnonzero(here)
-        for group in self.reader.rank_groups(key, None if wanted is None else self.rank_numbers[here].tolist()):
-            numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
+            here[:-1] &= wanted
+        step = empty_step(self._teams, self._operations_of_ranks, here[:-1])
+        for group in self.reader.rank_groups(key, None if wanted is None else self.rank_numbers[here[:-1]].tolist()):
+            numbers = self._numbers[np.minimum(group.ranks, len(self._numbers) - 1)]
+            numbers = np.where(here[numbers], numbers, -1)
             for team in sorted(set(self._teams[numbers[numbers >= 0]].tolist())):
                 of_team = (numbers >= 0) & (self._teams[numbers] == team)
                 places = self._places(team, key, group, int(group.ranks[of_team.argmax()]))

@@ -5,7 +5,7 @@ Ranks that did the same in one step, activities and synchronising calls between 
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -224,13 +224,13 @@ def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
     return StepTimes(team, row, *(np.empty(int(sizes.sum())) for _ in range(4)))
 
 
-def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, numbers: Iterable[int]) -> None:
+def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, numbers: Ints) -> None:
     """Put a group's times into the step; `places` (operations of the group,) are those in the program, -1 for none.
 
     The program has `size` operations. `numbers` (ranks of the group,) are the ranks' in the run; -1 for ranks to leave
     out.
     """
-    row = np.array([-1 if number < 0 else int(step.row[number]) for number in numbers], np.int64)
+    row = np.where(numbers < 0, -1, step.row[numbers])
     is_call = group.row < 0
     nothing = unknown_value(group.times.dtype)
     times = (group.times, group.begun, group.ended, group.since)

@@ -127,7 +127,7 @@ def _columns(group: IdenticalRanks, places: np.ndarray | None = None, numbers: l
     numbers = list(range(ranks)) if numbers is None else numbers
     here = np.isin(np.arange(ranks), numbers)
     step = empty_step(np.zeros(ranks, np.int64), np.full(ranks, size), here)
-    fill_group(step, group, places, size, numbers)
+    fill_group(step, group, places, size, np.array(numbers))
     found = []
     for values in (step.start, step.end, step.call, step.back):
         whole = np.full((size, ranks), np.nan)

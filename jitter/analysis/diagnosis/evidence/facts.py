@@ -276,7 +276,7 @@ class Evidence:
     def _excess_of_finding(self, finding: Finding) -> Floats:
         steps = len(self.analysis.keys)
         if finding.part is TimePart.TRANSFER:
-            return np.array([self.analysis.transfers.excess_ns(finding, number) for number in range(steps)])
+            return self.analysis.transfers.excess_ns(finding, range(steps))
         if finding.kind == "late_rank":
             return self._excess_ns(finding.worst)
         if finding.known_gain_ns is not None:

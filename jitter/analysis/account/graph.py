@@ -176,12 +176,13 @@ def cut_setting(setting: Setting, at: int, steps: int) -> Setting:
 
 
 @compiled
-def find_heads(graph: StepGraph, threads: Ints, streams: Ints) -> None:
-    """Find the heads of all nodes of a step; `threads` (ranks, threads) and `streams` (ranks, streams) are -1."""
-    heads, instructions = graph.heads, graph.structure.instructions
-    for at in range(len(heads.moved)):
-        heads.parent[at], heads.moved[at] = -1, math.nan
-    for at in range(instructions.shape[0]):
+def find_heads(graph: StepGraph, threads: Ints, streams: Ints, first: int, last: int) -> None:
+    """Find the heads of nodes of a step, of the instructions from the `first` up to but not including the `last`.
+
+    `threads` (ranks, threads) and `streams` (ranks, streams) are -1 at first, as all heads are.
+    """
+    instructions = graph.structure.instructions
+    for at in range(first, last):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:
             find_heads_of_collective(graph, streams, low)

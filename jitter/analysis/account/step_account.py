@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from math import isnan
 from mmap import MADV_DONTNEED, mmap
 from typing import Final, NamedTuple
@@ -264,19 +264,35 @@ class Account:
             replayed.is_known.ravel(),
             Noise(*map(np.concatenate, zip(*self._noise[chosen], strict=True))),
         )
-        state = self._state.copy()
-        threads, streams = (np.empty(values.shape, np.int64) for values in (state.back, state.stream_end))
-        compare_steps(graphs, steps.times, state, threads, streams, np.empty(state.pending.shape[1], np.int64))
         if self._is_spilled:
             with suppress(OSError):  # a full disk: the step stays in memory
                 graph, pages = graph.in_file()
                 return ComparedSteps(steps.first, graphs._replace(graph=graph), replayed.left_ns, pages)
-        return ComparedSteps(steps.first, graphs, replayed.left_ns)
+        compared = ComparedSteps(steps.first, graphs, replayed.left_ns)
+        self._find_heads(compared, steps.times)
+        return compared
+
+    def _find_heads(self, compared: ComparedSteps, recorded: StepTimes) -> None:
+        """Find the recorded nodes of steps, and the heads."""
+        state = self._state.copy()
+        threads, streams = (np.full(values.shape, -1) for values in (state.back, state.stream_end))
+        find_nodes(compared.graphs, recorded, state, np.empty(state.pending.shape[1], np.int64))
+        compared.release_pages()
+        for part in self._parts(compared):
+            find_heads_of_steps(compared.graphs, threads, streams, *part)
+            compared.release_pages()
+
+    def _parts(self, steps: ComparedSteps) -> list[tuple[int, int]]:
+        """Return the instructions that are followed at once, from and up to: of a step in a file some."""
+        count, is_large = len(self._structure.instructions), steps.pages is not None and len(steps) == 1
+        parts = _LIMITS.pieces_of_file if is_large else 1
+        return list(pairwise(np.linspace(0, count, parts + 1).astype(int).tolist()))
 
     def divide(self, now: ComparedSteps) -> list[StepAccount]:
         """Divide the losses of steps; give it every step in order."""
         if now.pages is not None:
             release_freed_memory()  # it held the step
+            self._find_heads(now, now.graphs.graph.step)
         if self._room is None:
             self._room = self._make_room(now.graphs.graph.structure.instructions)
         count, groups = len(now), int(self._run.collective_arrays.first_group[-1])
@@ -326,27 +342,25 @@ class Account:
         room, ranks, kept = self._room, len(self._run.rank_numbers), min(self._most_back, self._given + at)
         if not now.graphs.is_known[at * ranks : (at + 1) * ranks].any():
             return
-        parts = list[tuple[Graphs, int, int, int]]()
+        gone = list[tuple[Graphs, int, int, int]]()
         before = ((steps, one) for steps in reversed(self._past) for one in reversed(range(len(steps))))
         for slot, (steps, one) in enumerate(chain(((now, one) for one in range(at, -1, -1)), before)):
-            parts.append((steps.graphs, steps.first, one, slot))
+            gone.append((steps.graphs, steps.first, one, slot))
             enter_step(steps.graphs, one, slot, room)
-            instructions = len(self._structure.instructions)
-            size = instructions if steps.pages is None else -(-instructions // _LIMITS.pieces_of_file)
-            for last in range(instructions, 0, -max(size, 1)):
-                share_part(steps.graphs, one, slot, max(last - size, 0), last, room)
+            for part in reversed(self._parts(steps)):
+                share_part(steps.graphs, one, slot, *part, room)
                 steps.release_pages()
             if leave_step(steps.graphs, one, slot, kept, self._own_row_ns, room):
                 break
         while True:
             self._rows.of_rank.fill(np.nan)
             count = 0
-            for part in parts:
-                count = list_losses(*part, self._own_row_ns, room, count, self._rows)
+            for passed in gone:
+                count = list_losses(*passed, self._own_row_ns, room, count, self._rows)
             divided.listed[at] = count
             largest = find_largest(self._rows.of_rank, self._structure.rank)
-            for part in reversed(parts):
-                count = list_own_shares(*part, largest, 0.0, room, count, self._rows)
+            for passed in reversed(gone):
+                count = list_own_shares(*passed, largest, 0.0, room, count, self._rows)
             divided.listed[at, 1] = count
             if count <= self._rows.ns.shape[1]:
                 break
@@ -392,28 +406,42 @@ class Account:
 
 
 @compiled
-def compare_steps(
-    graphs: Graphs, recorded: StepTimes, state: CarriedState, threads: Ints, streams: Ints, holders: Ints
-) -> None:
-    """Fill in the recorded nodes of steps, when launches had a place in the queue, and heads.
+def find_nodes(graphs: Graphs, recorded: StepTimes, state: CarriedState, holders: Ints) -> None:
+    """Fill in the recorded nodes of steps, and when launches had a place in the queue; all heads become -1.
 
     The arguments after `recorded` are overwritten.
     """
     steps, job = len(graphs.shift), graphs.graph.job
     for at in range(steps):
         graph = cut_graph(graphs.graph, at, steps, graphs.shift[at])
-        before, step = graph.upper.before, graph.step
+        before, step, heads = graph.upper.before, graph.step, graph.heads
         for rank in range(len(step.row)):
-            for column in range(streams.shape[1]):
-                state.stream_end[rank, column], streams[rank, column] = before.stream_end[rank, column], -1
-            for thread in range(threads.shape[1]):
-                state.back[rank, thread], threads[rank, thread] = before.back[rank, thread], -1
+            for column in range(state.stream_end.shape[1]):
+                state.stream_end[rank, column] = before.stream_end[rank, column]
+            for thread in range(state.back.shape[1]):
+                state.back[rank, thread] = before.back[rank, thread]
         find_recorded_nodes(job, cut_step(recorded, at, len(recorded.start) // steps), state, graph.upper.nodes)
         for rank in range(len(step.row)):
             if step.row[rank] >= 0 and job.queue[step.team[rank]] > 0:
                 follow_queue(job, step, rank, graph.upper, holders)
                 follow_queue(job, step, rank, graph.lower, holders)
-        find_heads(graph, threads, streams)
+        for cell in range(len(heads.start)):
+            heads.start[cell] = heads.end[cell] = heads.free[cell] = heads.back[cell] = -1
+        for instance in range(len(heads.moved)):
+            heads.parent[instance], heads.moved[instance] = -1, math.nan
+
+
+@compiled
+def find_heads_of_steps(graphs: Graphs, threads: Ints, streams: Ints, first: int, last: int) -> None:
+    """Find the heads of some instructions of each step, as `find_heads` does: of several steps those of all."""
+    steps = len(graphs.shift)
+    for at in range(steps):
+        for rank in range(len(threads) if at > 0 else 0):
+            for thread in range(threads.shape[1]):
+                threads[rank, thread] = -1
+            for column in range(streams.shape[1]):
+                streams[rank, column] = -1
+        find_heads(cut_graph(graphs.graph, at, steps, graphs.shift[at]), threads, streams, first, last)
 
 
 @compiled
@@ -809,7 +837,7 @@ def _losses(rows: LossRows, first: int, after: int) -> Losses:
 
 
 def _empty_heads(cells: int, instances: int) -> Heads:
-    start, end, free, back = np.full((4, cells), -1, np.int32)
+    start, end, free, back = np.empty((4, cells), np.int32)
     return Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances))
 
 

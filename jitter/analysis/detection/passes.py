@@ -34,6 +34,7 @@ from jitter.analysis.metrics.clock_alignment import disagreements_ns
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps, Transfers
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.memory import release_freed_memory
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import sum_columns
@@ -272,6 +273,7 @@ def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[Recorded
     for compared in map_ahead(lambda some: account.compare(some, steps.find_baselines(some)), recorded, ahead):
         accounts += account.divide(compared)
         del compared  # else it stays in memory while the next ones are compared
+    release_freed_memory()
     return accounts
 
 

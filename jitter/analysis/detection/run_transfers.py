@@ -655,7 +655,8 @@ class RunTransfers:
     def _of_slowest(self, of_run: Sequence[Floats], slow: Finding, numbers: Sequence[int]) -> Floats:
         groups = self._groups(slow.of_slowest)
         times_ns = np.array([of_run[number][groups] for number in numbers]).reshape(len(numbers), len(groups))
-        return np.nansum(times_ns, axis=1)
+        whole_ns: Floats = np.nansum(times_ns, axis=1)
+        return whole_ns
 
     @cached_property
     def _are_between(self) -> Bools:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from mmap import ACCESS_COPY, mmap
+from mmap import ACCESS_WRITE, mmap
 from tempfile import TemporaryFile
 from typing import Any, Final, TypeVar
 
@@ -26,7 +26,7 @@ def map_to_file(arrays: Nested) -> tuple[Nested, mmap]:
                 begins[id(array)] = file.seek(-(-file.seek(0, os.SEEK_END) // 64) * 64)  # aligned as in memory
                 for at in range(0, array.size, _VALUES_AT_ONCE):
                     array.reshape(-1)[at : at + _VALUES_AT_ONCE].tofile(file)
-        pages = mmap(file.fileno(), 0, access=ACCESS_COPY)  # read-only arrays are another type to compiled loops
+        pages = mmap(file.fileno(), 0, access=ACCESS_WRITE)
     return _mapped(arrays, begins, pages), pages
 
 

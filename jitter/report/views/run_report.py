@@ -17,6 +17,7 @@ from jitter.analysis.metrics.step_metrics import ALL_COLUMNS as METRIC_COLUMNS
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
+from jitter.core.memory import release_freed_memory
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
@@ -181,6 +182,7 @@ class RunReport:
         """Read a step and return the columns that its section needs, and its tables; a large one is read again."""
         rows = sum(self.lake.record_of(key, rank).step.rows for rank in self.lake.ranks_of(key))
         if rows > _MOST_ROWS_KEPT:
+            release_freed_memory()  # the analysis held whole steps
             return None, build_step_tables(self.lake, key)
         columns = self.lake.step_columns(key, SECTION_COLUMNS).joined()
         with self.lake.keep_columns(key, columns):
@@ -188,6 +190,7 @@ class RunReport:
 
     def durations(self, grid: StepGrid, kernels: Sequence[int] | None = None) -> KernelDurations:
         """Return the durations of these kernels of a step over all steps; by default those that a page holds."""
+        release_freed_memory()
         if kernels is None:
             began = [step.divergence.kernel_index for step in self.run.steps if step.divergence is not None]
             ranges = [

@@ -5,7 +5,7 @@ has the baseline's self times, so what a rung costs is lost by all ranks alike a
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
@@ -313,10 +313,10 @@ def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
         return job
     waits = [job.wait_on[first:last].tolist() for first, last in pairwise(job.first_wait.tolist())]
     for begin, end in pairwise(job.first.tolist()):
-        calls = [at for at in range(begin, end) if ignored[at]]
-        following = _next_on_streams(job.stream[begin:end]) if calls else []
-        for at in calls:
-            for follower, is_next_step in following[at - begin]:
+        calls = set(np.flatnonzero(ignored[begin:end]).tolist())
+        for call, followers in _next_on_streams(job.stream[begin:end], calls):
+            at = begin + call
+            for follower, is_next_step in followers:
                 awaited = [
                     ~int(job.stream[begin + place]) if is_next_step and place >= 0 else place for place in waits[at]
                 ]
@@ -333,16 +333,17 @@ def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
     return mark_straight(job._replace(first_wait=first_wait, wait_on=wait_on))
 
 
-def _next_on_streams(stream: Ints) -> list[list[tuple[int, bool]]]:
-    """Return for each operation of a program the next one on each stream, and whether it is of the next step."""
+def _next_on_streams(stream: Ints, chosen: Collection[int]) -> list[tuple[int, list[tuple[int, bool]]]]:
+    """Return the chosen operations of a program, and of each the next one on each stream, and whether a step later."""
     upcoming = {
         int(stream_number): (int(np.argmax(stream == stream_number)), True)
         for stream_number in np.unique(stream)
         if stream_number != NO_STREAM
     }
-    following: list[list[tuple[int, bool]]] = []
-    for at in range(len(stream) - 1, -1, -1):
-        following.append(list(upcoming.values()))
+    following = list[tuple[int, list[tuple[int, bool]]]]()
+    for at in range(len(stream) - 1 if chosen else -1, -1, -1):
+        if at in chosen:
+            following.append((at, list(upcoming.values())))
         if stream[at] != NO_STREAM:
             upcoming[int(stream[at])] = at, False
     return following[::-1]

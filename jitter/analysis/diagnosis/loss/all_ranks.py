@@ -44,7 +44,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
-from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows, spread_positions
+from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints, distinct_rows, spread_positions
 from jitter.core.numeric.stats import known_medians
 from jitter.lake.records import ON_REQUEST
 
@@ -88,7 +88,7 @@ class _Measured(NamedTuple):
     """(ranks of the run,)."""
     team_of: Ints
     """(ranks of the run,)."""
-    made: Ints
+    made: Codes
     """(operations, ranks) in how many of the steps a rank has it."""
 
     def of_teams(self, times_ns: Floats, chosen: Bools) -> Floats:
@@ -429,7 +429,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     run = analysis.run
     operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
     sums, waits = np.zeros((3, len(operations))), list[Floats]()
-    rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.int64)
+    rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.int32)
     for step in analysis.steps.steps(first, last):
         waits.append(_add_step(run.job, step, sums, rank_steps, made))
         del step  # the next step is read while it would stay
@@ -458,13 +458,14 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     )
 
 
-def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: Ints) -> Floats:
+def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: Codes) -> Floats:
     """Add each operation's activities, GPU time and launch time, and which ranks have the step and it.
 
     Return, (operations,), how long the usual rank is in each synchronising call, ns; NaN of other operations.
     """
     of_step, here = np.zeros_like(sums), np.flatnonzero(step.times.row >= 0).tolist()
-    in_calls = np.full((len(here), len(job.kind)), np.nan)
+    calls, usual_ns = np.flatnonzero(job.kind == SYNC), np.full(len(job.kind), np.nan)
+    in_calls = np.full((len(here), len(calls)), np.nan)
     launch_ns = step.self_times.host_and_call
     for number, (operations, cells) in enumerate(slices_of_ranks(job, step.times)):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
@@ -474,9 +475,11 @@ def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Flo
             total[operations] += np.where(there, value, 0.0)
         rank_steps[operations] += 1
         made[operations, here[number]] += there
-        in_calls[number, operations] = np.where(is_call, back - call, np.nan)
+        first, after = np.searchsorted(calls, [operations.start, operations.stop])
+        in_calls[number, first:after] = (back - call)[is_call]
     sums += of_step
-    return known_medians(in_calls)
+    usual_ns[calls] = known_medians(in_calls)
+    return usual_ns
 
 
 def _describe(loss: _Loss, measured: _Measured, host_copies: Bools, *, is_always: bool) -> Iterator[str]:

@@ -525,18 +525,20 @@ def find_rank_runs(grid: StepGrid, scale_ns: float) -> RankRuns:
 def build_kernel_map(grid: StepGrid) -> KernelMap:
     """Return the map of a step; neighbouring ranks and kernels share a cell where there are too many to see."""
     gap, duration = own_values(grid, "gap"), own_values(grid, "duration")
-    added = np.full((grid.ranks.size, 1 + int(grid.kernel_index[-1])), np.nan)
-    has_times = ~(np.isnan(gap) & np.isnan(duration))
-    added[:, grid.kernel_index] = np.where(has_times, np.nan_to_num(gap) + np.nan_to_num(duration), np.nan).T
-    tall = -(-added.shape[0] // MAX_MAP_ROWS)
-    rows = np.arange(0, added.shape[0], tall)
-    wide = -(-added.shape[1] // (MAX_MAP_CELLS // rows.size))
-    columns = np.arange(0, added.shape[1], wide)
-    folded = np.fmax.reduceat(np.fmax.reduceat(added, rows, axis=0), columns, axis=1)
-    ranks: list[int] = grid.ranks.tolist()
+    ranks, kernels = grid.ranks.tolist(), 1 + int(grid.kernel_index[-1])
+    tall = -(-len(ranks) // MAX_MAP_ROWS)
+    rows = np.arange(0, len(ranks), tall)
+    wide = -(-kernels // (MAX_MAP_CELLS // rows.size))
+    columns = np.arange(0, kernels, wide)
+    folded = np.full((rows.size, columns.size), np.nan)
+    for column, (of_gap, of_duration) in enumerate(zip(gap.T, duration.T, strict=True)):
+        added = np.full(kernels, np.nan)
+        has_times = ~(np.isnan(of_gap) & np.isnan(of_duration))
+        added[grid.kernel_index] = np.where(has_times, np.nan_to_num(of_gap) + np.nan_to_num(of_duration), np.nan)
+        np.fmax(folded[column // tall], np.fmax.reduceat(added, columns), out=folded[column // tall])
     return KernelMap(
         tuple(tuple(ranks[at : at + tall]) for at in rows.tolist()),
-        tuple((at, min(at + wide, added.shape[1]) - 1) for at in columns.tolist()),
+        tuple((at, min(at + wide, kernels) - 1) for at in columns.tolist()),
         folded.astype(np.float32),
     )
 

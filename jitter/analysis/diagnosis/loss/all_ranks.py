@@ -8,9 +8,10 @@ one rung of the waterfall. What the change alone saves is a replay of the record
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.alignment.program import Operation
@@ -44,11 +45,12 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
-from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints, distinct_rows, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows, spread_positions
 from jitter.core.numeric.stats import known_medians
 from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
+_Counts = npt.NDArray[np.unsignedinteger[Any]]
 
 _ALONE: Final = (
     "runs collectives of which it is the only member: leave out the wrapper that starts them (data parallel, sharding)"
@@ -88,7 +90,7 @@ class _Measured(NamedTuple):
     """(ranks of the run,)."""
     team_of: Ints
     """(ranks of the run,)."""
-    made: Codes
+    made: _Counts
     """(operations, ranks) in how many of the steps a rank has it."""
 
     def of_teams(self, times_ns: Floats, chosen: Bools) -> Floats:
@@ -429,7 +431,8 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     run = analysis.run
     operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
     sums, waits = np.zeros((3, len(operations))), list[Floats]()
-    rank_steps, made = np.zeros(len(operations)), np.zeros((len(operations), len(run.rank_numbers)), np.int32)
+    rank_steps, smallest = np.zeros(len(operations)), np.min_scalar_type(last - first)
+    made = np.zeros((len(operations), len(run.rank_numbers)), smallest)
     for step in analysis.steps.steps(first, last):
         waits.append(_add_step(run.job, step, sums, rank_steps, made))
         del step  # the next step is read while it would stay
@@ -458,7 +461,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     )
 
 
-def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: Codes) -> Floats:
+def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Floats, made: _Counts) -> Floats:
     """Add each operation's activities, GPU time and launch time, and which ranks have the step and it.
 
     Return, (operations,), how long the usual rank is in each synchronising call, ns; NaN of other operations.

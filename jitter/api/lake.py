@@ -471,9 +471,9 @@ class Lake:
     @cached_property
     def _cache(self) -> "AnswerCache | None":
         """None if the lake is too small to keep answers."""
-        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
+        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, STEP_ACTIVITIES, AnswerCache
 
-        activities = sum(step.rows for source in self.sources for step in source.steps)
+        activities = sum(step.rows + STEP_ACTIVITIES for source in self.sources for step in source.steps)
         digests = [log.digest for log in self.logs]
         return AnswerCache(self.root, self.sources, digests) if activities >= MIN_ACTIVITIES else None
 

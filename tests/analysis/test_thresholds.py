@@ -36,7 +36,7 @@ NOT_THRESHOLDS = {
     "metrics/communication.py": {"_ROWS_AT_ONCE"},
     "detection/run_transfers.py": {"_GROUPS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
-    "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
+    "diagnosis/answer_cache.py": {"MIN_ACTIVITIES", "STEP_ACTIVITIES"},
     "diagnosis/evidence/host_operations.py": {"_MOST_KEPT"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
     "diagnosis/hang/find_hang.py": {"_BEFORE_ALL", "MAX_MEMBERS", "_MOST_CALLS", "_MOST_LAST_CALLS"},

@@ -24,6 +24,8 @@ from jitter.lake.records import SourceRecord
 
 MIN_ACTIVITIES = 200_000
 """Activities in a lake. The diagnosis of fewer takes a second: not worth a file."""
+STEP_ACTIVITIES = 200
+"""As many activities take as long as a rank's step with none."""
 
 
 @dataclass(frozen=True)

@@ -303,11 +303,11 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
     if not len(largest[0]):
         return None
     shares = join_losses(largest).of(classes, int(largest[0].rank[0]))
-    shares = shares.where(shares.origin == number)
-    lost_ns = float(shares.loss_ns.sum())
+    here = np.flatnonzero(shares.origin == number)
+    lost_ns = float(shares.loss_ns[here].sum())
     if not lost_ns > 0:
         return None
-    shares = shares.where(np.argsort(shares.place, kind="stable"))
+    shares = shares.where(here[np.argsort(shares.place[here], kind="stable")])
     variances = evidence.analysis.measured.noise[number].variance[shares.team[0], _PARTS[shares.loss_class]]
     # of ranks that are equally late each is charged a part of what it is late, so also of its noise
     with np.errstate(divide="ignore", invalid="ignore"):

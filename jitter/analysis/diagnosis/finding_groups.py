@@ -203,7 +203,7 @@ class FindingGroup:
         """The outliers among the findings."""
         return [member for candidate in self.candidates for member in candidate.members]
 
-    @property
+    @cached_property
     def parts(self) -> frozenset[TimePart]:
         """The parts of own time; empty for communication."""
         return frozenset(candidate.part for candidate in self.candidates) - {TimePart.TRANSFER}

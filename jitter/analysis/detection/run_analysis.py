@@ -110,7 +110,12 @@ class RunAnalysis:
     def job_findings(self) -> list[Finding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         clusters = [self._price_most_ranks(slow) for slow in self.outliers.clusters if slow.known_gain_ns is not None]
-        stages = find_unequal_stages(
+        return clusters + self.slow_steps.findings + self.long_stages
+
+    @cached_property
+    def long_stages(self) -> list[Finding]:
+        """Pipeline stages that take longer than the others for the same kernels, or have more of them."""
+        return find_unequal_stages(
             self.run,
             self.measured.deviations,
             [step.baseline for step in self.measured.of_steps],
@@ -119,7 +124,6 @@ class RunAnalysis:
             self.outliers.above_noise.of_ranks,
             float(self.measured.assumed_step_ns.sum()),
         )
-        return clusters + self.slow_steps.findings + stages
 
     def _price_most_ranks(self, slow: Finding) -> Finding:
         """Return a finding about most ranks with what giving them the other ranks' times saves, if replay tells."""

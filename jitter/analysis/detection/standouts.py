@@ -478,13 +478,11 @@ def decide_repetition(times: int, elsewhere: int, share: float, steps: int) -> R
 def is_random(events: Ints, odds: float = 1.0) -> bool:
     """Return whether events, (ranks,) how many each rank has, show that any rank can have them.
 
-    At least `min_repeats` ranks, or all, have as many, the rank with the most has no more than chance gives, and nearly all ranks
+    At least `min_repeats` ranks have some, the rank with the most has no more than chance gives, and nearly all ranks
     have some, or the events are at least `odds` times as likely if all ranks can have them as if only these can.
     """
     count, hit, ranks = int(events.sum()), int((events > 0).sum()), len(events)
-    if hit < min(THRESHOLDS.min_repeats, ranks) or count < THRESHOLDS.min_repeats:
-        return False
-    if _is_repeated(int(events.max()), count - int(events.max()), 1 / ranks):
+    if hit < THRESHOLDS.min_repeats or _is_repeated(int(events.max()), count - int(events.max()), 1 / ranks):
         return False
     return hit >= THRESHOLDS.nearly_all_share * ranks or log_odds_of_all_ranks(count, hit, ranks) >= math.log(odds)
 

@@ -128,7 +128,11 @@ class Diagnosis:
 
     @property
     def waterfall(self) -> tuple[RungTime, ...]:
-        """Every rung from the recorded time down."""
+        """Every rung from the recorded time down.
+
+        Below `ranks` none takes longer than the one above: the median of every operation can be slower than what the
+        ranks did together, and no change of the program costs time.
+        """
         times: dict[Rung, int] = {}
         if count := len(timed := self.timed_steps):
             times = {"recorded": round(self.time_ns / count), **self.lower_rungs}
@@ -137,6 +141,8 @@ class Diagnosis:
         rung_times, above = [], None
         for rung in RUNGS:
             time = times.get(rung)
+            if time is not None and above is not None and rung in self.lower_rungs:
+                time = min(time, above)
             rung_times.append(RungTime(rung, time, None if time is None or above is None else above - time))
             above = above if time is None else time
         return tuple(rung_times)

@@ -5,7 +5,7 @@ has the baseline's self times, so what a rung costs is lost by all ranks alike a
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
@@ -109,7 +109,14 @@ PAUSES: Final = ("late_start", "cpu_launch")
 
 
 def list_rungs(
-    steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
+    steps: RunSteps,
+    usual: Sequence[Floats],
+    expected: Sequence[Floats],
+    step_ns: Floats,
+    first: int,
+    last: int,
+    *,
+    pace_of_team: Mapping[int, float],
 ) -> tuple[dict[str, Program], list[Program]]:
     """Return the program below each loss that all ranks bear alike; each leaves out one thing more.
 
@@ -122,7 +129,8 @@ def list_rungs(
     `launch_bound`: no host time: launches are never late.
     `exposed_communication`: transfers take no time, as if all communication were hidden: a lower bound.
     `serial_copies`: copies between host and GPU take no time on their stream, as if all were hidden.
-    `unequal_stages`: every program, such as a pipeline stage, has the mean GPU time of all ranks.
+    `unequal_stages`: every program, such as a pipeline stage, has the mean GPU time of all ranks, once those of
+    `pace_of_team`, which a finding calls longer than the others by this factor, are as long as these.
 
     Then that of `slow_network` without waits that few hosts make, which keep their pauses from being hidden, and this
     one without each of `PAUSES`: in the rungs all waits of hosts are left out before.
@@ -149,7 +157,8 @@ def list_rungs(
         program = rungs[cause] = _change_medians(program, [changes[cause] for changes in of_sizes], hidden)
     teams = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
     if len(teams) > 1:
-        factors = (balance_programs(job, medians.gpu, teams) for medians in program.self_times or ())
+        paces = np.array([pace_of_team.get(team, 1.0) for team in sorted(steps.run.programs)])
+        factors = (balance_programs(job, medians.gpu, teams, paces) for medians in program.self_times or ())
         balanced = [ProgramChange("gpu_time", factor != 1, factor) for factor in factors]
         program = _change_medians(program, balanced, hidden)
     rungs["unequal_stages"] = program
@@ -241,13 +250,15 @@ def replay_programs(steps: RunSteps, programs: Sequence[Program], first: int, la
     return np.array(gained[1:] or gained)
 
 
-def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Floats:
+def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int], paces: Floats) -> Floats:
     """Return the factors, (operations,), that bring each program's GPU time per step to the mean over all ranks.
 
-    `gpu_ns` (operations,) is each operation's time per step, `ranks` (teams,) are how many run each program.
+    `gpu_ns` (operations,) is each operation's time per step, `ranks` (teams,) are how many run each program, `paces`
+    (teams,) by what its time is divided before the mean is taken.
     """
     whole = np.add.reduceat(np.nan_to_num(gpu_ns), job.first[:-1])
-    factor = np.divide(np.average(whole, weights=ranks), whole, out=np.ones_like(whole), where=whole > 0)
+    mean_ns = np.average(whole / paces, weights=ranks)
+    factor = np.divide(mean_ns, whole, out=np.ones_like(whole), where=whole > 0)
     return np.repeat(factor, np.diff(job.first))
 
 

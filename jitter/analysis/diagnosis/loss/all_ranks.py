@@ -23,7 +23,6 @@ from jitter.analysis.diagnosis.causes import CAUSES, find_cause, words_of
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.host_operations import Gap
-from jitter.analysis.diagnosis.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, SAVES_MORE, Cause, Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.step_pattern import find_step_pattern
@@ -417,10 +416,10 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
     It is the longest stage that the others wait for, as by an embedding or a loss that it alone has.
     """
     run = analysis.run
-    if not find_exchanging_teams(run) or any(finding.kind in STAGE_KINDS for finding in analysis.job_findings):
+    if not find_exchanging_teams(run) or analysis.long_stages:
         return
     teams, gpu_ns = sorted(run.programs), np.nan_to_num(measured.gpu_ns * measured.times)
-    factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams])
+    factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams], np.ones(len(teams)))
     chosen = (factor == factor.min()) & (factor < 1)
     team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
     ranks = tuple(sorted(measured.ranks[measured.team_of == team].tolist()))

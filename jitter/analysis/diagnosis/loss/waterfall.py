@@ -83,14 +83,18 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    programs, beside = list_rungs(steps, analysis.transfers.baseline, analysis.transfers.expected, *window)
+    repairs = [stage.repair.paces for stage in analysis.long_stages]
+    paces = {analysis.run.team_of[rank]: pace for ranks in repairs for rank, (pace, _) in ranks.items()}
+    transfers = analysis.transfers.baseline, analysis.transfers.expected
+    programs, beside = list_rungs(steps, *transfers, *window, pace_of_team=paces)
     replayed = time_programs(steps, [*programs.values(), *beside], *window)
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]
     alone_ns = {cause: waiting_ns - time for cause, time in zip(PAUSES, pauseless_ns, strict=True)}
     if all(np.isnan(expected).all() for expected in analysis.transfers.expected):
         del times["slow_network"]
-    known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}
+    known = {cause: time for cause, time in times.items() if not np.isnan(time)}
+    known_times = dict(zip(known, np.minimum.accumulate([*known.values()]).tolist(), strict=True))
     of_rungs = {RUNG_OF_CHANGE[cause]: round(time) for cause, time in known_times.items()}
     costs = {
         cause: above - known_times[cause]
@@ -170,7 +174,7 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
         "sync": "calls in which hosts wait for GPUs",
         "launch": "late launches",
         "overlap": "communication and copies that nothing hides",
-        "balance": "stages that differ from their mean",
+        "balance": "unequal pipeline stages",
     }
 )
 """What a step loses on each rung, in prose."""

@@ -131,7 +131,7 @@ class CulpritChange(msgspec.Struct, frozen=True):
     entry: CulpritEntry
     """As the new run has it; of the base where the new run lacks it."""
     difference_ns: int | None
-    """What its ranks and class add to the new run's step; None where the finding is not of jitter."""
+    """What its ranks and class add to the new run's step; None where it is neither of jitter nor of a stage."""
 
 
 class CulpritChanges(msgspec.Struct, frozen=True):
@@ -272,6 +272,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     mean_effect = effect and measure_effect(times_of_bases, step_times(new), "mean")
     verdict: Verdict = "incomparable"
     rows: list[Row] = []
+    teams: list[frozenset[int]] = []
     split: tuple[PartChange, ...] = ()
     costs: tuple[Cost, ...] = ()
     kernels = None
@@ -280,6 +281,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         verdict = "same" if real is None else "slower" if real.difference_ns > 0 else "faster"
         runs = AlignedRuns(base, new, pairs)
         rows = charge_difference(runs, round(effect.new_ns) - round(effect.base_ns))
+        teams = runs.ranks
         split, costs = _split(rows), _costs(runs, rows)
         least_ns = _MIN_COST * effect.base_ns if effect.is_real else np.inf
         kernels = compare_kernels(runs, rows, ordered[1:], least_ns)
@@ -299,7 +301,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         kernels=kernels,
         collectives=tuple(_collectives(base.collectives, new.collectives)),
         ranks=_ranks(base, new),
-        culprits=_culprits(base.culprits, new.culprits, rows),
+        culprits=_culprits(base.culprits, new.culprits, rows, teams),
         environment=None if base.environment == new.environment else {"base": base.environment, "new": new.environment},
         throughput=compare_throughputs(base.throughput, new.throughput),
         bandwidths=compare_bandwidths(base.bandwidths, new.bandwidths),
@@ -531,8 +533,10 @@ def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
     return tuple(changes)
 
 
-def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: Sequence[Row]) -> CulpritChanges:
-    """Match findings of one cause that share ranks."""
+def _culprits(
+    base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: Sequence[Row], teams: Sequence[Collection[int]]
+) -> CulpritChanges:
+    """Match findings of one cause that share ranks; `teams` are the ranks of each that the rows name."""
 
     def is_same(entry: CulpritEntry, candidate: CulpritEntry) -> bool:
         of_job = entry.scope == candidate.scope == "job"
@@ -547,19 +551,22 @@ def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: S
         changes["appeared" if partner is None else "stayed"].append(entry)
     return CulpritChanges(
         **{
-            change: tuple(CulpritChange(entry, _difference(entry, rows)) for entry in entries)
+            change: tuple(CulpritChange(entry, _difference(entry, rows, teams)) for entry in entries)
             for change, entries in changes.items()
         }
     )
 
 
-def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
-    """Return what the jitter of a finding's class and ranks adds to the new run's step."""
-    if not rows or entry.rung != "ranks" or entry.loss_class is None:
+def _difference(entry: CulpritEntry, rows: Sequence[Row], teams: Sequence[Collection[int]]) -> int | None:
+    """Return what a finding's class adds to the new run: as jitter of its ranks, or as a stage."""
+    if not rows or entry.rung not in ("ranks", "balance") or entry.loss_class is None:
         return None
+    of_class = [row for row in rows if row.loss_class == entry.loss_class]
+    if entry.rung == "balance":
+        stages = {team for team, ranks in enumerate(teams) if set(entry.ranks).issuperset(ranks)}
+        return round(sum(row.loss_ns for row in of_class if row.rung != "ranks" and row.team in stages))
     ranks = None if entry.loss_class == LossClass.TRANSFER.label else {*entry.ranks}
-    jitter_rows = [row for row in rows if row.rung == "ranks" and row.loss_class == entry.loss_class]
-    return round(sum(row.loss_ns for row in jitter_rows if ranks is None or row.rank in ranks))
+    return round(sum(row.loss_ns for row in of_class if row.rung == "ranks" and (ranks is None or row.rank in ranks)))
 
 
 _MIN_SHARE: Final = 0.3
@@ -638,21 +645,24 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
         ]
         if not ranks:
             alone += _describe_host(comparison.hosts, loss_class, ns)
-        what = _find_cause(comparison, loss_class, ranks, ns) or words[loss_class]
-        named.append(f"{what}{whose} {format_time(ns, signed=True)}{''.join(alone)}")
+        cause, stage = _find_cause(comparison, loss_class, ranks, ns)
+        named.append(f"{cause or words[loss_class]}{whose or stage} {format_time(ns, signed=True)}{''.join(alone)}")
         left_ns -= ns
     return ", ".join(named)
 
 
-def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], ns: float) -> str:
-    """Return the cause by which these ranks alone cost one of the runs more, in words; empty without such a finding."""
-    found = comparison.culprits.appeared if ns > 0 else comparison.culprits.went
-    causes = (
-        name_side(change.entry.cause_in_words, change.entry.side)
-        for change in found
-        if change.entry.loss_class == loss_class and sorted(change.entry.ranks) == sorted(ranks)
-    )
-    return next(causes, "")
+def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], ns: float) -> tuple[str, str]:
+    """Return the cause by which these ranks, or of none a stage, alone cost one of the runs more, and whose it is.
+
+    In words, which are empty without such a finding.
+    """
+    for change in comparison.culprits.appeared if ns > 0 else comparison.culprits.went:
+        entry = change.entry
+        left_ns = ns - (change.difference_ns or 0)
+        is_stage = not ranks and entry.rung == "balance" and abs(left_ns) < _MIN_SHARE * abs(ns)
+        if entry.loss_class == loss_class and (is_stage or sorted(entry.ranks) == sorted(ranks)):
+            return name_side(entry.cause_in_words, entry.side), f" of {entry.name}" if is_stage else ""
+    return "", ""
 
 
 _AT_START: Final = {LossClass.START.label: True, LossClass.AFTER.label: True, LossClass.LAUNCH.label: False}

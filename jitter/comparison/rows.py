@@ -213,6 +213,13 @@ class AlignedRuns:
         return [Operation(name, COMPUTE, MAIN + is_concurrent, 0) for name, is_concurrent in places]
 
     @property
+    def ranks(self) -> list[frozenset[int]]:
+        """The ranks of each team, in both runs."""
+        of_runs = [document.teams for document in self.documents]
+        both = [zip(of_runs, aligned.runs, strict=True) for aligned in self.teams]
+        return [frozenset(rank for teams, at in runs if at is not None for rank in teams[at].ranks) for runs in both]
+
+    @property
     def paired(self) -> list[tuple[int, AlignedTeam, Team, Team]]:
         """The teams with a partner: position in `teams`, alignment, the team of the base and of the new run."""
         return [

@@ -143,6 +143,18 @@ def test_a_slow_gpu_elsewhere(document_of):
     assert max(costs[1]) < 0 < min(costs[2])
 
 
+def test_a_slow_stage(document_of):
+    """No rank of it is later than its peers: its finding says whose time the usual step's is."""
+    job = job_of("pipeline", ranks=8, stages=4, kernels=240)
+    (base, usual_ns), (new, slow_ns) = (document_of(job, fault) for fault in ("", "slow_gpu:rank=4-5,factor=1.3"))
+    found = jitter.compare(base, new)
+    add_up(found)
+    (stage,) = found.culprits.appeared
+    assert stage.difference_ns == pytest.approx(slow_ns - usual_ns, rel=0.05)
+    assert "slow GPU or more work of ranks 4-5 +" in found.sentence
+    assert "slow GPU or more work of ranks 4-5 −" in jitter.compare(new, base).sentence
+
+
 def test_faster_kernels_beside_a_slow_gpu(document_of):
     base, _ = document_of(job_of("data_parallel"))
     new, _ = document_of(job_of("data_parallel", gpu_scale=0.85), "slow_gpu:rank=2,factor=1.5")

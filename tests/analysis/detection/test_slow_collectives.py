@@ -248,3 +248,17 @@ def test_what_one_group_or_those_of_one_node_have_is_not_at_random():
     assert [(one.kind, one.ranks) for one in of_one] == [("slow_transfers", (3, 11))]
     of_node = found(COLUMNS, at_random(0.3, range(4)), nodes={rank: rank // 4 for rank in range(16)})[0]
     assert {one.kind for one in of_node} == {"slow_transfers"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_transfers_that_hiccup_in_most_steps_are_events_and_no_noise(seed: int):
+    """Any transfer may take 60 us more, one of 15 does: how the totals scatter is no measure of chance."""
+    late_ns = 60_000.0 * (np.random.default_rng(seed).random((6, 40)) < 1 / 15)
+    (slow,), *_ = found(
+        meetings_of({rank: [Group((0, 1))] * 40 for rank in range(2)}),
+        lambda step, _, number: late_ns[step, number],
+        step_ns=np.full(6, 1e6),
+        seed=seed,
+    )
+    assert slow.steps == tuple(np.flatnonzero(late_ns.any(axis=1)).tolist())
+    assert slow.excess_ns == pytest.approx(late_ns.sum(), rel=0.05)

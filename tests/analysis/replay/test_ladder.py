@@ -68,6 +68,22 @@ def test_communication_and_unequal_stages(tmp_path: Path) -> None:
     assert (stages["balance"][0] or 0) > sum(busy) / 4
 
 
+def test_a_slow_stage_costs_its_rung_what_it_costs_the_step(tmp_path: Path) -> None:
+    """The mean of all stages alone is above what the others take, so less would be lost than its finding says."""
+    job, fault = Job(ranks=4, shape="pipeline", stages=2, steps=6, kernels=240, seed=1), "slow_gpu:rank=2-3,factor=1.3"
+    before, after = waterfall(job, tmp_path / "before"), waterfall(job, tmp_path / "after", fault)
+    more = (after["balance"][1] or 0) - (before["balance"][1] or 0)
+    assert more == pytest.approx(step_ns(job, fault) - step_ns(job), rel=0.05)
+    (stage,) = jitter.open(tmp_path / "after" / "lake").diagnose().culprits
+    assert stage.ranks == (2, 3)
+    assert stage.loss_ns / stage.seen.of <= (after["balance"][1] or 0)
+
+
+def test_no_rung_costs_less_than_nothing(tmp_path: Path) -> None:
+    found = waterfall(Job(**(SHORT | {"noise": 0.05})), tmp_path)
+    assert min(loss_ns for rung, (_, loss_ns) in found.items() if loss_ns is not None and rung != "ranks") >= 0
+
+
 def test_a_single_step_has_rungs_too(tmp_path: Path) -> None:
     found = waterfall(Job(**(SHORT | {"steps": 1})), tmp_path)
     assert found["balance"][0] is not None

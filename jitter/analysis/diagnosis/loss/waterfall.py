@@ -85,8 +85,8 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
         window = analysis.measured.step_ns, 0, len(analysis.keys)
     repairs = [stage.repair.paces for stage in analysis.long_stages]
     paces = {analysis.run.team_of[rank]: pace for ranks in repairs for rank, (pace, _) in ranks.items()}
-    transfers = analysis.transfers.baseline, analysis.transfers.expected
-    programs, beside = list_rungs(steps, *transfers, *window, pace_of_team=paces)
+    usual, expected = analysis.transfers.baseline, analysis.transfers.expected
+    programs, beside = list_rungs(steps, usual, expected, *window, pace_of_team=paces)
     replayed = time_programs(steps, [*programs.values(), *beside], *window)
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]

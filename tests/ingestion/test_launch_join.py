@@ -29,8 +29,11 @@ NAMES = [
     ),
     *("cuLaunchKernel", "cudaGraphLaunch_v10000", "cudaMemcpy", "cudaMemcpyAsync", "cudaStreamSynchronize"),
     *("cudaStreamBeginCapture_v10000", "cudaStreamEndCapture_v10000", "cudaEventRecord", "gemm"),
+    *("[CUDA memcpy Device-to-Host (Device -> Pageable)]", "[CUDA memcpy Device-to-Host (Device -> Pinned)]"),
 ]
-COLLECTIVE, MEMORY, LAUNCH, DRIVER, GRAPH, BLOCKING, COPY, SYNC, BEGIN, END, RECORD, AGAIN = range(2, 14)
+COLLECTIVE, MEMORY, LAUNCH, DRIVER, GRAPH, BLOCKING, COPY, SYNC, BEGIN, END, RECORD, AGAIN, PAGEABLE, PINNED = range(
+    2, 16
+)
 
 
 class Oddities:
@@ -97,7 +100,8 @@ class Oddities:
     def _activity(self, process: int, lane: Any, kind: int, start: int, end: int, known: int | None) -> dict[str, Any]:
         pick = self._random
         is_memory = kind in (BLOCKING, COPY)
-        name = MEMORY if is_memory else pick.choice((0, 1, AGAIN, COLLECTIVE))
+        to_host = (MEMORY, PAGEABLE, PINNED)[start % 3]  # by start: equal rows would tie
+        name = (to_host if kind == COPY else MEMORY) if is_memory else pick.choice((0, 1, AGAIN, COLLECTIVE))
         return {
             "process": process,
             "device": lane[0],
@@ -307,11 +311,19 @@ def test_against_an_oracle(place: str, seed: int, tmp_path: Path, monkeypatch: p
         Gpu(r["process"], r["device"]) for _, r in kernels
     )
     assert found["lost"] == _lost(oddities, calls)
-    waits = [call for call in calls if call["name"] in (SYNC, BLOCKING)]
+    reads = [call for _, row, call in placed if row["name"] == PAGEABLE and call and call["name"] == COPY]
+    returned = [call for call in reads if _returns_after(call, placed)]
+    waits = [call for call in calls if call["name"] in (SYNC, BLOCKING) or any(call is one for one in returned)]
     assert Counter(
         (w["process"], w["start_ns"], w["thread"], w["end_ns"]) for w in [*waits, *oddities.loading]
     ) == Counter((h["process"], h["start_ns"], h["thread"], h["end_ns"]) for h in found["host"])
     assert all(h["step_row"] == _step_row(oddities, h["process"], h["start_ns"]) for h in found["host"])
+
+
+def _returns_after(call: dict[str, Any], placed: Any) -> bool:
+    """Whether a call returns after a copy to pageable memory that it launched."""
+    ended_ns = [row["end_ns"] for _, row, own in placed if own is call and row["name"] == PAGEABLE]
+    return call["end_ns"] is not None and call["end_ns"] >= min(ended_ns)
 
 
 def _places(rows: list[dict[str, Any]], placed: Any, gpu: Gpu) -> list[int]:
@@ -414,3 +426,28 @@ def _lost(oddities: Oddities, calls: list[dict[str, Any]]) -> dict[tuple[int, in
         if (call["process"], call["correlation"]) not in answered and not is_taken_down and step_row is not None:
             lost[call["process"], step_row] += 1
     return dict(lost)
+
+
+@pytest.mark.parametrize(
+    ("copy", "took_ns", "is_wait"),
+    [
+        ("Memcpy DtoH (Device -> Pageable)", 5_000, True),
+        ("Memcpy HtoD (Pageable -> Device)", 5_000, False),
+        ("Memcpy HtoD (Pageable -> Device)", 50_000, True),
+        ("CopyDeviceToHost", 49_999, False),
+        ("CopyDeviceToHost", 50_000, True),
+        ("Memcpy DtoH (Device -> Pinned)", 90_000, False),
+        ("Memcpy DtoD (Device -> Device)", 90_000, False),
+    ],
+)
+def test_a_call_that_returns_after_its_copy_waits_for_it(copy: str, took_ns: int, is_wait: bool, tmp_path: Path):
+    """Where pinned memory is not stated: `hipMemcpyAsync` and `cudaMemcpyAsync` block with pageable memory."""
+    of_all = {"process": 0, "correlation": 1}
+    call = of_all | {"thread": 1, "name": 1, "start_ns": 0, "end_ns": took_ns}
+    for done_ns, waits in ((took_ns, is_wait), (took_ns + 1, False)):
+        activity = of_all | {"device": 0, "stream": 7, "name": 0, "is_memory": True, "start_ns": 9, "end_ns": done_ns}
+        found = Capture(re.compile("(?P<step>)x"), tmp_path)
+        for table, row, schema in (("activities", activity, ACTIVITIES), ("calls", call, CALLS)):
+            found.add(Batch(table, _rows([row], schema)))  # type: ignore[arg-type]
+        host = found.join([copy, "cudaMemcpyAsync"]).host({}).to_pylist()
+        assert [row["kind"] for row in host if row["kind"] == "sync"] == ["sync"] * waits

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import coded, column_or_nulls, table_of_rows
 from jitter.core.grouping import by_key
+from jitter.core.names.kernels import copy_direction, host_memory
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
 from jitter.ingestion.names import HostRangeKind
@@ -54,6 +55,8 @@ _IS_SYNCHRONISING: Final = re.compile(
     r"|^(?:cuda|cu|hip)Free(?!\w*Async)"
 ).match
 """Calls that block their thread until the GPU has done something: synchronise, blocking copy, free."""
+_IS_ASYNC_COPY: Final = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async").match
+"""Calls that enqueue a copy; with pageable host memory they block their thread, too."""
 _IS_CAPTURE_EDGE: Final = re.compile(r"^(?:cuda|cu|hip)Stream(?:Begin|End)Capture").match
 """Calls that begin or end a graph capture, in which launches run nothing."""
 
@@ -311,7 +314,8 @@ class JoinedCapture:
             activities = activities.set_column(activities.schema.get_field_index("process"), "process", process)
         match = match_launches(activities, calls)
         self._is_nested |= match.is_nested
-        self._keep_calls(calls.append_column("is_outer", pa.array(match.is_outer)), match.is_answered)
+        waits = self._wait_for_copies(activities, calls, match.call)
+        self._keep_calls(calls.append_column("is_outer", pa.array(match.is_outer)), match.is_answered, waits)
         rows, is_collective = self._with_communication(activities, calls, match.call)
         stream = self._number_streams(activities, is_collective)
         self._count_shared_launches(activities, calls, match.call, stream)
@@ -333,14 +337,31 @@ class JoinedCapture:
             gpus = np.array([self._gpus[stream.gpu] for stream in self._streams], np.int32)
             self._placed.add(rows.drop_columns("process"), place_ns, gpus[rows["stream_number"].to_numpy()])
 
-    def _keep_calls(self, calls: pa.Table, is_answered: Bools) -> None:
-        """Keep the calls of `lost_launches` and `host`."""
+    def _wait_for_copies(self, activities: pa.Table, calls: pa.Table, call: Codes) -> Bools:
+        """Return, (calls,), which enqueue a copy and return when it is done: `call` launches each of the activities.
+
+        A copy from the device to pageable memory does (CUDA's "API synchronization behavior"); another one may, unless
+        its name states pinned memory: then a long call alone shows it.
+        """
+        waits, name = np.zeros(len(calls), np.bool_), activities["name"].to_numpy()
+        copies = np.flatnonzero((call >= 0) & self._flags["may_block"][name])
+        copies = copies[self._flags["is_async_copy"][calls["name"].to_numpy()[call[copies]]]]
+        if len(copies):
+            of_copies = calls.take(pa.array(call[copies]))
+            begun_ns, ended_ns = (of_copies[side].fill_null(0).to_numpy() for side in ("start_ns", "end_ns"))
+            is_after = ended_ns >= activities["end_ns"].to_numpy()[copies]
+            is_sure = self._flags["blocks"][name[copies]] | (ended_ns - begun_ns >= LONG_OPERATION_NS)
+            waits[call[copies[is_after & is_sure]]] = True
+        return waits
+
+    def _keep_calls(self, calls: pa.Table, is_answered: Bools, waits: Bools) -> None:
+        """Keep the calls of `lost_launches` and `host`; `waits` are calls whose name does not say that they wait."""
         name = calls["name"].to_numpy()
         lost = calls.filter(pa.array(~is_answered & self._flags["is_launch"][name])).select(_LOST.names)
         if len(lost):
             self._lost.add(lost, lost["start_ns"])
         took_ns = calls["end_ns"].fill_null(0).to_numpy() - calls["start_ns"].to_numpy()
-        is_sync = self._flags["is_synchronising"][name]
+        is_sync = self._flags["is_synchronising"][name] | waits
         has_kind = is_sync | (self._flags["is_operation"][name] & (took_ns >= LONG_OPERATION_NS))
         kinds = pa.array(np.where(is_sync, "sync", "operation"), pa.string(), mask=~has_kind)
         kept = pa.array(has_kind | self._flags["is_capture_edge"][name])
@@ -523,6 +544,12 @@ def flag_names(names: Sequence[str], communication: CommunicationFinder) -> dict
         # an allocation, a module load, an enqueued copy
         "is_operation": [not (_IS_LAUNCH(name) or _IS_SYNCHRONISING(name)) for name in names],
         "is_capture_edge": [bool(_IS_CAPTURE_EDGE(name)) for name in names],
+        "is_async_copy": [bool(_IS_ASYNC_COPY(name)) for name in names],
+        "blocks": [copy_direction(name) == "device_to_host" and host_memory(name) == "pageable" for name in names],
+        "may_block": [
+            copy_direction(name) in ("device_to_host", "host_to_device") and host_memory(name) != "pinned"
+            for name in names
+        ],
     }
 
 

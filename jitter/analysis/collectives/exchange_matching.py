@@ -34,7 +34,7 @@ class MatchedPair:
     offset_ns: Floats
     """(steps,) what the first rank's clock is ahead."""
     spread_ns: float
-    """Tolerance within which the ends agree."""
+    """How far the ends differ at most from the difference of the clocks, of those that tell it."""
     waits_ns: Floats
     """(messages,) how long the later rank stays in each: it waits for none, so that is the transfer alone."""
     are_streams: bool
@@ -306,7 +306,7 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> I
             offset = np.full(len(first_end), np.nan)
             offset[steps] = middle
             waits_ns = _waits_of(first, second, messages)
-            yield MatchedPair(ranks, messages, offset, spread_ns, waits_ns, are_streams=False)
+            yield MatchedPair(ranks, messages, offset, float(distance[order[chosen]].max()), waits_ns, are_streams=False)
             return
 
 

@@ -274,56 +274,81 @@ def _least_messages(first: Exchanges, second: Exchanges) -> int:
 
 
 def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
-    """Yield the messages between two ranks, if enough exchanges of both end together."""
+    """Yield the messages between two ranks, if enough exchanges of both end together, by each likely pair of clocks.
+
+    In passes that follow each other evenly exchanges end together with the one before or after their own, too, or with
+    those that other ranks wait for. Clocks by which more than twice as many do, and wait no longer, are likelier: of the
+    others the caller chooses.
+    """
+    found = _list_matches(exchanges, ranks)
+    for pair in found:
+        most = THRESHOLDS.much_more * len(pair.messages)
+        if not any(len(other.messages) > most and not other.waits_more(pair.wait_ns) for other in found):
+            yield pair
+
+
+def _list_matches(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> list[MatchedPair]:
+    """Return the messages between two ranks by each difference of their clocks by which enough end together.
+
+    The tolerance is the least by which half of the exchanges do.
+    """
+    found: list[MatchedPair] = []
     first, second = (exchanges[rank] for rank in ranks)
     first_end, second_end = first.end, second.end
     steps = ~np.isnan(first_end).all(axis=1) & ~np.isnan(second_end).all(axis=1)
     if not steps.any():
-        return
+        return found
     first_places = np.flatnonzero(~np.isnan(first_end[steps]).any(axis=0) & first.with_rank(ranks[1]))
     second_places = np.flatnonzero(~np.isnan(second_end[steps]).any(axis=0) & second.with_rank(ranks[0]))
-    least = _least_messages(first, second)
-    if min(len(first_places), len(second_places)) < least:
-        return
+    least, most = _least_messages(first, second), min(len(first_places), len(second_places))
+    if most < least:
+        return found
     apart = (first_end[steps][:, first_places, None] - second_end[steps][:, None, second_places]).reshape(
         int(steps.sum()), -1
     )
     order = np.argsort(apart[0])
     ordered = apart[:, order]
-    for spread_ns in _LIMITS.spreads_ns:
-        chosen = _largest_agreement(ordered, spread_ns, least)
-        if chosen is None:
-            continue
-        middle = np.median(apart[:, order[chosen]], axis=1)
-        # now that the clocks are known, messages may agree less well
-        distance: Floats = np.abs(apart - middle[:, None]).max(axis=0)
-        limit = min(_LIMITS.spread_ratio * spread_ns, THRESHOLDS.group_inference.max_spread_ns)
-        cells = np.flatnonzero(distance <= limit)
-        rows, columns = first_places[cells // len(second_places)], second_places[cells % len(second_places)]
-        streams = first.stream[rows], second.stream[columns]
-        messages = _unique(rows, columns, streams, distance[cells] / spread_ns)
-        if len(messages) >= least:
-            offset = np.full(len(first_end), np.nan)
-            offset[steps] = middle
-            waits_ns = _waits_of(first, second, messages)
-            yield MatchedPair(ranks, messages, offset, float(distance[order[chosen]].max()), waits_ns, are_streams=False)
-            return
+    for within_ns in _LIMITS.spreads_ns:
+        for chosen in _agreements(ordered, within_ns, least):
+            middle = np.median(apart[:, order[chosen]], axis=1)
+            # now that the clocks are known, messages may agree less well
+            distance: Floats = np.abs(apart - middle[:, None]).max(axis=0)
+            limit = min(_LIMITS.spread_ratio * within_ns, THRESHOLDS.group_inference.max_spread_ns)
+            cells = np.flatnonzero(distance <= limit)
+            rows, columns = first_places[cells // len(second_places)], second_places[cells % len(second_places)]
+            streams = first.stream[rows], second.stream[columns]
+            messages = _unique(rows, columns, streams, distance[cells] / within_ns)
+            if len(messages) >= least:
+                offset = np.full(len(first_end), np.nan)
+                offset[steps] = middle
+                waits_ns = _waits_of(first, second, messages)
+                spread_ns = float(distance[order[chosen]].max())
+                found.append(MatchedPair(ranks, messages, offset, spread_ns, waits_ns, are_streams=False))
+        if any(2 * len(pair.messages) >= most for pair in found):
+            break
+    return found
 
 
-def _largest_agreement(ordered: Floats, spread_ns: float, least: int) -> Ints | None:
-    """Return the most columns of (steps, pairs) differences, ascending in the first step, that agree in every step."""
+def _agreements(ordered: Floats, spread_ns: float, least: int) -> list[Ints]:
+    """Return the columns of (steps, pairs) differences, ascending in the first step, that agree in every step.
+
+    Those of each difference, the most first, of the differences that most share in the first step.
+    """
     first = ordered[0]
     count = np.searchsorted(first, first + spread_ns, side="right") - np.arange(len(first))
-    best: Ints | None = None
-    for begin in np.argsort(-count, kind="stable")[: THRESHOLDS.max_tried].tolist():
-        if count[begin] < least:
+    found, tried = list[Ints](), list[float]()
+    for begin in np.argsort(-count, kind="stable").tolist():
+        if count[begin] < least or len(tried) == THRESHOLDS.max_tried:
             break
+        if any(abs(first[begin] - at_ns) <= spread_ns for at_ns in tried):
+            continue
+        tried.append(float(first[begin]))
         low = int(np.searchsorted(first, first[begin] - spread_ns))
         window = np.arange(low, begin + int(count[begin]))
         near: Bools = np.abs(ordered[:, window] - ordered[:, begin : begin + 1]).max(axis=0) <= spread_ns
-        if near.sum() >= least and (best is None or near.sum() > len(best)):
-            best = window[near]
-    return best
+        if near.sum() >= least:
+            found.append(window[near])
+    return sorted(found, key=len, reverse=True)
 
 
 def _unique(rows: Ints, columns: Ints, streams: tuple[Ints, Ints], distance: Floats) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,7 @@ the rest, the difference that most pairs of exchanges of two ranks share, in eve
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -37,8 +37,15 @@ class MatchedPair:
     """How far the ends differ at most from the difference of the clocks, of those that tell it."""
     waits_ns: Floats
     """(messages,) how long the later rank stays in each: it waits for none, so that is the transfer alone."""
+    apart_ns: Floats
+    """(messages,) how far the ends of each differ at most from the difference of the clocks."""
     are_streams: bool
     """Whether all exchanges on streams are matched, the first with the first."""
+
+    def only(self, chosen: Bools) -> "MatchedPair":
+        """Return this pair with some of its messages, (messages,)."""
+        messages = tuple(compress(self.messages, chosen.tolist()))
+        return replace(self, messages=messages, waits_ns=self.waits_ns[chosen], apart_ns=self.apart_ns[chosen])
 
     @cached_property
     def wait_ns(self) -> float:
@@ -65,10 +72,10 @@ class MatchedPair:
         return is_longer_wait(self.wait_ns, least_ns)
 
     def is_refuted_by(self, other: "MatchedPair") -> bool:
-        """Return whether exchanges of these end together as well with those of another rank, and then wait less."""
+        """Return whether exchanges of these end together as closely with those of another rank, and then wait less."""
         ours, theirs = self._wait_of, other._wait_of
         shared = ours.keys() & theirs.keys()
-        if not shared:
+        if not shared or other.spread_ns > self.spread_ns:
             return False
         wait_ns, other_ns = (float(np.mean([waits[at] for at in shared])) for waits in (ours, theirs))
         return is_longer_wait(wait_ns, other_ns)
@@ -170,6 +177,8 @@ def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
         if matched is _match_streams:
             candidates = _without_refuted(candidates, exchanges, likely)
+        else:
+            candidates = [pair for pair in _closest(candidates) if len(pair.messages) >= _least_of(exchanges, pair)]
         of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
         waiting = [
             any(pair.is_refuted_by(other) for rank in pair.ranks for other in of_rank[rank]) for pair in candidates
@@ -185,13 +194,32 @@ def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int
                 # several ranks may be in one kernel: which they are is unknown
                 used.update(pair.exchanges, *unclear)
             is_free = [(first_rank, at) not in used and (second_rank, to) not in used for at, to in pair.messages]
-            free = tuple(compress(pair.messages, is_free))
-            is_enough = free == pair.messages or matched is not _match_streams
-            if is_enough and len(free) >= _least_messages(exchanges[first_rank], exchanges[second_rank]):
-                kept.append(replace(pair, messages=free, waits_ns=pair.waits_ns[is_free]))
-                used.update((first_rank, at) for at, _ in free)
-                used.update((second_rank, at) for _, at in free)
+            free = pair.only(np.array(is_free, np.bool_))
+            is_enough = all(is_free) or matched is not _match_streams
+            if is_enough and len(free.messages) >= _least_of(exchanges, pair):
+                kept.append(free)
+                used |= free.exchanges
     return kept
+
+
+def _closest(pairs: Sequence[MatchedPair]) -> Iterator[MatchedPair]:
+    """Yield the pairs without messages of which an exchange ends far more closely together with one of another rank.
+
+    Those of both neighbours of a stage may end about together in every pass.
+    """
+    closest: dict[tuple[int, int], float] = defaultdict(lambda: math.inf)
+    for pair in pairs:
+        for message, apart_ns in zip(pair.messages, pair.apart_ns.tolist(), strict=True):
+            for end in zip(pair.ranks, message, strict=True):
+                closest[end] = min(closest[end], max(apart_ns, THRESHOLDS.group_inference.resolution_ns))
+    for pair in pairs:
+        most_ns = [min(map(closest.__getitem__, zip(pair.ranks, at, strict=True))) for at in pair.messages]
+        yield pair.only(pair.apart_ns <= THRESHOLDS.group_inference.clear_gap * np.array(most_ns))
+
+
+def _least_of(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> int:
+    first, second = pair.ranks
+    return _least_messages(exchanges[first], exchanges[second])
 
 
 def _without_refuted(
@@ -207,7 +235,7 @@ def _without_refuted(
 
     def is_refuted(pair: MatchedPair) -> bool:
         rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
-        return any(pair.is_refuted_by(other) for other in rivals if other.spread_ns <= pair.spread_ns)
+        return any(map(pair.is_refuted_by, rivals))
 
     refuted = {pair.ranks for pair in doubtful if is_refuted(pair)}
     return [pair for pair in streams if pair.ranks not in refuted]
@@ -234,7 +262,8 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
             if 0 <= spread_ns <= THRESHOLDS.group_inference.max_spread_ns:
                 messages = tuple(zip(first_places.tolist(), second_places.tolist(), strict=True))
                 waits_ns = _waits_of(first, second, messages)
-                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, waits_ns, are_streams=True))
+                apart_ns = np.fmax.reduce(np.abs(apart - middle[:, None]), axis=0)
+                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, waits_ns, apart_ns, are_streams=True))
     pairs.sort(key=lambda pair: pair.preference(0))
     together = [_join([pair, *pairs]) for pair in pairs]
     if together:
@@ -243,19 +272,21 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
 
 def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:
     """Join the first match of two ranks with those of the others that agree with its clocks."""
-    first, messages, joined = pairs[0], dict[tuple[int, int], float](), list[MatchedPair]()
+    first, messages, joined = pairs[0], dict[tuple[int, int], tuple[float, float]](), list[MatchedPair]()
     taken = set[int](), set[int]()
     for pair in pairs:
         apart = np.abs(pair.offset_ns - first.offset_ns)
         is_free = all(taken[side].isdisjoint(new[side] for new in pair.messages) for side in (0, 1))
         if is_free and not (apart > THRESHOLDS.group_inference.max_spread_ns).any():
-            messages.update(zip(pair.messages, pair.waits_ns.tolist(), strict=True))
+            times = zip(pair.waits_ns.tolist(), pair.apart_ns.tolist(), strict=True)
+            messages.update(zip(pair.messages, times, strict=True))
             for side in (0, 1):
                 taken[side].update(new[side] for new in pair.messages)
             joined.append(pair)
     ordered = tuple(sorted(messages))
-    waits_ns = np.array([messages[message] for message in ordered])
-    return replace(first, messages=ordered, spread_ns=max(pair.spread_ns for pair in joined), waits_ns=waits_ns)
+    waits_ns, apart_ns = np.array([messages[message] for message in ordered]).T
+    spread_ns = max(pair.spread_ns for pair in joined)
+    return replace(first, messages=ordered, spread_ns=spread_ns, waits_ns=waits_ns, apart_ns=apart_ns)
 
 
 def _waits_of(first: Exchanges, second: Exchanges, messages: Sequence[tuple[int, int]]) -> Floats:
@@ -277,8 +308,8 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> I
     """Yield the messages between two ranks, if enough exchanges of both end together, by each likely pair of clocks.
 
     In passes that follow each other evenly exchanges end together with the one before or after their own, too, or with
-    those that other ranks wait for. Clocks by which more than twice as many do, and wait no longer, are likelier: of the
-    others the caller chooses.
+    those that other ranks wait for. Clocks by which more than twice as many do, and wait no longer, are likelier; the
+    caller chooses of the others.
     """
     found = _list_matches(exchanges, ranks)
     for pair in found:
@@ -323,7 +354,9 @@ def _list_matches(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) ->
                 offset[steps] = middle
                 waits_ns = _waits_of(first, second, messages)
                 spread_ns = float(distance[order[chosen]].max())
-                found.append(MatchedPair(ranks, messages, offset, spread_ns, waits_ns, are_streams=False))
+                own, other = (list(at) for at in zip(*messages, strict=True))
+                apart_ns = np.abs(first_end[steps][:, own] - second_end[steps][:, other] - middle[:, None]).max(axis=0)
+                found.append(MatchedPair(ranks, messages, offset, spread_ns, waits_ns, apart_ns, are_streams=False))
         if any(2 * len(pair.messages) >= most for pair in found):
             break
     return found
@@ -335,20 +368,19 @@ def _agreements(ordered: Floats, spread_ns: float, least: int) -> list[Ints]:
     Those of each difference, the most first, of the differences that most share in the first step.
     """
     first = ordered[0]
-    count = np.searchsorted(first, first + spread_ns, side="right") - np.arange(len(first))
-    found, tried = list[Ints](), list[float]()
-    for begin in np.argsort(-count, kind="stable").tolist():
-        if count[begin] < least or len(tried) == THRESHOLDS.max_tried:
+    after = np.searchsorted(first, first + spread_ns, side="right")
+    untried, found = after - np.arange(len(first)), list[Ints]()
+    for _ in range(THRESHOLDS.max_tried):
+        begin = int(untried.argmax())
+        if untried[begin] < least:
             break
-        if any(abs(first[begin] - at_ns) <= spread_ns for at_ns in tried):
-            continue
-        tried.append(float(first[begin]))
-        low = int(np.searchsorted(first, first[begin] - spread_ns))
-        window = np.arange(low, begin + int(count[begin]))
+        window = np.arange(np.searchsorted(first, first[begin] - spread_ns), after[begin])
+        untried[begin] = 0
         near: Bools = np.abs(ordered[:, window] - ordered[:, begin : begin + 1]).max(axis=0) <= spread_ns
         if near.sum() >= least:
             found.append(window[near])
-    return sorted(found, key=len, reverse=True)
+            untried[window] = 0
+    return sorted(found, key=len, reverse=True)[: THRESHOLDS.min_samples]
 
 
 def _unique(rows: Ints, columns: Ints, streams: tuple[Ints, Ints], distance: Floats) -> tuple[tuple[int, int], ...]:

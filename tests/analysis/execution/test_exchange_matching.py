@@ -119,6 +119,61 @@ def interleaved(stages: int, steps: int = 5, passes: int = 8) -> dict[int, Excha
     }
 
 
+def one_forward_one_backward(
+    stages: int, slow_edge: int = -1, passes: int = 16, steps: int = 6
+) -> dict[int, Exchanges]:
+    """Stages of two ranks that keep pace, each with one stream for both neighbours; rank 2 s + d is of stage s."""
+    rng = np.random.default_rng(4)
+
+    def program(stage: int) -> str:
+        """Compute (`c`), and exchange with the stage before (`<`) or after (`>`)."""
+        first = min(stages - stage - 1, passes)
+        ops = "<c>" * first + "<" + "c>c<" * (passes - first) + ">c<" * first
+        unknown = "<" * (stage == 0) + ">" * (stage == stages - 1)
+        return "".join(op for op in ops if op not in unknown)
+
+    programs = [program(stage) for stage in range(stages)]
+    times: list[list[tuple[list[float], list[float]]]] = [[] for _ in range(2 * stages)]
+    for _ in range(steps):
+        now, at = np.zeros(stages), [0] * stages
+        for of_rank in times:
+            of_rank.append(([], []))
+        while any(at[stage] < len(programs[stage]) for stage in range(stages)):
+            for stage in range(stages):
+                here = programs[stage][at[stage] : at[stage] + 1]
+                if here == "c":
+                    now[stage] += 1e6 * (1 + abs(rng.normal(0, 0.01)))
+                    at[stage] += 1
+                elif here == ">" and programs[stage + 1][at[stage + 1] : at[stage + 1] + 1] == "<":
+                    both = [stage, stage + 1]
+                    end = now[both].max() + (8e5 if stage == slow_edge else 2e5)
+                    for peer in (0, 1):
+                        own_end = end + rng.uniform(0, 4e3)  # peers meet others, so they leave about together
+                        for member in both:
+                            begins, ends = times[2 * member + peer][-1]
+                            begins.append(now[member])
+                            ends.append(own_end + rng.uniform(0, 1e3))
+                    now[both] = end + 4e3
+                    for member in both:
+                        at[member] += 1
+    clocks = rng.uniform(-9e9, 9e9, 2 * stages)
+    found = {}
+    for rank, of_rank in enumerate(times):
+        begin, end = (np.array([one[side] for one in of_rank]) for side in (0, 1))
+        found[rank] = exchanges_of(end + clocks[rank], end - begin, np.zeros(end.shape[1]))
+    return found
+
+
+@pytest.mark.parametrize(("stages", "slow_edge"), [(4, -1), (4, 1), (16, -1), (16, 3), (16, 14)])
+def test_stages_with_one_stream_exchange_with_both_neighbours(stages: int, slow_edge: int):
+    """Peers of a stage have as many messages, and leave them together: but then even the later one waits."""
+    exchanges = one_forward_one_backward(stages, slow_edge)
+    found = match_exchanges(exchanges, {rank: rank // 2 for rank in exchanges})
+    assert sorted(pair.ranks for pair in found if pair.ranks[1] - pair.ranks[0] != 2) == []
+    assert sorted(pair.ranks for pair in found) == [(rank, rank + 2) for rank in range(2 * stages - 2)]
+    assert sum(2 * len(pair.messages) for pair in found) == sum(own.end.shape[1] for own in exchanges.values())
+
+
 @pytest.mark.parametrize("passes", [8, 180])
 def test_replicas_that_keep_pace_do_not_exchange(passes: int):
     """All messages of theirs end within microseconds; but then even the later rank waits, which waits for none."""

@@ -72,10 +72,10 @@ class MatchedPair:
         return is_longer_wait(self.wait_ns, least_ns)
 
     def is_refuted_by(self, other: "MatchedPair") -> bool:
-        """Return whether exchanges of these end together as closely with those of another rank, and then wait less."""
+        """Return whether exchanges of these end about as closely with those of another rank, and then wait less."""
         ours, theirs = self._wait_of, other._wait_of
         shared = ours.keys() & theirs.keys()
-        if not shared or other.spread_ns > self.spread_ns:
+        if not shared or other.spread_ns > THRESHOLDS.much_more * self.spread_ns:
             return False
         wait_ns, other_ns = (float(np.mean([waits[at] for at in shared])) for waits in (ours, theirs))
         return is_longer_wait(wait_ns, other_ns)

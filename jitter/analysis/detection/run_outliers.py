@@ -30,7 +30,7 @@ from jitter.analysis.detection.findings import (
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import RunAccount
-from jitter.analysis.detection.significance import binomial_tail, quiet_level
+from jitter.analysis.detection.significance import binomial_tail, quiet_level, scatter_over_steps
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.run_steps import RunSteps
@@ -254,6 +254,7 @@ def find_in_like_steps(
     """Return those of like steps in which all ranks are slow: they would be longer than usual even without their loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
+    Where steps get longer and longer these may be most of them: the early ones are usual.
     Two steps show no variation: one of them is slow if it takes much longer than the other.
 
     Args:
@@ -273,15 +274,17 @@ def find_in_like_steps(
     if count < 2:
         return None
     varies = count >= THRESHOLDS.min_repeats
-    sigma = qn_sigma(base) if varies else np.zeros(1)
-    level = float(quiet_level(base, sigma)[0])
+    sigma = scatter_over_steps(base) if varies else np.zeros(1)
+    early, late = np.array_split(base, 2)
+    grows = bool(varies and sigma[0] < qn_sigma(base)[0] and known_medians(late)[0] > known_medians(early)[0])
+    level = float(quiet_level(early if grows else base, sigma)[0])
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))
     excess = np.where(is_known, base[:, 0] - level, 0.0)
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
     least_share = THRESHOLDS.host_spread_share if varies else THRESHOLDS.much_more - 1
     slow = is_known & (excess >= least_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
-    if not slow.any() or 2 * slow.sum() > len(numbers):  # the usual step is the median of all
+    if not slow.any() or (2 * slow.sum() > len(numbers) and not grows):  # the usual step is the median of all
         return None
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:

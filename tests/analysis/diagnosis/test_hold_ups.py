@@ -177,6 +177,30 @@ def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
     assert "check what `gc.collect` does" in paused.advice
 
 
+def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_named(tmp_path: Path):
+    run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
+    for rank, trace in enumerate(write_traces(run, tmp_path / "traces")):
+        content = json.loads(trace.read_text())
+        events = content["traceEvents"]
+        thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
+        for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
+            last = marker["ts"] + marker["dur"]
+            of_rank = {"name": "write_log", "ts": last - 4900, "dur": 4600}
+            barrier = {"name": "gloo:barrier", "ts": last - 4900, "dur": 4899}
+            if rank == 2:
+                barrier = {"name": "gloo:barrier", "ts": last - 200, "dur": 199}
+                events.append({"ph": "X", "cat": "cpu_op", **thread, **of_rank})
+            events.append({"ph": "X", "cat": "cpu_op", **thread, **barrier})
+        trace.write_text(json.dumps(content))
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    (late,) = diagnosis.culprits
+    assert (late.ranks, late.cause, late.confidence) == ((2,), "late_start", "medium")
+    assert late.loss_ns / late.seen.of == pytest.approx(5e6, rel=0.1)
+    assert any("`gloo:barrier` takes 4.90 ms" in told and "hardly any on rank 2" in told for told in late.evidence)
+    assert "spends 4.60 ms per step in `write_log`" in late.advice
+    assert not [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
+
+
 def test_a_host_whose_launching_threads_are_suspended_is_one_finding(tmp_path: Path):
     """Each rank in other steps, one of them before the first kernel."""
     places = ((4, 1), (5, 2), (6, 3), (4, 4), (5, 5), (6, 6), (4, 7))

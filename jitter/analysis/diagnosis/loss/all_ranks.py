@@ -22,7 +22,7 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CAUSES, find_cause, words_of
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.evidence.host_operations import Gap
+from jitter.analysis.diagnosis.evidence.host_operations import Gap, LongOperation
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
 from jitter.analysis.diagnosis.model import FOR_PARTNERS, FOR_UNRECORDED, SAVES_MORE, Cause, Culprit, IndexRange, Seen
 from jitter.analysis.diagnosis.step_pattern import find_step_pattern
@@ -46,6 +46,7 @@ from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows, spread_positions
 from jitter.core.numeric.stats import known_medians
+from jitter.core.step_key import StepKey
 from jitter.lake.records import ON_REQUEST
 
 _LIMITS: Final = THRESHOLDS.efficiency
@@ -335,7 +336,32 @@ def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Ga
     own = format_time(operation.own_ns)
     values = {**operation.values, "own": own, "of_steps": "per step", "others": "", "it": Ranks(ranks)}
     sentences = (*pause.evidence, sentence.format(**values))
-    return pause._replace(evidence=sentences, advice=advice.format(**values), has_operation=True)
+    named = pause._replace(evidence=sentences, advice=advice.format(**values), has_operation=True)
+    return _name_ranks_not_in(evidence, named, operation, steps, gap) or named
+
+
+def _name_ranks_not_in(
+    evidence: Evidence, pause: _Pause, operation: LongOperation, steps: Sequence[StepKey], gap: Gap
+) -> _Pause | None:
+    """Return the pause as that of the few ranks which do something else meanwhile; None if they are none or many.
+
+    The others wait for them in the operation, as in a barrier.
+    """
+    least_ns, few = THRESHOLDS.main_share * operation.own_ns, tuple(pause.ranks)
+    for tried in (steps[:1], steps):  # all ranks in one step, then those few in all
+        times_ns = {rank: evidence.host_gaps.usual_times_ns([(key, rank) for key in tried], gap) for rank in few}
+        few = tuple(rank for rank, of_rank in times_ns.items() if of_rank.get(operation.outer, 0.0) < least_ns)
+        if not few or 2 * len(few) >= len(pause.ranks):
+            return None
+    its, name, cause = Ranks(few), operation.values["name"], PAUSES[gap != "before the first kernel"]
+    sentence = (
+        f"`{name}` takes {format_time(operation.own_ns)} of host time per step, and hardly any on {its}: the other "
+        f"hosts seem to wait there for {its:it|them}"
+    )
+    own = evidence.host_gaps.find_operation([(key, rank) for rank in few for key in steps], (), gap, least_ns)
+    does = f"{its:spends|spend} {format_time(own.own_ns)} per step in `{own.values['name']}`" if own else ""
+    advice = f"{does or f'{its:is|are} late'}, and the other ranks wait: check {its:its host|their hosts}"
+    return _Pause(few, (sentence,), advice, cause, may_be_wait=True, has_operation=True)
 
 
 def _explain_loading(evidence: Evidence, pause: _Pause, late_ns: float) -> _Pause:

@@ -292,3 +292,19 @@ def test_slow_gpus_in_turn_are_one_finding_with_all_of_them(tmp_path: Path, seed
     assert culprit.ranks == tuple(sorted(7 * step % 16 for step in range(1, 9)))
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.05)
     assert all(step.cause == culprit.cause for step in found.steps[1:])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("growth", "is_found"), [(0.015, True), (-0.015, False), (0.001, False)])
+def test_steps_that_get_longer_and_longer_are_slow(seed: int, growth: float, is_found: bool):
+    """As under a GPU's rising temperature: the growth is no scatter, and more than half of the steps may be slow."""
+    rng = np.random.default_rng(seed)
+    grown_ns = growth * STEP * np.arange(20) + rng.normal(0, 2e3, 20)
+    own = 0.8 * STEP + grown_ns[:, None] + rng.normal(0, 2e3, (20, 8))
+    found = slow_steps([team(own, 0.8 * STEP + grown_ns)], STEP + grown_ns)
+    assert (found is not None) is is_found
+    if found is not None:
+        assert found.ranks == tuple(range(8))
+        assert found.steps == tuple(range(found.steps[0], 20))
+        above_ns = grown_ns[list(found.steps)] - grown_ns[0]
+        assert 0.5 * above_ns.sum() < (found.known_gain_ns or 0.0) <= above_ns.sum()

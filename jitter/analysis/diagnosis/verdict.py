@@ -123,7 +123,7 @@ def _headline_first(diagnosis: "Diagnosis") -> tuple[Culprit, ...]:
 
 def _describe_culprits(diagnosis: "Diagnosis") -> str:
     culprits = _headline_first(diagnosis)
-    all_gain_ns, first = diagnosis.gain_of_all_ns, culprits[0]
+    first = culprits[0]
     # where communication is in doubt, a sentence of its own says it of all
     lead = ", low confidence" if first.confidence == "low" and diagnosis.communication_doubt is None else ""
     recurs = describe_recurrence(first)
@@ -131,10 +131,9 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     alike = _alike(culprits)
     said = f"{name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
     if alike:
-        together = min(sum(culprit.loss_ns for culprit in (first, *alike)), all_gain_ns)
         said += (
             f", and so {'does' if len(alike) == 1 else 'do'} {_list_names(alike)}; fixing "
-            f"{'both' if len(alike) == 1 else 'all of them'} would save about {format_time(together)}, "
+            f"{'both' if len(alike) == 1 else 'all of them'} would save {_saved_together(diagnosis, alike)}, "
             f"{_name_within(first)} alone {_saved(first)}"
         )
     else:
@@ -158,6 +157,19 @@ def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
         for culprit in culprits[1:]
         if culprit.cause == first.cause and culprit.scope not in ("job", "unrecorded") and culprit.is_hidden
     ]
+
+
+def describe_gain_with_alike(culprit: Culprit, diagnosis: "Diagnosis") -> str:
+    """Return what fixing the first culprit saves with those that hide it, as a clause; empty without such ones."""
+    culprits = _headline_first(diagnosis)
+    alike = _alike(culprits) if culprit in culprits[:1] else []
+    return f"with {_list_names(alike)} {_saved_together(diagnosis, alike)}" if alike else ""
+
+
+def _saved_together(diagnosis: "Diagnosis", alike: Sequence[Culprit]) -> str:
+    """Return what fixing the first culprit and those `alike` saves."""
+    lost_ns = sum(culprit.loss_ns for culprit in (_headline_first(diagnosis)[0], *alike))
+    return f"about {format_time(min(lost_ns, diagnosis.gain_of_all_ns))}"
 
 
 def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str:

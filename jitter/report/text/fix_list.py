@@ -24,6 +24,7 @@ from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
     describe_gain_of_all,
+    describe_gain_with_alike,
     describe_price,
     describe_recurrence,
     describe_saving,
@@ -157,6 +158,8 @@ def list_evidence(culprit: Culprit) -> list[str]:
 def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
     """Return the culprit's loss, what fixing it alone saves and the whole loss of jitter, where they differ."""
     parts = [describe_price(culprit)]
+    if together := describe_gain_with_alike(culprit, diagnosis):
+        parts.append(together)
     is_part = format_time(culprit.loss_ns) != format_time(diagnosis.loss.ns)
     if culprit.rung == "ranks" and is_part and (whole := describe_jitter(diagnosis)):
         parts.append(f"all jitter: {whole}")

@@ -26,7 +26,7 @@ from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_price,
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
-from jitter.report.text.fix_list import answer_questions
+from jitter.report.text.fix_list import answer_questions, describe_cost
 from tests.support.findings import MS, culprit
 
 QUIET = Conclusion("within_noise")
@@ -202,7 +202,11 @@ def test_of_many_the_first_three_are_named():
 )
 def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: int, others: int, said: str):
     hidden = {"gain_ns": gain_ms * MS, "loss_ns": 3 * MS}
-    assert diagnosis(culprit(**hidden), *(culprit(1 + at, **hidden) for at in range(others))).verdict.endswith(said)
+    found = diagnosis(culprit(**hidden), *(culprit(1 + at, **hidden) for at in range(others)))
+    assert found.verdict.endswith(said)
+    first, second, *_ = found.culprits
+    assert f"; with rank 1{' and rank 2' if others > 1 else ''} about {5 + others}.00 ms" in describe_cost(first, found)
+    assert "; with " not in describe_cost(second, found)
 
 
 def test_a_finding_that_another_cause_hides_tells_its_share():

@@ -265,13 +265,14 @@ class RunModel:
 
     def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
         """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""
-        group = next(group for group in self.reader.rank_groups(key, [rank]) if rank in group.ranks)
+        groups = self.reader.rank_groups(key, [rank], with_times=False)
+        group = next(group for group in groups if rank in group.ranks)
         return group.kind, self._places(self.team_of[rank], key, group, rank)
 
     def places_of_collectives(self, key: StepKey) -> dict[int, Ints]:
         """Return by rank where in its team's program the collectives of its step are, in launch order; -1: nowhere."""
         places_of_rank: dict[int, Ints] = {}
-        for group in self.reader.rank_groups(key):
+        for group in self.reader.rank_groups(key, with_times=False):
             by_team: dict[int, Ints] = {}
             for rank in group.ranks.tolist():
                 if (team := self.team_of.get(rank)) is not None:
@@ -284,7 +285,7 @@ class RunModel:
         """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
         rows = np.full((self.operation_counts[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
-        for group in self.reader.rank_groups(key, ranks):
+        for group in self.reader.rank_groups(key, ranks, with_times=False):
             columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
             if len(columns):
                 places = self._places(team, key, group, ranks[int(columns[0])])

@@ -339,14 +339,19 @@ class RunReader:
             self._members[key] = sorted(member for index in self.indices(key) for member in index.members)
         return self._members[key]
 
-    def rank_groups(self, key: StepKey, wanted: Iterable[int] | None = None) -> list[IdenticalRanks]:
+    def rank_groups(
+        self, key: StepKey, wanted: Iterable[int] | None = None, *, with_times: bool = True
+    ) -> list[IdenticalRanks]:
         """Return a step's ranks, or at least those `wanted`, in groups that did the same.
+
+        Their times may be missing if they are not asked for: those of a large run then need not be read again.
 
         Raises `LakeError` if a rank's file is missing or damaged.
         """
         some = None if self.is_small or wanted is None else list(wanted)
         if key in self._kept:
-            return [group if self._file is None else self._with_times(group, at, some) for group, at in self._kept[key]]
+            is_whole = self._file is None or not with_times
+            return [group if is_whole else self._with_times(group, at, some) for group, at in self._kept[key]]
         keys = [key] if some is not None else self._read_together(key)
         of_steps = self._read(keys, some)
         if some is not None:
@@ -406,6 +411,7 @@ class RunReader:
                                 group.begun[own],
                                 group.ended[own],
                                 group.since[own],
+                                group.unlaunched[own],
                             )
                         )
         for groups in of_steps:
@@ -424,7 +430,7 @@ class RunReader:
         times = read.reshape(shape)
         if rows.size < len(times):
             times = times[rows - first]
-        of_rows = {name: getattr(group, name)[rows] for name in ("ranks", "begun", "ended", "since")}
+        of_rows = {name: getattr(group, name)[rows] for name in ("ranks", "begun", "ended", "since", "unlaunched")}
         return replace(group, times=times, **of_rows)
 
     def _split_by_streams(

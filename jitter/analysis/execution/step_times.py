@@ -89,6 +89,8 @@ class IdenticalRanks:
     """(ranks, calls) when it returned."""
     since: Floats
     """(ranks,) the activities' zero, from the rank's origin."""
+    unlaunched: Ints
+    """(ranks,) kernels whose launch is unknown."""
 
 
 def group_identical_ranks(
@@ -99,6 +101,8 @@ def group_identical_ranks(
     `streams` is a digest of the activities' streams, where these belong to the signature.
     """
     first, count = syncs.of(activities.ranks)
+    is_kernel, nothing = activities.kind < MEMORY, unknown_value(activities.times.dtype)
+    unlaunched = np.count_nonzero(activities.times[:, 2][:, is_kernel] == nothing, axis=1)
     for members, calls in _by_names(syncs.name, first, count):
         zero = activities.zero_ns[members, None]
         begun, ended = syncs.start_ns[calls] - zero, syncs.end_ns[calls] - zero
@@ -121,6 +125,7 @@ def group_identical_ranks(
                 begun[rows],
                 ended[rows],
                 np.array(since, np.float64),
+                unlaunched[places],
             )
 
 

@@ -28,7 +28,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.memory import release_freed_memory
 from jitter.core.names.kernels import ALIGNING_OPERATIONS, COLLECTIVE, MEMORY
-from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined, unknown_value
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.selection import select_median
 from jitter.core.numeric.stats import lower_median, lower_medians_of_others, qn_sigma
@@ -504,12 +504,11 @@ class RunSteps:
             lost[0] = np.nan_to_num(counts.lost / np.maximum(counts.lost + counts.recorded, 1.0))
             has_launches = self.run.job.has_launches[steps.times.team]
             for at, key in enumerate(steps.keys):
-                for group in self.lake.rank_groups(key):
-                    unknown = group.times[:, 2] == unknown_value(group.times.dtype)
-                    if unknown.any():
-                        unlaunched = unknown[:, group.kind[group.row >= 0] < MEMORY]
+                for group in self.lake.rank_groups(key, with_times=False):
+                    if group.unlaunched.any():
                         here = np.array([self.run.number_of.get(rank, -1) for rank in group.ranks.tolist()], np.int64)
-                        shares = unlaunched.sum(axis=1)[here >= 0] / max(unlaunched.shape[1], 1)
+                        kernels = int(np.count_nonzero(group.kind[group.row >= 0] < MEMORY))
+                        shares = group.unlaunched[here >= 0] / max(kernels, 1)
                         here = here[here >= 0]  # some may have no complete step
                         lost[1, at, here] = shares * has_launches[here]
             self._lost |= dict(zip(numbers, lost.swapaxes(0, 1), strict=True))

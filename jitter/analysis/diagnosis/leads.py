@@ -19,7 +19,7 @@ from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent
-from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 _UNEVEN: Final = (
@@ -203,7 +203,7 @@ def _every_rank(
         if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
             usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)
             is_above_noise, evened_pace = True, usual_ns / (usual_ns + max(whole - waited_ns, 0.0))
-        if not is_above_noise and not is_recorded:
+        if not is_above_noise and not is_recorded and not _varies_by_kernels(evidence, steps):
             return None
         if is_recorded:
             judgement = judgement._replace(job_advice=_UNEVEN) if is_lasting else judgement
@@ -245,6 +245,18 @@ class _Varied(NamedTuple):
             lasting_ns = np.where(usual > THRESHOLDS.outlier_sigmas * error_ns, usual, 0.0).max(initial=0.0)
             of_teams.append(cls(float(varied_ns.sum()), sigmas, len(steps) * float(lasting_ns)))
         return max(of_teams)
+
+
+def _varies_by_kernels(evidence: Evidence, steps: Sequence[int]) -> bool:
+    """Return whether ranks differ in kernels of some names alone, and there by far more than GPUs do: work differs."""
+    whole_ns = varied_ns = 0.0
+    for team in evidence.analysis.measured.deviations:
+        seen = [evidence.analysis.measured.of_steps[number].kernels[team.team] for number in steps]
+        apart_ns = np.abs(np.nan_to_num([step.total_ns for step in seen]))
+        usual_ns = np.median([step.usual_ns for step in seen], axis=0)
+        varies = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) > THRESHOLDS.tolerance_share * usual_ns
+        whole_ns, varied_ns = whole_ns + float(apart_ns.sum()), varied_ns + float(apart_ns[:, varies].sum())
+    return varied_ns >= THRESHOLDS.always_share * whole_ns > 0
 
 
 def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int], *, is_uneven: bool) -> float:

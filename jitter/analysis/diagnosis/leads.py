@@ -203,8 +203,10 @@ def _every_rank(
         if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
             usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)
             is_above_noise, evened_pace = True, usual_ns / (usual_ns + max(whole - waited_ns, 0.0))
-        if not is_above_noise and not is_recorded and not _varies_by_kernels(evidence, steps):
-            return None
+        if not is_above_noise and not is_recorded:
+            if (of_kernels := _evened_pace_of_kernels(evidence, steps)) is None:
+                return None
+            evened_pace = of_kernels
         if is_recorded:
             judgement = judgement._replace(job_advice=_UNEVEN) if is_lasting else judgement
             chance = min(chance, THRESHOLDS.medium_chance)
@@ -247,16 +249,22 @@ class _Varied(NamedTuple):
         return max(of_teams)
 
 
-def _varies_by_kernels(evidence: Evidence, steps: Sequence[int]) -> bool:
-    """Return whether ranks differ in kernels of some names alone, and there by far more than GPUs do: work differs."""
-    whole_ns = varied_ns = 0.0
+def _evened_pace_of_kernels(evidence: Evidence, steps: Sequence[int]) -> float | None:
+    """Return the same, over these steps, where ranks differ in kernels of some names alone; None where they do not.
+
+    By far more than GPUs do: then work differs, in some kernels more on one rank and in others more on another one.
+    """
+    whole_ns = varied_ns = median_ns = more_ns = 0.0
     for team in evidence.analysis.measured.deviations:
         seen = [evidence.analysis.measured.of_steps[number].kernels[team.team] for number in steps]
-        apart_ns = np.abs(np.nan_to_num([step.total_ns for step in seen]))
-        usual_ns = np.median([step.usual_ns for step in seen], axis=0)
-        varies = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) > THRESHOLDS.tolerance_share * usual_ns
+        total_ns, usual_ns = np.nan_to_num([step.total_ns for step in seen]), np.stack([step.usual_ns for step in seen])
+        apart_ns = np.abs(total_ns)
+        varies = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) > THRESHOLDS.tolerance_share * np.median(
+            usual_ns, axis=0
+        )
         whole_ns, varied_ns = whole_ns + float(apart_ns.sum()), varied_ns + float(apart_ns[:, varies].sum())
-    return varied_ns >= THRESHOLDS.always_share * whole_ns > 0
+        median_ns, more_ns = median_ns + float(usual_ns.sum()) * len(team.ranks), more_ns + float(total_ns.sum())
+    return median_ns / (median_ns + more_ns) if varied_ns >= THRESHOLDS.always_share * whole_ns > 0 else None
 
 
 def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int], *, is_uneven: bool) -> float:

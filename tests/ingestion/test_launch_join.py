@@ -436,12 +436,13 @@ def _lost(oddities: Oddities, calls: list[dict[str, Any]]) -> dict[tuple[int, in
         ("Memcpy HtoD (Pageable -> Device)", 50_000, True),
         ("CopyDeviceToHost", 49_999, False),
         ("CopyDeviceToHost", 50_000, True),
-        ("Memcpy DtoH (Device -> Pinned)", 90_000, False),
+        ("Memcpy DtoH (Device -> Pinned)", 49_999, False),
+        ("Memcpy HtoD (Pinned -> Device)", 50_000, True),
         ("Memcpy DtoD (Device -> Device)", 90_000, False),
     ],
 )
 def test_a_call_that_returns_after_its_copy_waits_for_it(copy: str, took_ns: int, is_wait: bool, tmp_path: Path):
-    """Where pinned memory is not stated: `hipMemcpyAsync` and `cudaMemcpyAsync` block with pageable memory."""
+    """`hipMemcpyAsync` and `cudaMemcpyAsync` block with pageable memory, and else return at once."""
     of_all = {"process": 0, "correlation": 1}
     call = of_all | {"thread": 1, "name": 1, "start_ns": 0, "end_ns": took_ns}
     for done_ns, waits in ((took_ns, is_wait), (took_ns + 1, False)):

@@ -56,7 +56,7 @@ _IS_SYNCHRONISING: Final = re.compile(
 ).match
 """Calls that block their thread until the GPU has done something: synchronise, blocking copy, free."""
 _IS_ASYNC_COPY: Final = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async").match
-"""Calls that enqueue a copy; with pageable host memory they block their thread, too."""
+"""Calls that enqueue a copy; with pageable host memory they may block their thread, too."""
 _IS_CAPTURE_EDGE: Final = re.compile(r"^(?:cuda|cu|hip)Stream(?:Begin|End)Capture").match
 """Calls that begin or end a graph capture, in which launches run nothing."""
 
@@ -340,8 +340,8 @@ class JoinedCapture:
     def _wait_for_copies(self, activities: pa.Table, calls: pa.Table, call: Codes) -> Bools:
         """Return, (calls,), which enqueue a copy and return when it is done: `call` launches each of the activities.
 
-        A copy from the device to pageable memory does (CUDA's "API synchronization behavior"); another one may, unless
-        its name states pinned memory: then a long call alone shows it.
+        A copy from the device to pageable memory does (CUDA's "API synchronization behavior"); of another one between
+        host and device a long call alone shows it.
         """
         waits, name = np.zeros(len(calls), np.bool_), activities["name"].to_numpy()
         copies = np.flatnonzero((call >= 0) & self._flags["may_block"][name])
@@ -546,10 +546,7 @@ def flag_names(names: Sequence[str], communication: CommunicationFinder) -> dict
         "is_capture_edge": [bool(_IS_CAPTURE_EDGE(name)) for name in names],
         "is_async_copy": [bool(_IS_ASYNC_COPY(name)) for name in names],
         "blocks": [copy_direction(name) == "device_to_host" and host_memory(name) == "pageable" for name in names],
-        "may_block": [
-            copy_direction(name) in ("device_to_host", "host_to_device") and host_memory(name) != "pinned"
-            for name in names
-        ],
+        "may_block": [copy_direction(name) in ("device_to_host", "host_to_device") for name in names],
     }
 
 

@@ -20,13 +20,15 @@ from tornado.httpclient import AsyncHTTPClient
 from jitter.cli import main
 from jitter.core.errors import UsageError
 from jitter.report.json_report import render_json
-from jitter.report.live.served_run import STAGES, ServedRun
+from jitter.report.live.served_run import STAGES, ServedRun, describe_metrics
 from jitter.report.live.server import LiveServer
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport
+from jitter.simulate import simulate
 from tests.support.chromium import INK, PLACE, open_page
 from tests.support.page import decode
 from tests.support.report_lakes import report_lake, step_rows
+from tests.support.simulated import ingest_run, small
 
 pytestmark = pytest.mark.slow
 
@@ -287,6 +289,14 @@ def test_metrics_are_those_of_the_document(port, lake):
     }
     assert f'rank="{first["rank"]}",host="{first["host"]}",cause="{first["cause"]}"' in text
     assert all(re.fullmatch(r'jitter_\w+\{(\w+="[^"\n]*",?)+\} \S+', line) for line in lines)
+
+
+def test_a_finding_of_the_job_has_no_rank_as_label(tmp_path):
+    run = ServedRun(RunReport(ingest_run(simulate(small(ranks=2, steps=6, cpu_bound=True), []), tmp_path)))
+    run.prepare()
+    of_job = [line for line in describe_metrics([run]).splitlines() if 'scope="job"' in line]
+    assert of_job
+    assert not [line for line in of_job if "rank=" in line]
 
 
 def test_two_lakes_are_side_by_side(lake, browser):

@@ -177,6 +177,8 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
         add("findings", len(diagnosis.findings), lake=lake)
         for number, finding in enumerate(diagnosis.findings, 1):
             labels = {label: getattr(finding, label) for label in _LABELS}
+            if finding.scope == "job":
+                labels["rank"] = None
             add("finding_loss_seconds", finding.loss_ns / 1e9, lake=lake, number=number, **labels)
     return "".join(
         f"# HELP jitter_{name} {_METRICS[name]}\n# TYPE jitter_{name} gauge\n{''.join(lines)}"

@@ -698,11 +698,12 @@ def _describe_mean(comparison: Comparison, effect: StepEffect) -> str:
 
 def describe_rare(comparison: Comparison, effect: StepEffect) -> Iterator[str]:
     """Say which findings of one run alone cost its mean step more than noise, and its median step nothing."""
-    whole_ns = _beside_median(comparison, effect)
-    for run, changes in (("new run", comparison.culprits.appeared), ("base", comparison.culprits.went)):
+    whole_ns, mean = _beside_median(comparison, effect), comparison.mean_effect or effect
+    culprits = comparison.culprits
+    for run, changes, step_ns in (("new run", culprits.appeared, mean.new_ns), ("base", culprits.went, mean.base_ns)):
         for change in changes if (whole_ns > 0) == (run == "new run") else ():
             entry = change.entry
-            mean_ns = (entry.loss_ns or 0) / max(entry.of_steps or 0, 1)
+            mean_ns = (entry.fraction or 0.0) * step_ns  # of the steps of known time
             beside_ns = mean_ns - abs(change.difference_ns or 0)
             is_rare = entry.rung in ("ranks", "steps") and beside_ns <= THRESHOLDS.much_more * abs(whole_ns)
             if is_rare and beside_ns > effect.noise_fraction * effect.base_ns:

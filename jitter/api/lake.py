@@ -449,15 +449,17 @@ class Lake:
         return diagnose_traces(self.analyze(steps, executor), self._by_step, self, self._benchmark)
 
     def _with_evidence(self, answers: "Answers", steps: _StepKeys) -> "Answers":
-        """Add what the program and the job's logs tell of the culprits, and the logs of the whole job."""
+        """Add what the program and the job's logs tell of the culprits, their GPUs, and the logs of the whole job."""
         from jitter.analysis.diagnosis.evidence.code import add_code_evidence
+        from jitter.analysis.diagnosis.evidence.locations import name_gpus
 
         diagnosis = add_code_evidence(answers.diagnosis, self)
         if self.logs:
             from jitter.analysis.diagnosis.log_passes import pass_over_logs
 
             diagnosis = pass_over_logs(diagnosis, self, steps, self._benchmark)
-        return replace(answers, diagnosis=diagnosis)
+        named, of_all_ranks = (name_gpus(some, self.places) for some in (diagnosis.culprits, diagnosis.of_all_ranks))
+        return replace(answers, diagnosis=replace(diagnosis, culprits=named, of_all_ranks=of_all_ranks))
 
     @cached_property
     def _benchmark(self) -> "Baseline | None":

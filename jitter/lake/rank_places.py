@@ -103,7 +103,7 @@ def find_rank_places(records: Sequence[SourceRecord], relations: Mapping[str, Ro
     `relations` are rows of `PLACE_RELATIONS` and of `gpu_clocks`; those that are absent state nothing.
     """
     stated: dict[int, dict[str, list[tuple[Any, str]]]] = defaultdict(lambda: defaultdict(list))
-    first = _first_device(records)
+    first = first_device(records)
     for record in records:
         if record.rank is not None:
             device = None if record.device is None else record.device - first
@@ -125,13 +125,18 @@ def find_rank_places(records: Sequence[SourceRecord], relations: Mapping[str, Ro
     return places
 
 
-def _first_device(records: Sequence[SourceRecord]) -> int:
-    """Return the number of a host's first GPU: PyTorch's profiler numbers those of ROCm after the processors.
+def first_device(records: Sequence[SourceRecord]) -> int:
+    """Return the number of a host's first GPU: those of ROCm follow the processors in a profiler's list of agents.
 
     It is that of rank 0, if no rank has a smaller one.
     """
-    # recordings of NVIDIA's GPUs state the model
-    of_rocm = [one for one in records if one.format == "kineto" and (one.gpu_model or "AMD").startswith("AMD")]
+    # recordings of NVIDIA's GPUs state the model, and those of rocprofv3 that hold the list of agents
+    of_rocm = [
+        one
+        for one in records
+        if (one.format == "kineto" and (one.gpu_model or "AMD").startswith("AMD"))
+        or (one.format == "rocprof-csv" and one.gpu_model is None)
+    ]
     devices = {one.rank: one.device for one in of_rocm if one.rank is not None and one.device is not None}
     return devices[0] if 0 in devices and devices[0] == min(devices.values()) else 0
 

@@ -106,7 +106,8 @@ def rule(
     column has (`_GROUPS`). Without a relation the values belong to the rows of the lines that follow. `values` returns
     them in place of the groups, from the match and the text before it; None: the line states none. `begins`: the lines
     that follow complete the row. `section` is the title of the section in which the rule counts, `numbered` the column
-    with the number of the row since the beginning of the report. `gauge` is a column whose last value the source
+    with the number of the row since the beginning of the report: null in a report that states by a group `of` of a rule
+    without a relation that there are more. `gauge` is a column whose last value the source
     repeats: see `Columns`. `fixed` are values of every row; `{name}` in a text is what that group matched.
     """
     written = re.sub(
@@ -215,6 +216,10 @@ class _Stream:
     """A row that further lines complete, with its relation."""
     section: str = ""
     number: int = 0
+    of: int | None = None
+    """How many numbered rows there are, by the report."""
+    rows: list[tuple[str, dict[str, Any], str, int | None, int]] = field(default_factory=list)
+    """Rows of a report with numbered ones, each with its relation, the text before it, its rank and its line."""
     is_open: bool = False
 
 
@@ -230,11 +235,11 @@ class _PatternParser(_DeclaredParser):
         prefix, text, rank = split_prefix(line)
         stream = self._streams[rank]
         if declared.opens and _compiled(declared.opens).search(text):
-            self._complete(stream)
+            self._close(stream)
             self._streams[rank] = stream = _Stream(is_open=True)
             self.is_open = True
         elif declared.closes and _compiled(declared.closes).search(text):
-            self._complete(stream)
+            self._close(stream)
             stream.is_open = False
             self.is_open = any(one.is_open for one in self._streams.values())
         if declared.closes and not stream.is_open:
@@ -248,7 +253,7 @@ class _PatternParser(_DeclaredParser):
             may_match = not rule.triggers or any(trigger in line for trigger in rule.triggers)
             if may_match and (rule.section is None or _compiled(rule.section).search(stream.section)):
                 for match in _compiled(rule.pattern).finditer(text):
-                    self._take(rule, match, text[at : match.start()], prefix, rank)
+                    self._take(rule, match, text[at : match.start()], prefix, rank, number)
                     at, match_count = match.end(), match_count + 1
             if at:
                 break
@@ -257,14 +262,28 @@ class _PatternParser(_DeclaredParser):
 
     def finish(self) -> None:
         for stream in self._streams.values():
-            self._complete(stream)
+            self._close(stream)
 
-    def _complete(self, stream: _Stream) -> None:
+    def _close(self, stream: _Stream) -> None:
+        """Add the rows that the end of a report completes."""
+        self._complete(stream, 0)
+        is_part = stream.of is not None and stream.of != stream.number  # of some GPUs: their places are no numbers
+        unknown = {rule.numbered: None for rule in self._declared.rules if rule.numbered and is_part}
+        rows, stream.rows = stream.rows, []
+        for relation, values, before, rank, line in rows:
+            try:
+                self.add_row(relation, values | unknown, before, rank)
+            except (ValueError, OverflowError):
+                self.context.problems.broken(self.format, line)
+
+    def _complete(self, stream: _Stream, line: int) -> None:
         row, stream.row = stream.row, None
-        if row is not None:
-            self.add_row(row[0], row[1])
+        if row is not None and stream.number:
+            stream.rows.append((*row, "", None, line))
+        elif row is not None:
+            self.add_row(*row)
 
-    def _take(self, rule: Rule, match: re.Match[str], before: str, prefix: str, rank: int | None) -> None:
+    def _take(self, rule: Rule, match: re.Match[str], before: str, prefix: str, rank: int | None, line: int) -> None:
         groups = match.groupdict()
         values = rule.values(match, before) if rule.values else groups
         if values is None:
@@ -274,16 +293,20 @@ class _PatternParser(_DeclaredParser):
             values = {**fixed, **values}
         stream = self._streams[rank]
         if rule.relation is None:
+            stream.of = int(values.get("of") or 0) or stream.of
             _update(stream.head if stream.row is None else stream.row[1], values, is_new=stream.row is None)
             return
         open_row = {} if stream.row is None else {name: stream.row[1].get(name) for name in _OF_GPU}
         values = {**stream.head, **open_row, **values}
+        if rule.begins:
+            self._complete(stream, line)
         if rule.numbered:
             values[rule.numbered] = stream.number
             stream.number += 1
         if rule.begins:
-            self._complete(stream)
             stream.row = (rule.relation, {key: value for key, value in values.items() if value is not None})
+        elif stream.number:
+            stream.rows.append((rule.relation, values, f"{prefix} {before}", rank, line))
         else:
             self.add_row(rule.relation, values, f"{prefix} {before}", rank, rule.gauge)
 

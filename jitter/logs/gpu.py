@@ -244,11 +244,13 @@ _REMAPPED: Final = {
 _NO_MEMORY: Final = r"^(?!.*(?i:module|memory))"
 """Titles of sections that are of the whole GPU."""
 
-# `nvidia-smi -q`, with `-x` XML: a report, GPU after GPU, whose place in it is its number; errors are of any time
+# `nvidia-smi -q`, with `-x` XML: a report, GPU after GPU, whose place in it is its number if none is left out (`-i`);
+# errors are of any time
 _NVIDIA_REPORT: Final = Patterns(
     "nvidia-smi-q",
     (
         rule(None, r"^(?:Timestamp\s+: |\s+<timestamp>)(?P<time_ns>[^<]+)"),
+        rule(None, r"^\s*(?:Attached GPUs\s+: |<attached_gpus>)<of>"),
         rule("gpu_clocks", r'^(?:GPU |\s+<gpu id=")<bus_id>(?:\s*$|">)', begins=True, numbered="device"),
         rule(None,
              _stated(r"(?P<why>[A-Z]\w*(?: \w+)*)", r"clocks_\w{1,9}_reason_(?P<tag>\w+)", "(?P<is>(?:Not )?Active)"),

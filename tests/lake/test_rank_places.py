@@ -71,19 +71,25 @@ def test_the_pci_address_of_a_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "model", "devices"),
+    ("form", "first", "model", "devices"),
     [
-        (0, None, [2, 3]),
-        (0, "AMD Instinct MI300X", [2, 3]),
-        (0, "NVIDIA H100", [4, 5]),
-        (1, None, [4, 5]),  # rank 0 was not recorded
+        ("kineto", 0, None, [2, 3]),
+        ("kineto", 0, "AMD Instinct MI300X", [2, 3]),
+        ("kineto", 0, "NVIDIA H100", [4, 5]),
+        ("kineto", 1, None, [4, 5]),  # rank 0 was not recorded
+        ("rocprof-csv", 0, None, [2, 3]),  # without a list of agents
+        ("rocprof-csv", 0, "AMD Instinct MI300X", [4, 5]),
+        ("nsys", 0, None, [4, 5]),
     ],
 )
-def test_gpus_of_rocm_are_counted_from_0(first: int, model: str | None, devices: list[int]) -> None:
-    """The logs state GPUs 2 and 3 for ranks 2 and 3, which PyTorch's profiler calls 4 and 5, after two processors."""
+def test_gpus_of_rocm_are_counted_from_0(form: str, first: int, model: str | None, devices: list[int]) -> None:
+    """The logs state GPUs 2 and 3 for ranks 2 and 3, which PyTorch's profiler calls 4 and 5, after two processors.
+
+    So does rocprofv3, if the list of agents was not kept.
+    """
     records = recordings(4, host="a")[first:]
     for record in records:
-        record.device, record.gpu_model = 2 + (record.rank or 0), model
+        record.device, record.gpu_model, record.format = 2 + (record.rank or 0), model, form
     places = find_rank_places(records, {})
     assert [places[rank].device for rank in (2, 3)] == devices
 

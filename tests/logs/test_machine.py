@@ -73,6 +73,14 @@ GPU 00000000:{bus}:00.0
     ]
 
 
+def test_the_place_of_a_gpu_in_a_report_of_one_of_eight_is_no_number():
+    head = "==============NVSMI LOG==============\n\nAttached GPUs                             : 8\n"
+    gpu = "GPU 00000000:13:00.0\n    ECC Errors\n        Aggregate\n            DRAM Uncorrectable            : 4\n"
+    log = parsed(head + gpu + "    Clocks\n        SM                                : 1980 MHz\n")
+    assert rows(log, "gpu_clocks", "device", "bus_id", "sm_mhz") == [(None, "0000:13:00", 1980.0)]
+    assert rows(log, "gpu_errors", "device", "bus_id") == [(None, "0000:13:00")]
+
+
 def test_lanes_and_memory_errors_of_a_report():
     report = """==============NVSMI LOG==============
 Timestamp    : Wed May  1 12:00:00 2024

@@ -53,6 +53,7 @@ CULPRIT = {
     "ranks": [INT],
     "host": (str, NULL),
     "device": (int, NULL),
+    "bus_id": (str, NULL),
     "cause": TEXT,
     "cause_certainty": TEXT,
     "confidence": TEXT,

@@ -112,9 +112,7 @@ def make_culprit(
 
 
 def _device_of(group: FindingGroup, rank: int, evidence: Evidence) -> int | None:
-    if group.group.scope == "device":
-        return evidence.locations[rank].device
-    return evidence.gpu_numbers.get(rank) if group.group.scope == "rank" else None
+    return evidence.locations[rank].device if group.group.scope == "device" else None
 
 
 def _share_host(group: FindingGroup, evidence: Evidence) -> bool:

@@ -158,14 +158,12 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
     host = None if place is None else place.host
     of_host = tuple(rank for rank, location in sorted(logs.places.items()) if location.host == host)
     scope: Scope = "rank" if len(ranks) == 1 else "host" if host is not None and ranks == of_host else "ranks"
-    device = logs.gpu_numbers.get(ranks[0]) if scope == "rank" else None
     return replace(
         culprit,
         scope=scope,
         rank=ranks[0],
         ranks=ranks,
         host=None if scope == "ranks" else host,
-        device=device,
         is_part_of_job=False,
     )
 

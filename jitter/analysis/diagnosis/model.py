@@ -252,6 +252,9 @@ class Culprit:
     ranks: tuple[int, ...]
     host: str | None = None
     device: int | None = None
+    """The GPU's number on its host."""
+    bus_id: str | None = None
+    """The PCI address of a rank's GPU."""
     cause: Cause
     cause_certainty: CauseCertainty
     confidence: Confidence

@@ -7,6 +7,7 @@ CREATE TABLE culprits (
     ranks           BIGINT[],     -- the ranks concerned
     host            VARCHAR,      -- of a finding about a rank or a host; null: another scope, or not recorded
     device          BIGINT,       -- of a finding about a rank or a device; null: another scope, or not recorded
+    bus_id          VARCHAR,      -- of a finding about a rank: the PCI address of its GPU, domain:bus:device
     cause           VARCHAR,      -- its identifier, see: jitter explain causes
     cause_certainty VARCHAR,      -- certain, likely or unknown
     confidence      VARCHAR,      -- of the attribution: high, medium or low

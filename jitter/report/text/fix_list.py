@@ -406,8 +406,11 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
 
 
 def _device(finding: Culprit) -> str:
-    """Return which GPU of its host a single rank has, as far as that is known."""
-    return f", device {finding.device}" if finding.scope == "rank" and finding.device is not None else ""
+    """Return which GPU of its host a single rank has, as far as that is known: its number, else its PCI address."""
+    if finding.scope != "rank":
+        return ""
+    number = f", device {finding.device}" if finding.device is not None else ""
+    return number or (f", GPU at {finding.bus_id}" if finding.bus_id is not None else "")
 
 
 def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:

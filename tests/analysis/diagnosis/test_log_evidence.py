@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.evidence.locations import name_gpus
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import failures
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
@@ -876,5 +877,5 @@ def test_a_link_that_logs_narrow_to_a_rank_has_its_device_where_the_number_tells
     places = {rank: place._replace(device=rank % 4 if distinct else 0) for rank, place in ONE_GPU_EACH.items()}
     slow = culprit(4, cause="communication", scope="ranks", ranks=(4, 5, 6, 7))
     fact = Fact("network", "NCCL over TCP", ("communication",), "certain", (5,))
-    found = _locate(slow, [fact], JobLogs(places=places))
+    [found] = name_gpus([_locate(slow, [fact], JobLogs(places=places))], places)
     assert (found.scope, found.ranks, found.host, found.device) == ("rank", (5,), "node1", device)

@@ -11,12 +11,15 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.evidence import workload
+from jitter.analysis.diagnosis.evidence.locations import name_gpus
 from jitter.analysis.diagnosis.evidence.workload import _with_peers
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
-from jitter.report.text.fix_list import describe_place
+from jitter.lake.rank_places import RankPlace
+from jitter.report.text.fix_list import describe_place, name_with_device
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
+from tests.support import findings
 from tests.support.databases import open_database
 from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns, write_traces
 
@@ -277,3 +280,16 @@ def test_a_restart_within_the_recording_does_not_hide_a_slow_gpu(tmp_path: Path)
     (culprit,) = (one for one in found.culprits if one.scope == "rank")
     assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "gpu_compute", "high")
     assert culprit.gain_ns == pytest.approx(gain_ns, rel=0.05)
+
+
+def test_a_gpu_that_processes_number_alike_is_named_by_its_pci_address():
+    """Processes that see one GPU each number it 0."""
+
+    def device(numbers: list[int]) -> str:
+        places = {rank: RankPlace("a", number, f"0000:1{rank}:00") for rank, number in enumerate(numbers)}
+        [named] = name_gpus([findings.culprit(rank=1)], places)
+        assert named.bus_id == "0000:11:00"
+        return name_with_device(named)
+
+    assert device([0, 0, 0]) == "Rank 1, GPU at 0000:11:00"
+    assert device([4, 5, 6]) == "Rank 1, device 5"

@@ -35,7 +35,7 @@ from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_coverage import rank_coverage
-from jitter.lake.rank_places import RankPlace, number_gpus
+from jitter.lake.rank_places import RankPlace, first_device
 from jitter.lake.records import SIDE_WORK, RankStepRecord, SourceRecord
 
 
@@ -211,16 +211,12 @@ class Evidence:
     @cached_property
     def locations(self) -> dict[int, RankPlace]:
         """Host and device of each rank."""
+        recorded = {rank: step.record for key in self.analysis.keys for rank, step in self.records[key].items()}
+        first = first_device(list(recorded.values()))
         return {
-            rank: RankPlace(step_record.record.host, step_record.record.device)
-            for key in self.analysis.keys
-            for rank, step_record in self.records[key].items()
+            rank: RankPlace(record.host, None if record.device is None else record.device - first)
+            for rank, record in recorded.items()
         }
-
-    @cached_property
-    def gpu_numbers(self) -> dict[int, int]:
-        """The number of each rank's GPU on its node, where it is known."""
-        return number_gpus(self.locations)
 
     @cached_property
     def after_launches(self) -> TimeAfterLaunches:

@@ -1,6 +1,7 @@
-"""Locations: kernel index and time range of a share of the loss, the ranks of a group, a rank's pipeline stage."""
+"""Locations: kernel index and time range of a share of the loss, the ranks of a group, a rank's stage and GPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,13 +9,14 @@ import numpy as np
 from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import KernelLocation, ProfileLocation
+from jitter.analysis.diagnosis.model import Culprit, KernelLocation, ProfileLocation
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import RankPlace, number_gpus, short_host
 from jitter.lake.records import RankStepRecord
 
 
@@ -137,6 +139,21 @@ def _join(groups: Iterable[tuple[int, ...]]) -> dict[int, int]:
         for rank in group:
             joined[lowest(rank)] = least
     return {rank: lowest(rank) for rank in joined}
+
+
+def name_gpus(culprits: Iterable[Culprit], places: Mapping[int, RankPlace]) -> tuple[Culprit, ...]:
+    """Return findings with the GPU's number on its host, and the PCI address of one rank's, where they are known."""
+    numbers = number_gpus({rank: place._replace(host=short_host(place.host)) for rank, place in places.items()})
+
+    def name(culprit: Culprit) -> Culprit:
+        place = places.get(culprit.rank)
+        if place is None or culprit.scope not in ("rank", "device"):
+            return culprit
+        is_of_rank = culprit.scope == "rank"
+        number = numbers.get(culprit.rank) if is_of_rank else place.device
+        return replace(culprit, device=number, bus_id=place.bus_id if is_of_rank else None)
+
+    return tuple(map(name, culprits))
 
 
 def _fill_from_next(indices: Ints) -> Ints:

@@ -83,6 +83,7 @@ class RocprofCsvReader(AmdReader):
     """Reads `*_kernel_trace.csv` with the companion files that exist."""
 
     name = "rocprof-csv"
+    version = AmdReader.version + 1
 
     def sniff(self, path: Path) -> bool:
         columns = sniff_columns(path)
@@ -100,7 +101,8 @@ class RocprofCsvReader(AmdReader):
             missing = format_some(sorted(_NEEDED.difference(kernels.columns)), _MOST_NAMES)
             raise UnreadableTraceError(f"{path}: no kernel trace of rocprofv3: no column {missing}", "record again")
         rows.stem, companions = _companions(path)
-        agents = _read_agents(companions.get("agents", []), rows.problems)
+        agents, models = _read_agents(companions.get("agents", []), rows.problems)
+        rows.recording.gpu_models = {None: ", ".join(sorted(models))} if models else {}
         renamed: set[bytes] = set()  # names of kernels that are texts of markers: rocprofv3 --kernel-rename wrote them
         read: list[CsvFile] = []
         for name, (kind, _, wanted, needed) in _FILES.items():
@@ -175,8 +177,10 @@ def _processes(columns: Columns, rows: RowBuilder) -> pa.Array:
     return process_numbers
 
 
-def _read_agents(paths: Sequence[Path], problems: list[str]) -> Agents:
+def _read_agents(paths: Sequence[Path], problems: list[str]) -> tuple[Agents, set[str]]:
+    """Return the GPUs of lists of agents, and their models."""
     agents: list[tuple[str, int, int | None]] = []
+    models: set[str] = set()
     for path in paths:
         try:
             with path.open("rb") as file:
@@ -186,10 +190,11 @@ def _read_agents(paths: Sequence[Path], problems: list[str]) -> Agents:
                 node, logical = cells.get("node_id") or "", cells.get("logical_node_id") or ""
                 if node.isdecimal():
                     kind = cells.get("agent_type") or ""
+                    models.update([cells.get("product_name") or cells.get("name") or kind] if kind == "GPU" else ())
                     agents.append((kind, int(node), int(logical) if logical.isdecimal() else None))
         except (OSError, csv.Error) as error:
             problems.append(f"{path.name}: cannot be read ({error}): GPUs are numbered as recorded")
-    return Agents.of(agents)
+    return Agents.of(agents), models
 
 
 def is_companion_csv(prefix: str, name: str) -> bool:

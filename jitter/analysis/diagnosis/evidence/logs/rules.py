@@ -454,6 +454,10 @@ class _Gpu(NamedTuple):
     device: int | None
     bus_id: str | None
 
+    def numbered(self, logs: JobLogs, ranks: Sequence[int]) -> "_Gpu":
+        """Return it with the number that the recording of its rank states, where that is known."""
+        return self._replace(device=logs.gpu_numbers.get(ranks[0], self.device)) if len(ranks) == 1 else self
+
     def name(self, ranks: Sequence[int] = ()) -> str:
         """Return what messages call it, with its ranks where they are known."""
         subject = f"GPU {self.device}" if self.device is not None else f"the GPU at {self.bus_id}"
@@ -513,12 +517,13 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
         if not is_lower and not unusual:
             continue
         is_strong = any(shares[limit][0] >= max(0.5, 2 * shares[limit][1]) for limit in unusual)
+        ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
         slow = _SlowClock(
-            gpu,
+            gpu.numbered(logs, ranks),
             own_mhz if is_lower else None,
             others,
             tuple(f"{count} of {counts[gpu]}" for count in dict.fromkeys(limited[gpu][limit] for limit in unusual)),
-            logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id")),
+            ranks,
             is_lower or is_strong,
             is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
         )
@@ -588,12 +593,15 @@ def _power_caps(logs: JobLogs) -> Iterator[Statement]:
         drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
         is_at_cap = bool(drawn) and median(drawn) >= THRESHOLDS.whole_share * cap
         where = f" of {host}" if host is not None else ""
-        subject = gpus[0].name(ranks) if len(gpus) == 1 else f"{len(gpus)} GPUs{where}{_of_known_ranks(ranks)}"
+        is_one = len(gpus) == 1
+        subject = (
+            gpus[0].numbered(logs, ranks).name(ranks) if is_one else f"{len(gpus)} GPUs{where}{_of_known_ranks(ranks)}"
+        )
         yield Statement(
             f"{subject}: power cap {cap:,.0f} W, most GPUs: {usual:,.0f} W",
             ranks,
             host,
-            gpus[0].device if len(gpus) == 1 else None,
+            gpus[0].numbered(logs, ranks).device if is_one else None,
             f"GPU's power is capped at {cap:,.0f} of {usual:,.0f} W",
             None if ranks else (),
             "certain" if is_at_cap else "likely",
@@ -661,10 +669,10 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         (_Gpu(row["host"], row.get("device"), row["bus_id"]), row) for row in logs.gpu_errors if row["code"] is not None
     )
     for gpu_of_rows, rows in sorted(by_gpu.items(), key=lambda gpu_rows: (-len(gpu_rows[1]), str(gpu_rows[0]))):
-        (host, number, bus_id), codes = gpu_of_rows, _count_codes(rows, is_of_one_host=gpu_of_rows.host is not None)
+        (host, device, bus_id), codes = gpu_of_rows, _count_codes(rows, is_of_one_host=gpu_of_rows.host is not None)
         files = {PurePath(row["source"]).name if row.get("source") else "a kernel log" for row in rows}
-        ranks = logs.ranks_of_gpu(host, number, bus_id)
-        device = logs.gpu_numbers.get(ranks[0], number) if ranks else number
+        ranks = logs.ranks_of_gpu(host, device, bus_id)
+        device = gpu_of_rows.numbered(logs, ranks).device
         ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
         listed = [
             f"{'SXid' if _is_of_switch(code) else 'Xid'} {code}" + (f" ({count} times)" if count > 1 else "")
@@ -714,6 +722,7 @@ def _memory(logs: JobLogs) -> Iterator[Statement]:
         errors = by_key((row["memory"], row["count"] or 0) for row in rows)
         counts = {what: max(of_kind) for what, of_kind in errors.items()}
         ranks = logs.ranks_of_gpu(*gpu)
+        gpu = gpu.numbered(logs, ranks)  # noqa: PLW2901
         what = ", ".join(f"{what} {count:,}" for what, count in counts.items())
         source = "" if all(": " in what for what in counts) else " (nvidia-smi)"  # the others name theirs
         words = f"{gpu.name(ranks)}: {what}{source}"

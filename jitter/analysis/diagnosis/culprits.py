@@ -99,6 +99,9 @@ def make_culprit(
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
+        is_before_steps=group.cause == "cpu_after"
+        and main.part == TimePart.START
+        and 2 * len(steps) <= len(recorded_at),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=pauses,
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),

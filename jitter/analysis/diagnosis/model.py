@@ -283,6 +283,8 @@ class Culprit:
     """Of scope `job`: whether ranks of the job were not recorded."""
     pauses: tuple[Pause, ...] = ()
     """Of a finding about the job's hosts: the longest pauses of its ranks, longest first."""
+    is_before_steps: bool = False
+    """Whether its time lies before the end of the step before each of `steps`, which are not most steps."""
     is_beyond_loss: bool = False
     """Whether the loss, which compares ranks within a step, does not contain it."""
 

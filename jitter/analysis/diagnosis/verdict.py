@@ -32,7 +32,11 @@ def describe_seen(culprit: Culprit) -> str:
     seen = culprit.seen
     if seen.of == 1:
         return "the only step"
-    return f"{seen.steps:,} of {format_count(seen.of, 'step')}{culprit.step_pattern.beside_count}"
+    before = ""
+    if culprit.is_before_steps:
+        is_one = len(culprit.steps) == 1
+        before = f", at the end of step {culprit.steps[0].step - 1}" if is_one else ", at the ends of the steps before"
+    return f"{seen.steps:,} of {format_count(seen.of, 'step')}{culprit.step_pattern.beside_count}{before}"
 
 
 def describe_recurrence(culprit: Culprit) -> str:

@@ -112,7 +112,7 @@ def describe_place(culprit: Culprit) -> str:
     """Return where in the step the culprit's excess lies: `kernels 2 to 73`; empty if that is unknown."""
     cause, index = CAUSES[culprit.cause], culprit.kernel_index
     if index is None or not cause.kernels:
-        return cause.place
+        return f"{cause.place} before" if culprit.is_before_steps else cause.place
     is_one = index.first == index.last
     return cause.kernels.format(f"kernel {index.first}" if is_one else f"kernels {index.first} to {index.last}")
 

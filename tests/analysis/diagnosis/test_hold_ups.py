@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from jitter.core.schema import PROFILER
+from jitter.report.text.fix_list import describe_place
 from jitter.simulate import Fault, simulate
 from tests.support.nsys_additions import add_scheduling
-from tests.support.simulated import ingest_traces, small, true_gain_ns, write_traces
+from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns, write_traces
 
 RUN = simulate(small(ranks=4, steps=10), [Fault.parse("cpu_stall:rank=1,step=5,kernel=20,ms=30")])
 
@@ -90,6 +91,13 @@ def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):
     profiler = re.compile(PROFILER)
     assert hosts.of_events(profiler, lake.step_keys[5]).total_ns == pytest.approx(30e6, rel=0.1)
     assert hosts.of_events(profiler, lake.step_keys[4]).total_ns == 0
+
+
+def test_a_pause_at_the_end_of_a_step_is_told_with_the_step_that_it_delays_and_its_own(tmp_path: Path):
+    run = simulate(small(ranks=4, steps=10), [Fault.parse("late_end:rank=1,step=5,ms=30")])
+    diagnosis = ingest_run(run, tmp_path, "kineto").diagnose()
+    assert "(seen in 1 of 10 steps: step 6, at the end of step 5)" in diagnosis.verdict
+    assert describe_place(diagnosis.culprits[0]) == "after the last launch of the step before"
 
 
 @pytest.mark.parametrize("is_between", [False, True])

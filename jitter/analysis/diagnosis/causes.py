@@ -486,6 +486,11 @@ _HOLD_UPS: Final = (
      "{it:loads|load} or {it:compiles|compile} kernels within steps: warm up with all shapes before, or keep shapes "
      "equal (TORCH_LOGS=recompiles tells what PyTorch compiles anew)",
      "no kernel that is compiled or loaded within steps"),
+    (re.compile(r"built-in (?:function|method) collect(?: of module)?$|(?i:.*\bgc[._]collect\b|.*garbage.collect)"),
+     "Python's garbage collection takes {own} per step of its host's time",
+     "{it:is|are} held up by Python's garbage collection: collect in the same step on all ranks, with automatic "
+     "collection off (gc.disable), or freeze what stays (gc.freeze)",
+     "no garbage collection that a step waits for"),
 )  # fmt: skip
 """What holds up a host, by the names of its events; words, advice and remedy of a rule."""
 _OPERATION: Final = OperationWords(

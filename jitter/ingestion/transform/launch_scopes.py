@@ -20,7 +20,7 @@ import pyarrow as pa
 from jitter.core.arrow import table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import BACKWARD as BACKWARD_ROWS
-from jitter.core.schema import MIGRATION
+from jitter.core.schema import MIGRATION, SHORTEST_LAUNCH_NS
 from jitter.ingestion.transform.launch_join import LONG_OPERATION_NS
 from jitter.ingestion.transform.sorted_rows import KEY, SortedRows
 
@@ -28,6 +28,9 @@ ANNOTATION: Final = 0
 OPERATOR: Final = 1
 MODULE: Final = 2
 FRAME: Final = 3
+BUILT_IN: Final = 4
+BUILT_IN_PREFIX: Final = "built-in "
+"""How names of functions begin that are no Python code: no place in the program, as what calls them is one."""
 """A frame of the Python stack; stored like a module, and told from it by its text."""
 NO_THREAD: Final = -1
 OPEN: Final = np.iinfo(np.int64).max
@@ -137,6 +140,8 @@ class CodeRanges:
         """Return the text and the kind of a key; `names` are the recording's."""
         listed = names if key < self._names else self._listed
         number, kind = divmod(key if key < self._names else key - self._names, self.KINDS)
+        if kind == MODULE and listed[number].startswith(BUILT_IN_PREFIX):
+            kind = BUILT_IN
         return listed[number], FRAME if kind == MODULE and is_frame(listed[number]) else kind
 
     def has(self, process: int) -> bool:
@@ -365,7 +370,8 @@ class LaunchScopes:
         near = np.flatnonzero((ranges.start_ns <= times.max()) & (ranges.end_ns >= times.min()))
         launches = np.sort(times)
         first = np.searchsorted(launches, ranges.start_ns[near], side="left")
-        holds_launch[near] |= np.searchsorted(launches, ranges.end_ns[near], side="left") > first
+        until_ns = ranges.end_ns[near] - SHORTEST_LAUNCH_NS
+        holds_launch[near] |= np.searchsorted(launches, until_ns, side="left") > first
 
     def _nodes_on_thread(self, process: int, thread: int, ranges: ThreadRanges, start_ns: Ints) -> Ints:
         order = np.argsort(start_ns, kind="stable")
@@ -399,6 +405,8 @@ class LaunchScopes:
 
         def make() -> _Node:
             text, kind = self._ranges.text(key, self._names)
+            if kind == BUILT_IN:
+                return outer
             phase = FORWARD if kind == MODULE else None if kind == FRAME else parse_phase(text)
             # what the backward pass computes again belongs to it; an optimizer's closure runs the other phases
             phase = phase if outer.phase != BACKWARD and phase is not None else outer.phase

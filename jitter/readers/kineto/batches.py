@@ -18,7 +18,7 @@ from jitter.core.arrow import coded
 from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.names.kernels import is_collective, parse_operation
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import BACKWARD, PROFILER
+from jitter.core.schema import BACKWARD, PROFILER, SHORTEST_LAUNCH_NS
 from jitter.readers import Batch, make_batch
 from jitter.readers.chrome_trace import INVALID
 from jitter.readers.columns import columns_of_records
@@ -239,12 +239,18 @@ _LAUNCHES_NOTHING: Final = frozenset(
     }
 )
 """Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
+_BUILT_IN: Final = re.compile(r"<(built-in .+?)(?: object)?(?: at 0x[0-9a-fA-F]+)?>")
+"""A function that is no Python code, with the address of its object, which other ranks have elsewhere."""
 _LONG_NS: Final = 50_000
-"""Duration from which such an operator is read: it may explain a gap between launches."""
-_SHORTEST_NS: Final = 1_000
-"""Shortest duration of an operator that launches anything: a launching call takes longer."""
+"""Duration from which such an operator or function is read: it may explain a gap between launches."""
 _name = attrgetter("name")
 _duration = attrgetter("dur")
+
+
+def _long(events: Sequence[Event]) -> list[Event]:
+    """Return the events that may explain a gap between launches."""
+    durations, _ = parse_microseconds([join_values(list(map(_duration, events)))])
+    return [events[row] for row in np.flatnonzero(durations >= _LONG_NS).tolist()]
 
 
 class PassLinks:
@@ -406,6 +412,7 @@ class KinetoBatches:
             texts = self.names.texts_of(list(map(_name, functions)))
             # few are: choose without running Python code for each
             self._hold_operators(list(compress(functions, map(is_module_or_frame, texts))), is_module=True)
+            self._add_built_in(functions, texts)
         if links := events_of_kind.get("pass link"):
             self._links.add(links)
         if "range" in events_of_kind or "old operator" in events_of_kind:
@@ -459,10 +466,15 @@ class KinetoBatches:
         if isinstance(texts[0], str):
             is_pure = list(map(_LAUNCHES_NOTHING.__contains__, texts))
             pure = list(compress(events, is_pure))
-            durations, _ = parse_microseconds([join_values(list(map(_duration, pure)))])
-            self._hold_operators([pure[row] for row in np.flatnonzero(durations >= _LONG_NS).tolist()])
+            self._hold_operators(_long(pure))
             events = list(compress(events, map(not_, is_pure)))
         self._hold_operators(events)
+
+    def _add_built_in(self, functions: Sequence[Event], texts: Sequence[str]) -> None:
+        """Add long functions that are no Python code, without the addresses of their objects."""
+        built_in = _long([event for event, text in zip(functions, texts, strict=True) if text.startswith("<built-in ")])
+        plain = [_BUILT_IN.sub(r"\1", self.names.text_of(event.name)) for event in built_in]
+        self._held["operators"].add(built_in, self.names.of(plain), [True] * len(built_in), with_args=False)
 
     def _hold_operators(self, events: Sequence[Event], *, is_module: bool = False) -> None:
         names = self.names.of(list(map(_name, events)))
@@ -550,7 +562,7 @@ class KinetoBatches:
         times = held.times()
         columns = self._host_columns(held, times)
         columns |= {"name": pa.array(held.names, pa.int32()), "is_module": pa.array(held.extra, pa.bool_())}
-        is_long = pa.array(times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS))
+        is_long = pa.array(times.has_end & (times.end_ns - times.start_ns >= SHORTEST_LAUNCH_NS))
         return make_batch("operators", {name: column.filter(is_long) for name, column in columns.items()})
 
     def _overhead(self, held: EventBuffer) -> Batch:

@@ -54,6 +54,7 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
     thread = {"pid": late["pid"], "tid": late["tid"], "cat": "cuda_runtime", "args": {"correlation": 88_888}}
     where = thread if name[:2] in ("cu", "hi") else {"pid": -1, "tid": 0, "cat": "overhead"}
     where = {**thread, "cat": "user_annotation"} if name.endswith("(dynamo_timed)") else where
+    where = {**thread, "cat": "python_function"} if name.startswith("<") else where
     content["traceEvents"].append({"ph": "X", "name": name, **where, "ts": begin, "dur": end - begin})
     trace.write_text(json.dumps(content))
 
@@ -61,6 +62,9 @@ def hold_up_by_kineto(trace: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("form", "kind", "advice"),
     [
+        ("kineto", "<built-in function collect>", "Python's garbage collection"),
+        ("kineto", "<built-in method collect of module object at 0x7f15c8>", "Python's garbage collection"),
+        ("kineto", "<built-in method read of _io.FileIO object at 0x7f15c8>", "`built-in method read of _io.FileIO`"),
         ("nsys", 3, "held up by its profiler"),
         ("nsys", 7, ""),
         ("nsys", "cudaMalloc_v3020", "held up by allocating"),
@@ -80,6 +84,20 @@ def test_what_held_up_a_host_is_told(tmp_path: Path, form: str, kind: int | str,
     assert (culprit.ranks, culprit.cause) == ((1,), "cpu_launch")
     assert advice in culprit.advice
     assert bool(advice) is bool(culprit.advice)
+
+
+def test_an_operation_that_seems_to_end_after_the_next_launch_begins_is_told(tmp_path: Path):
+    """Traces round times, of large ones to a quarter of a microsecond: the call ends after the operation."""
+    trace = write_traces(RUN, tmp_path / "traces")[1]
+    content = json.loads(trace.read_text())
+    calls = [event for event in content["traceEvents"] if event.get("cat") == "cuda_runtime"]
+    begin, end = longest_gap([(call["ts"], call["ts"] + call["dur"]) for call in calls])
+    late = next(call for call in calls if call["ts"] == end)
+    operation = {"pid": late["pid"], "tid": late["tid"], "ph": "X", "cat": "cpu_op", "name": "CPUAdam.step"}
+    content["traceEvents"].append({**operation, "ts": begin, "dur": end - begin + 0.25})
+    trace.write_text(json.dumps(content))
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
+    assert "check what `CPUAdam.step` does" in culprit.advice
 
 
 def test_the_profiler_counts_once_whichever_thread_it_held_up(tmp_path: Path):

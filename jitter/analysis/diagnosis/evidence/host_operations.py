@@ -18,7 +18,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate_start
 from jitter.core.names.kernels import COMPUTE, KINDS
 from jitter.core.numeric.arrays import Ints
-from jitter.core.schema import OFF_CPU
+from jitter.core.schema import OFF_CPU, SHORTEST_LAUNCH_NS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import OPERATIONS
 from jitter.lake.records import RankStepRecord
@@ -113,7 +113,7 @@ class HostGaps:
             since_ns, until_ns, after = until_ns, self._edge(key, rank, 1), self._beside(key, rank, 1)
         first, last = np.searchsorted(operations["start_ns"].to_numpy(), (since_ns, until_ns)).tolist()
         rows = operations.slice(first, last - first)
-        start_ns, end_ns = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        start_ns, end_ns = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy() - SHORTEST_LAUNCH_NS
         is_inside = end_ns <= until_ns
         is_inside &= np.searchsorted(launches.start_ns, start_ns) == np.searchsorted(launches.start_ns, end_ns)
         launching = np.append(after.thread, -1)[np.searchsorted(after.start_ns, end_ns)]

@@ -28,6 +28,8 @@ _SYSLOG: Final = re.compile(
 _NCCL: Final = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?(?:\(\w{1,80}\) )?NCCL WARN $"
 )
+_NIC_OF_FILE: Final = re.compile(r"(?<![A-Za-z0-9])(?:mlx[45]|bnxt_re|hfi1|irdma|qedr)_?\d{1,3}(?![A-Za-z0-9])")
+"""The adapter whose counters a file holds, by its name: `perfquery` and others print none."""
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 """Another comma stands before decimals, as some locales print them."""
 
@@ -197,6 +199,8 @@ class _DeclaredParser(LineParser):
             if row[gauge] in (0, shown):
                 return
             row["time_ns"] = None if shown is None else row["time_ns"]
+        if relation == "links" and row.get("nic") is None and row.get("device") is None:
+            row["nic"] = next(iter(_NIC_OF_FILE.findall(self.context.path.name)), None)
         self.add(relation, **row)
 
     def _time(self, stated: str | int) -> int | None:

@@ -74,6 +74,10 @@ def _dcgmi_row(row: Values, context: Context) -> Values:
     return {"device": row["Entity"], "reasons": None if mask is None else _reasons_of_mask(int(mask))}
 
 
+def _dcgmi_counter(metric: str, row: Values, context: Context) -> Values:
+    return {"device": row["Entity"], "counter": _DCGM["links"][metric]["counter"]}
+
+
 # `dcgmi dmon -e 100,112,150,155`: short names of fields (dcgm_fields.cpp), no times
 _DCGMI: Final = Columns(
     "dcgmi-dmon",
@@ -530,6 +534,10 @@ FORMATS: Final = (
     _NVIDIA_REPORT,
     _DCGMI,
     replace(_DCGMI, relation="gpu_errors", columns={"code": "XIDER"}, values=_dcgmi_xid, gauge="code"),
+    *(
+        replace(_DCGMI, relation="links", columns={"count": name}, values=partial(_dcgmi_counter, metric))
+        for name, metric in (("PVIOL", "POWER_VIOLATION"), ("TVIOL", "THERMAL_VIOLATION"))
+    ),
     # `nvidia-smi dmon`, with `-o DT` each row's date and time, with `--format csv` commas
     Columns(
         "nvidia-smi-dmon",

@@ -782,6 +782,14 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [("n7", 0, 79, 1712345693_250_000_000)],
     ),
     (
+        "dcgmi-dmon", "#Entity   SMCLK  PVIOL  TVIOL\nID\nGPU 2     1965   0      0\nGPU 3     1290   N/A    99123\n",
+        "links", ("device", "counter", "count"),
+        [
+            (2, "DCGM's counter of limits by power", 0), (2, "DCGM's counter of limits by heat", 0),
+            (3, "DCGM's counter of limits by heat", 99123),
+        ],
+    ),
+    (
         "dcgmi-dmon", "#Entity   XIDER\nID\nGPU 0     0\nGPU 1     N/A\nGPU 0     79\nGPU 0     79\nGPU 1     31\n",
         "gpu_errors", ("device", "code"), [(0, 79), (1, 31)],
     ),

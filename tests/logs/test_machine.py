@@ -363,3 +363,9 @@ def test_nvidia_topology():
         (0, list(range(20)), ["mlx5_0"]),
         (1, list(range(20, 40)), []),
     ]
+
+
+@pytest.mark.parametrize(("name", "nic"), [("perfquery_mlx5_3.log", "mlx5_3"), ("perfquery.log", None)])
+def test_the_name_of_a_file_names_the_adapter_that_its_counters_do_not(name: str, nic: str | None):
+    text = "# Port counters: Lid 12 port 1\nPortSelect:......................1\nSymbolErrorCounter:..............7\n"
+    assert rows(parsed(text, f"node1/{name}"), "links", "nic", "count") == [(nic, 7)]

@@ -524,6 +524,16 @@ def test_counters_tell_of_links_unlike_the_others(name: str, counts: list[Any], 
     assert all(("gpu_compute" in fact.causes) == is_of_clock for fact in facts)
 
 
+def test_a_counter_that_cannot_count_on_is_told_although_it_did_not_grow():
+    row = {"host": "node0", "nic": "mlx5_3", "link": 1, "state": None, "device": None, "count": 65_535}
+    names = "SymbolErrorCounter", "PortXmitWait"
+    links = [row | {"counter": name, "source": f"{at}.txt"} for at in (1, 2) for name in names]
+    facts = find_facts(JobLogs(links=links))
+    assert [(fact.words, fact.certainty) for fact in facts] == [
+        ("port of mlx5_3: SymbolErrorCounter at its largest value, 65,535 on node0", "unknown")
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "ending", "certainty"),
     [

@@ -51,6 +51,11 @@ _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_
 _OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")
 _OF_CLOCK: Final = "'s counter of "
 """In the names of counters of the time for which a GPU's clock was limited."""
+_FULL: Final = {
+    **dict.fromkeys(("SymbolErrorCounter", "PortRcvErrors", "PortXmitDiscards"), 2**16 - 1),
+    **dict.fromkeys(("LinkErrorRecoveryCounter", "LinkDownedCounter"), 2**8 - 1),
+}
+"""Where counters of InfiniBand's ports stop: whether one grew is unknown there."""
 _OF_TRAFFIC: Final = re.compile(f"(?i:xmit_?wait|link.?down)|_pause|retrans_pkts|TCP segments|{_OF_CLOCK}")
 """Counters that grow on healthy hosts, too, as at each boot: they tell something beside those of others."""
 _LINK_ERRORS: Final = frozenset((74, 137, *range(144, 151)))
@@ -438,7 +443,11 @@ def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int, bool]]:
     of_counter: dict[str, Counter[_Link]] = defaultdict(Counter)
     grown = {link for (_, link, *_), counts in readings.items() if len(counts) > 1}
     for (counter, link, *_), counts in readings.items():
-        of_counter[counter][link] += max(counts.values()) - (min(counts.values()) if len(counts) > 1 else 0)
+        largest = max(counts.values())
+        if largest == _FULL.get(counter):
+            yield (link[0], link[1], f"{link[2]} at its largest value,"), largest, False
+        else:
+            of_counter[counter][link] += largest - (min(counts.values()) if len(counts) > 1 else 0)
     for counter, of_links in of_counter.items():
         if len(of_links) > 1 or not _OF_TRAFFIC.search(counter):
             usual = sorted(of_links.values())[len(of_links) // 4] if len(of_links) > 1 else 0

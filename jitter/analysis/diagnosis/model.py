@@ -293,7 +293,7 @@ class Culprit:
     open.
     """
     are_others_as_late: bool = False
-    """Whether fixing it alone saves too little to report because other ranks are about as late."""
+    """Whether fixing it alone saves too little to report because other ranks are as late or later."""
 
     unpriced_because: str = ""
     """Why replay does not tell what it costs other ranks, as a clause; empty: it does."""
@@ -344,7 +344,7 @@ class Culprit:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether fixing it alone saves less than half of its share, because others are about as late."""
+        """Whether fixing it alone saves less than half of its share, because others are as late or later."""
         most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]
         return most_ns < self.loss_ns / 2 and not self.unpriced_because and not self.is_beyond_loss
 

@@ -291,7 +291,7 @@ def describe_gain_of_all(diagnosis: "Diagnosis") -> str:
     findings = "findings but those of the program" if diagnosis.of_all_ranks else "findings"
     if (saved_ns := diagnosis.gain_of_all_ns) > 0:
         return f"fixing all {findings} would save about {format_time(saved_ns)}"
-    return f"fixing all {findings} would save too little to measure, because other work is about as late"
+    return f"fixing all {findings} would save too little to measure, because other work is as late or later"
 
 
 def describe_program(culprit: Culprit) -> str:
@@ -323,7 +323,7 @@ def describe_saving(culprit: Culprit, fix: str = "fixing it") -> str:
         return f"what {fix} would save is unknown, because {culprit.unpriced_because}"
     if culprit.is_hidden or culprit.are_others_as_late:
         only = "only " if saved.startswith("about") and not culprit.is_hidden else ""
-        return f"{fix} alone would save {only}{saved}, because others are about as late"
+        return f"{fix} alone would save {only}{saved}, because others are as late or later"
     if culprit.is_of_program:
         more = SAVES_MORE if culprit.gain_ns > culprit.loss_ns else ""
         return f"{fix} alone would save {saved}{more}"

@@ -212,7 +212,7 @@ def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: in
 def test_a_finding_that_another_cause_hides_tells_its_share():
     hidden = {"gain_ns": MS, "loss_ns": 3 * MS}
     assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(
-        "; fixing it alone would save about 1.00 ms, because others are about as late; it accounts for "
+        "; fixing it alone would save about 1.00 ms, because others are as late or later; it accounts for "
         "3.00 ms of the loss. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
     )
 

@@ -399,7 +399,7 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     cost, alone = format_time(cost_ns), format_time(max(alone_ns, 0.0))
     sentence = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
     more = SAVES_MORE if alone_ns > cost_ns else ""
-    saved = f"{alone} per step{more}" if alone_ns > 0 else "nothing, because other work is about as late"
+    saved = f"{alone} per step{more}" if alone_ns > 0 else "nothing, because other work is as late or later"
     is_same = abs(alone_ns - cost_ns) <= THRESHOLDS.tolerance_share * cost_ns
     return sentence if is_same else f"{sentence}; fixing it alone would save {saved}"
 

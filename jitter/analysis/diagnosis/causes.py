@@ -287,10 +287,18 @@ def _recorded_in_detail(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"details": " and ".join(details)}) if details else None
 
 
+_OTHER_THAN_LAUNCHES: Final = {LossClass.START: "late step starts", LossClass.GPU: "slow kernels"}
+
+
 def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     charges = evidence.analysis.account.charges
-    share = share_of_launches(charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0))
-    return None if share is None else Match({"share": format_percent(share)})
+    by_class = charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0)
+    share, most = share_of_launches(by_class), max(OWN_CLASSES, key=by_class.__getitem__)
+    if share is None:
+        return None
+    of_most = format_percent(by_class[most] / by_class[list(OWN_CLASSES)].sum())
+    rest = f", {_OTHER_THAN_LAUNCHES[most]} {of_most}" if most in _OTHER_THAN_LAUNCHES else ""
+    return Match({"share": format_percent(share), "rest": rest})
 
 
 def share_of_launches(by_class: Floats) -> float | None:
@@ -592,7 +600,8 @@ RULES: Final = (
     Rule("cpu_launch", _CPU, "unknown", _recorded_in_detail, _OWN_DETAILS, f"launches its kernels late{_RECORD_ALIKE}",
          _AS_OTHERS),
     Rule("cpu_launch", _CPU, "likely", lambda evidence, late: Match() if late.is_of_all_ranks else None),
-    Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "late launches are {share} of what the job loses to it"),
+    Rule("cpu_launch", _CPU, "likely", _lost_by_launches,
+         "late launches are {share} of what the job loses to it{rest}"),
     Rule("cpu_launch", _CPU, "likely",
          lambda evidence, late: None if _has_meeting(evidence, late) else Match(),
          "its launches are late; the ranks share no collective in these steps"),

@@ -63,6 +63,8 @@ def make_culprit(
     place_of = {at: place for place, at in enumerate(recorded_at)}
     loss_ns = round(max(group.share_ns, 0.0))
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
+    if len(group.parts) > 1:
+        main = max(group.candidates, key=lambda candidate: analysis.account.loss_of(candidate.repair))
     costly = _find_costly_steps(group, evidence)
     pauses = _longest_pauses(group, evidence) if group.group.scope == "job" or costly else ()
     return Culprit(

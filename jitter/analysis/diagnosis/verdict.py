@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
@@ -196,7 +197,10 @@ def _name_within(culprit: Culprit) -> str:
 def name_cause(culprit: Culprit) -> str:
     """Return the cause in words: as the logs state it, where they make it certain."""
     stated = (fact.reason for fact in culprit.facts if fact.certainty == "certain" and fact.reason)
-    return next(stated, CAUSES[culprit.cause].words + (f", or {culprit.waits.what}" if culprit.waits else ""))
+    words = CAUSES[culprit.cause].words
+    if culprit.cause == "cpu_launch" and culprit.loss_class == LossClass.START.label:  # a host that is slow throughout
+        words = f"{CAUSES['late_start'].words} and kernel launches"
+    return next(stated, words + (f", or {culprit.waits.what}" if culprit.waits else ""))
 
 
 def name_side(words: str, side: str | None) -> str:

@@ -266,3 +266,13 @@ def test_larger_launches_of_a_larger_batch_are_no_more_work_than_the_baseline(wo
     usual_ns = np.full(4, 50_000.0)
     found = compare_launch_shapes(rows, 1.3 * usual_ns, usual_ns, np.zeros(4, np.bool_), 0, shapes, work)
     assert (found.operations, found.differing) == (4, differing)
+
+
+def test_a_slow_host_that_costs_most_before_the_first_kernel_has_the_class_of_that_loss(tmp_path: Path):
+    faults = ["slow_cpu:rank=1,factor=3", "late_start:rank=1,ms=1,loading=no"]
+    run = simulate(small(ranks=4, steps=8), [Fault.parse(fault) for fault in faults])
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.cause, culprit.loss_class) == ("cpu_launch", "start")
+    assert max(found.split, key=lambda share: share.ns).loss_class == "start"
+    assert "late launches are 29.8% of what the job loses to it, late step starts 69.7%" in culprit.evidence

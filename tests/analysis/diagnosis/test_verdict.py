@@ -22,7 +22,7 @@ from jitter.analysis.diagnosis.model import (
     WhatIf,
 )
 from jitter.analysis.diagnosis.step_pattern import StepPattern
-from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_price, write_advice
+from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_price, name_cause, write_advice
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
@@ -479,3 +479,10 @@ def test_what_the_gpus_of_a_host_have_in_common_is_said_once():
     (said,) = (one for one in told.culprits[0].evidence if "heat" in one)
     assert said.startswith("3 GPUs of n0 (ranks 0-2) limited by heat: 1,000 of 1,410 MHz")
     assert told.verdict.endswith(f"By the logs, {said}.")
+
+
+@pytest.mark.parametrize(
+    ("loss_class", "words"), [("start", "late step starts and kernel launches"), ("launch", "late kernel launches")]
+)
+def test_a_host_that_is_slow_throughout_is_named_by_what_the_job_loses_to_it(loss_class: str, words: str):
+    assert name_cause(culprit(cause="cpu_launch", loss_class=loss_class)) == words

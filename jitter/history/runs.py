@@ -1,11 +1,14 @@
 """The runs of a history: add one, list them, read their documents."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
+import msgspec
 import sqlalchemy as sa
 
 from jitter.comparison.compare_documents import step_times
@@ -34,6 +37,25 @@ class HistoryRun:
     labels: Mapping[str, str] = field(default_factory=dict)
     change: ChangePoint | None = None
     """The change of the job's step time that begins with this run."""
+    is_name_shared: bool = False
+    """Whether another run of the job has the name: a lake's folder is often called alike in the folder of each run."""
+
+    @property
+    def title(self) -> str:
+        """Its name, with its labels, else the time at which it was added, where another run of the job has the name."""
+        if not self.is_name_shared:
+            return self.name
+        return f"{self.name} ({format_labels(self) or format_date(self.added_ns)})"
+
+
+def format_labels(run: HistoryRun) -> str:
+    """Return the labels of a run: `commit=ab12cd,driver=560.35`."""
+    return ",".join(f"{name}={value}" for name, value in run.labels.items())
+
+
+def format_date(added_ns: int) -> str:
+    """Return a time in ns since 1970 as a date and minutes, UTC."""
+    return datetime.fromtimestamp(added_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 _MOST_JOBS: Final = 10
@@ -98,20 +120,21 @@ def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
     runs = []
     for _, of_job in groupby(rows, key=lambda row: row.job):
         job_rows = list(of_job)
+        counts = Counter(row.name for row in job_rows)
         changes = {change.run: change for change in find_change_points([row.step_time_ns for row in job_rows])}
         for at, row in enumerate(job_rows):
-            runs.append(
-                HistoryRun(**row._mapping, labels=labels.get((row.job, row.digest), {}), change=changes.get(at))
-            )
+            of_run, is_shared = labels.get((row.job, row.digest), {}), counts[row.name] > 1
+            runs.append(HistoryRun(**row._mapping, labels=of_run, change=changes.get(at), is_name_shared=is_shared))
     return runs
 
 
 def read_documents(database: Database, runs: Sequence[HistoryRun]) -> list[Document]:
-    """Return the documents of these runs, in their order."""
+    """Return the documents of these runs, in their order, each with the title of its run."""
     query = sa.text("SELECT document FROM jitter_runs WHERE job = :job AND digest = :digest")
     documents = []
     with database.transaction() as connection:
         for run in runs:
             text = connection.execute(query, {"job": run.job, "digest": run.digest}).scalar_one()
-            documents.append(decode_document(text.encode(), f"run {run.name} of the history"))
+            document = decode_document(text.encode(), f"run {run.title} of the history")
+            documents.append(msgspec.structs.replace(document, label=run.title))
     return documents

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
@@ -12,7 +11,7 @@ from jitter.comparison.document import Document
 from jitter.comparison.significance import MIN_RUNS
 from jitter.core.formatting import format_count, format_pace, format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_outside
-from jitter.history.runs import HistoryRun
+from jitter.history.runs import HistoryRun, format_date, format_labels
 from jitter.report.comparison import build_tables
 from jitter.report.text.tables import Column, Table, build_table, measure_percent, measure_time
 
@@ -50,7 +49,7 @@ def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> T
         return Column(words, lambda run: waterfall_parts(document_of[run.digest])[part], measure_time)
 
     columns = (
-        Column("run", "name"),
+        Column("run", "title"),
         Column("step time", "step_time_ns", measure_time),
         Column("loss", "loss_fraction", measure_percent),
         Column("change", "change", format_change),
@@ -64,14 +63,14 @@ def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> T
 def describe_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> list[str]:
     """Return sentences on the change points of one job, and on its scaling."""
     sentences = [
-        f"Changed with {run.name} ({format_date(run.added_ns)}): {describe_change(run.change)}."
+        f"Changed with {run.title} ({format_date(run.added_ns)}): {describe_change(run.change)}."
         for run in runs
         if run.change is not None
     ]
     times_ns = [run.step_time_ns for run in runs]
     if (last := find_outside(times_ns)) is not None:
         sentences.append(
-            f"The last run, {runs[last.run].name}, is outside the spread of the runs before: {describe_change(last)}. "
+            f"The last run, {runs[last.run].title}, is outside the spread of the runs before: {describe_change(last)}. "
             "The next run tells whether the step time changed."
         )
     if (timed := len(runs) - times_ns.count(None)) <= MIN_RUNS:
@@ -134,15 +133,6 @@ def format_change(change: ChangePoint | None) -> str:
     if change is None:
         return ""
     return f"{'▲' if change.fraction > 0 else '▼'} {format_percent(abs(change.fraction))}"
-
-
-def format_labels(run: HistoryRun) -> str:
-    return ",".join(f"{name}={value}" for name, value in run.labels.items())
-
-
-def format_date(added_ns: int) -> str:
-    """Return a time in ns since 1970 as a date and minutes, UTC."""
-    return datetime.fromtimestamp(added_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -14,7 +15,7 @@ from jitter.cli import main
 from jitter.core.errors import JitterError
 from jitter.history.change_points import find_change_points, find_outside
 from jitter.history.database import Database, schema_scripts, split_statements
-from jitter.history.runs import HistoryRun, add_run, list_runs, read_documents
+from jitter.history.runs import HistoryRun, add_run, format_date, list_runs, read_documents
 from jitter.report.history import describe_findings, describe_history
 from tests.accuracy.history import SPREADS, measure_rates
 from tests.guide.test_guide import json_keys, tables
@@ -81,6 +82,17 @@ def test_unknown_times_are_passed_over():
     times = [1e7, None, 1.001e7, 0.999e7, None, 1e7, 1.2e7, None, 1.2e7]
     (change,) = find_change_points(times)
     assert change.run == 6
+
+
+def test_runs_whose_lakes_have_one_name_are_told_apart(tmp_path, document):
+    with closing(Database(str(tmp_path / "history.sqlite"))) as database:
+        for number, (name, labels) in enumerate(
+            [("lake", {"commit": "ab"}), ("lake", {}), ("other", {"commit": "cd"})]
+        ):
+            add_run(database, "gpt", msgspec.structs.replace(scaled(document, number), label=name), labels)
+        runs = list_runs(database, "gpt")
+        titles = ["lake (commit=ab)", f"lake ({format_date(runs[1].added_ns)})", "other"]
+        assert [run.title for run in runs] == [one.label for one in read_documents(database, runs)] == titles
 
 
 def test_a_run_is_added_once(location, document):

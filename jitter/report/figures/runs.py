@@ -9,7 +9,7 @@ from jitter.comparison.compare_documents import Comparison
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_bandwidth, format_percent, format_time
 from jitter.core.names.kernels import short_name
-from jitter.history.runs import HistoryRun
+from jitter.history.runs import HistoryRun, format_labels
 from jitter.report.figures import colors
 from jitter.report.figures.frame import (
     add_legend,
@@ -21,7 +21,7 @@ from jitter.report.figures.frame import (
     stack_figures,
 )
 from jitter.report.figures.models import Field, Figure, Model, Source, script
-from jitter.report.history import format_change, format_labels, waterfall_parts
+from jitter.report.history import format_change, waterfall_parts
 
 _BASE_COLOR, _NEW_COLOR = colors.MIN_RANK, colors.MAX_RANK
 

@@ -534,10 +534,8 @@ FORMATS: Final = (
     _NVIDIA_REPORT,
     _DCGMI,
     replace(_DCGMI, relation="gpu_errors", columns={"code": "XIDER"}, values=_dcgmi_xid, gauge="code"),
-    *(
-        replace(_DCGMI, relation="links", columns={"count": name}, values=partial(_dcgmi_counter, metric))
-        for name, metric in (("PVIOL", "POWER_VIOLATION"), ("TVIOL", "THERMAL_VIOLATION"))
-    ),
+    replace(_DCGMI, relation="links", columns={"count": "PVIOL"}, values=partial(_dcgmi_counter, "POWER_VIOLATION")),
+    replace(_DCGMI, relation="links", columns={"count": "TVIOL"}, values=partial(_dcgmi_counter, "THERMAL_VIOLATION")),
     # `nvidia-smi dmon`, with `-o DT` each row's date and time, with `--format csv` commas
     Columns(
         "nvidia-smi-dmon",

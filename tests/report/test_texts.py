@@ -5,6 +5,8 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -25,7 +27,7 @@ from jitter.report.text.fix_list import (
     list_fixes,
 )
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
-from jitter.report.views.run_overview import build_run_overview
+from jitter.report.views.run_overview import AlignmentSummary, RunOverview, build_run_overview
 from jitter.simulate import Fault, Job, simulate
 from tests.support.lakes import RankLake, lake_of
 from tests.support.report_lakes import report_job, report_lake, step_rows
@@ -336,3 +338,11 @@ def test_unaligned_ranks_are_told(tmp_path, collective):
     ranks = {r: {(1, 0): step_rows(r, 0, collective=collective)} for r in range(2)}
     words = describe_alignment(facts_of(report_lake(tmp_path / "lake", ranks)))
     assert ("cannot be aligned" in words) is not collective
+
+
+def test_steps_of_pipeline_stages_are_not_told_as_steps_of_the_run():
+    """12 steps of 4 stages, of which one has no collective that all of its ranks leave together."""
+    summary = AlignmentSummary({"collective": 36, "none": 12}, 1_000, 0)
+    said = describe_alignment(cast(RunOverview, SimpleNamespace(ranks=8, steps=12, alignment=summary)))
+    assert said.startswith("In 36 of 48 steps, clocks are aligned")
+    assert said.endswith("Steps of the 4 groups of ranks that run one program each are counted apart.")

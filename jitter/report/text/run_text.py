@@ -28,7 +28,10 @@ def describe_alignment(overview: RunOverview) -> str:
         return ""
     if not alignment.steps:
         return "Clock alignment: not needed, no two ranks run the same program in a step."
+    groups = round(sum(alignment.steps.values()) / max(overview.steps, 1))
     sentences = [_describe_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
+    if len(alignment.steps) > 1 and groups > 1:
+        sentences.append(f"Steps of the {groups} groups of ranks that run one program each are counted apart.")
     if alignment.unsynchronised:
         sentences.append(
             f"{format_count(alignment.unsynchronised, 'collective')} without a recorded group did not end at the same "
@@ -38,7 +41,8 @@ def describe_alignment(overview: RunOverview) -> str:
 
 
 def _describe_method(method: str, steps: int, alignment: AlignmentSummary) -> str:
-    where = format_count(steps, "step") if len(alignment.steps) > 1 else "every step"
+    counted = sum(alignment.steps.values())
+    where = "every step" if steps == counted else f"{steps:,} of {format_count(counted, 'step')}"
     if method == "collective":
         return f"In {where}, clocks are aligned at the end of the last collective that all ranks leave together. " + (
             "The accuracy is unknown: no step has a second such collective."

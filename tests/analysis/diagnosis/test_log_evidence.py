@@ -213,7 +213,7 @@ def test_a_node_at_its_power_cap_is_one_line():
     (fact,) = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
     assert fact.words == (
         "8 GPUs of node1 (ranks 8-15) limited by their power cap: 992 to 1,006 of 1,980 MHz, the other GPUs' median, "
-        "in 1 of 1 samples"
+        "in the only sample"
     )
     assert (fact.ranks, fact.host, fact.device, fact.certainty) == (tuple(range(8, 16)), "node1", None, "certain")
 
@@ -314,17 +314,17 @@ def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) ->
         (clock(1, 1000.0), ["GPU 1 of node0 (rank 1): 1,000 of 1,410 MHz, the other GPUs' median"], "certain"),
         (
             clock(1, 1400.0, "sw_power_cap"),
-            ["GPU 1 of node0 (rank 1) limited by its power cap in 1 of 1 samples"],
+            ["GPU 1 of node0 (rank 1) limited by its power cap in the only sample"],
             "certain",
         ),
         (
             clock(1, 1400.0, "sw_thermal_slowdown", "hw_thermal_slowdown"),
-            ["GPU 1 of node0 (rank 1) limited by heat in 1 of 1 samples"],
+            ["GPU 1 of node0 (rank 1) limited by heat in the only sample"],
             "certain",
         ),
         (
             clock(1, 1000.0, "hw_thermal_slowdown"),
-            ["GPU 1 of node0 (rank 1) limited by heat: 1,000 of 1,410 MHz, the other GPUs' median, in 1 of 1 samples"],
+            ["GPU 1 of node0 (rank 1) limited by heat: 1,000 of 1,410 MHz, the other GPUs' median, in the only sample"],
             "certain",
         ),
         (clock(1, 1400.0), [], ""),
@@ -348,7 +348,7 @@ def test_rows_that_state_no_reasons_are_no_samples_of_them():
     clocks = [{**clock(device, 1410.0), "reasons": None} for device in range(2)]
     reasons = [{**clock(0, 0.0), "sm_mhz": None}, {**clock(1, 0.0, "hw_thermal_slowdown"), "sm_mhz": None}]
     assert words(JobLogs(gpu_clocks=clocks + reasons, places=NODE0), "gpu_clock") == [
-        "GPU 1 of node0 (rank 1) limited by heat in 1 of 1 samples"
+        "GPU 1 of node0 (rank 1) limited by heat in the only sample"
     ]
 
 

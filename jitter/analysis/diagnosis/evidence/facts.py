@@ -27,7 +27,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_time
+from jitter.core.formatting import format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.names.marker_numbers import parse_marker_numbers
@@ -477,8 +477,9 @@ class Evidence:
             times = [host.of_events(kind, key, is_after=is_after) for key, host in hosts.items()]
             of_rank = [each.total_ns for each in times if len(each.names)]
             if of_rank and sum(of_rank) / len(keys) >= self._main_ns(outlier):
+                where = "one step" if len(keys) == 1 else f"{len(of_rank)} of {len(keys)} steps"
                 sentences[kind] = (
-                    f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {len(of_rank)} "
-                    f"of {format_count(len(keys), 'step')} (`{next(each.names[0] for each in times if each.names)}`)"
+                    f"a {kind} takes {format_time(sum(of_rank) / len(of_rank))} of its host's time in {where} "
+                    f"(`{next(each.names[0] for each in times if each.names)}`)"
                 )
         return sentences

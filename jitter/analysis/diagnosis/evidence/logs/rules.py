@@ -531,7 +531,10 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
             gpu.numbered(logs, ranks),
             own_mhz if is_lower else None,
             others,
-            tuple(f"{count} of {counts[gpu]}" for count in dict.fromkeys(limited[gpu][limit] for limit in unusual)),
+            tuple(
+                "the only sample" if counts[gpu] == 1 else f"{count} of {counts[gpu]} samples"
+                for count in dict.fromkeys(limited[gpu][limit] for limit in unusual)
+            ),
             ranks,
             is_lower or is_strong,
             is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
@@ -572,7 +575,7 @@ def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Statement:
     speed = f": {' to '.join(dict.fromkeys((speeds[0], speeds[-1])))} of {first.others_mhz:,.0f} MHz" if speeds else ""
     parts = ["the other GPUs' median"] if speeds else []
     if len({slow.samples for slow in alike}) == 1:
-        parts += [f"in {samples} samples" for samples in first.samples]
+        parts += [f"in {samples}" for samples in first.samples]
     ranks = tuple(sorted(rank for slow in alike for rank in slow.ranks))
     subject = first.gpu.name(ranks) if is_one else f"{len(alike)} GPUs of {first.gpu.host}{_of_known_ranks(ranks)}"
     return Statement(

@@ -62,10 +62,11 @@ WorkOfTeams = Mapping[int, LaunchedWork]
 def find_outliers_by_work(
     work: LaunchedWork, by_work: Standouts, outliers: Sequence[Outlier], step_ns: Floats
 ) -> list[Outlier]:
-    """Return one team's outliers: `outliers`, and ranks that are always slow for their work.
+    """Return one team's outliers: `outliers`, and ranks that are slow for their work.
 
-    In place of what these ranks have by plain time, if they are no slower by plain time, or if their pace explains most
-    of that: a repair of the pace leaves their work as it is, which varies.
+    In place of what ranks that always are so have by plain time, if they are no slower by plain time, or if their pace
+    explains most of that: a repair of the pace leaves their work as it is, which varies. In some steps alone only what
+    does not stand out by plain time.
 
     Args:
         work: of the team.
@@ -74,12 +75,14 @@ def find_outliers_by_work(
         step_ns: (steps,) each step's time, NaN where unknown.
 
     """
-    plain_ns = {
-        outlier.rank: outlier.excess_ns for outlier in outliers if outlier.part is TimePart.GPU and outlier.persistent
-    }
+    plain = [outlier for outlier in outliers if outlier.part is TimePart.GPU]
+    plain_ns = {outlier.rank: outlier.excess_ns for outlier in plain if outlier.persistent}
+    by_plain = {outlier.rank for outlier in plain}
     slow = []
     for outlier in by_work.outliers(step_ns):
-        if outlier.persistent:
+        if not outlier.persistent and outlier.rank not in by_plain:
+            slow.append(outlier)  # one long kernel is no pace
+        elif outlier.persistent:
             column = int(np.searchsorted(work.deviations.ranks, outlier.rank))
             late = [at for at, number in enumerate(work.steps) if number in outlier.steps]
             expected = float(np.nansum(work.expected_ns[:, late, column]))

@@ -293,3 +293,18 @@ def test_a_gpu_that_processes_number_alike_is_named_by_its_pci_address():
 
     assert device([0, 0, 0]) == "Rank 1, GPU at 0000:11:00"
     assert device([4, 5, 6]) == "Rank 1, device 5"
+
+
+@pytest.mark.parametrize("shape", ["tensor_parallel", "sharded", "expert"])
+@pytest.mark.parametrize("variable_work", [0.1, 0.3])
+def test_a_gpu_that_is_slow_in_some_steps_stands_out_from_work_that_varies_more(
+    tmp_path: Path, shape: str, variable_work: float
+):
+    """By plain time none of its steps does: the others' work takes as much longer on one rank after another."""
+    job = small(shape, ranks=8, steps=10, variable_work=variable_work, seed=3)
+    slow = Fault.parse("slow_gpu:rank=3,step=3+5,factor=1.2")
+    run = simulate(job, [slow])
+    (found,) = [one for one in ingest_run(run, tmp_path).diagnose().culprits if one.scope == "rank"]
+    assert (found.ranks, found.cause, found.confidence) == ((3,), "gpu_compute", "high")
+    assert [key.step for key in found.steps] == [job.first_step + 3, job.first_step + 5]
+    assert found.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.1)

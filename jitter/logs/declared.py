@@ -50,6 +50,8 @@ _FROM_TEXT: Final = {
 }
 KILLED: Final[Values] = {"manner": "lack of memory", "stated_by": "system"}
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
+_MOST_ROWS: Final = 8_192
+"""Rows of one report that are held until it ends: far more than those of a host's GPUs."""
 """What other rows take from the row that is not complete yet."""
 
 
@@ -109,8 +111,7 @@ def rule(
     them in place of the groups, from the match and the text before it; None: the line states none. `begins`: the lines
     that follow complete the row. `section` is the title of the section in which the rule counts, `numbered` the column
     with the number of the row since the beginning of the report: null in a report that states by a group `of` of a rule
-    without a relation that there are more. `gauge` is a column whose last value the source
-    repeats: see `Columns`. `fixed` are values of every row; `{name}` in a text is what that group matched.
+    without a relation that there are more. `gauge` is a column whose last value the source repeats: see `Columns`. `fixed` are values of every row; `{name}` in a text is what that group matched.
     """
     written = re.sub(
         r"(?<!P)<(\w+)>", lambda name: f"(?P{name[0]}{_GROUPS[name[1]]})" if name[1] in _GROUPS else name[0], pattern
@@ -271,6 +272,10 @@ class _PatternParser(_DeclaredParser):
     def _close(self, stream: _Stream) -> None:
         """Add the rows that the end of a report completes."""
         self._complete(stream, 0)
+        self._add_rows(stream)
+
+    def _add_rows(self, stream: _Stream) -> None:
+        """Add the rows of a report, as far as it was read."""
         is_part = stream.of is not None and stream.of != stream.number  # of some GPUs: their places are no numbers
         unknown = {rule.numbered: None for rule in self._declared.rules if rule.numbered and is_part}
         rows, stream.rows = stream.rows, []
@@ -296,6 +301,8 @@ class _PatternParser(_DeclaredParser):
             fixed = {name: one.format(**groups) if isinstance(one, str) else one for name, one in rule.fixed.items()}
             values = {**fixed, **values}
         stream = self._streams[rank]
+        if len(stream.rows) >= _MOST_ROWS:
+            self._add_rows(stream)
         if rule.relation is None:
             stream.of = int(values.get("of") or 0) or stream.of
             _update(stream.head if stream.row is None else stream.row[1], values, is_new=stream.row is None)

@@ -81,6 +81,16 @@ def test_the_place_of_a_gpu_in_a_report_of_one_of_eight_is_no_number():
     assert rows(log, "gpu_errors", "device", "bus_id") == [(None, "0000:13:00")]
 
 
+def test_a_report_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch):
+    """An enemy's file names one GPU over and over."""
+    monkeypatch.setattr("jitter.logs.declared._MOST_ROWS", 3)
+    head = "==============NVSMI LOG==============\n\nAttached GPUs                             : 8\n"
+    log = parsed(head + 8 * "GPU 00000000:13:00.0\n    Clocks\n        SM                                : 1980 MHz\n")
+    found = rows(log, "gpu_clocks", "device", "sm_mhz")
+    assert [sm_mhz for _, sm_mhz in found] == 8 * [1980.0]
+    assert [device for device, _ in found[-2:]] == [6, 7]  # the whole report has been read
+
+
 def test_lanes_and_memory_errors_of_a_report():
     report = """==============NVSMI LOG==============
 Timestamp    : Wed May  1 12:00:00 2024

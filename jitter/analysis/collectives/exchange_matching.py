@@ -34,7 +34,7 @@ class MatchedPair:
     offset_ns: Floats
     """(steps,) what the first rank's clock is ahead."""
     spread_ns: float
-    """How far the ends differ at most from the difference of the clocks, of those that tell it."""
+    """How far the ends of the messages that tell the difference of the clocks differ from it at most."""
     waits_ns: Floats
     """(messages,) how long the later rank stays in each: it waits for none, so that is the transfer alone."""
     apart_ns: Floats
@@ -203,9 +203,9 @@ def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int
 
 
 def _closest(pairs: Sequence[MatchedPair]) -> Iterator[MatchedPair]:
-    """Yield the pairs without messages of which an exchange ends far more closely together with one of another rank.
+    """Yield the pairs without some messages: one of their exchanges ends far more closely with another rank's.
 
-    Those of both neighbours of a stage may end about together in every pass.
+    A stage's exchanges with both of its neighbours may end about together in every pass.
     """
     closest: dict[tuple[int, int], float] = defaultdict(lambda: math.inf)
     for pair in pairs:

@@ -382,11 +382,12 @@ class RunReader:
 
     def _read(self, keys: Sequence[StepKey], wanted: Sequence[int] | None) -> list[list[IdenticalRanks]]:
         """Return the groups of ranks of steps, of all ranks or of those wanted."""
+        chosen = None if wanted is None else frozenset(wanted)
         held = [
             step_record
             for key in keys
             for rank, step_record in sorted(self._held[key].items())
-            if wanted is None or rank in wanted
+            if chosen is None or rank in chosen
         ]
         ranks = np.array([_rank_of(step_record) for step_record in held], np.int64)
         number_of = {key: number for number, key in enumerate(keys)}

@@ -28,10 +28,11 @@ ANNOTATION: Final = 0
 OPERATOR: Final = 1
 MODULE: Final = 2
 FRAME: Final = 3
-BUILT_IN: Final = 4
-BUILT_IN_PREFIX: Final = "built-in "
-"""How names of functions begin that are no Python code: no place in the program, as what calls them is one."""
 """A frame of the Python stack; stored like a module, and told from it by its text."""
+BUILT_IN: Final = 4
+"""A function that is no Python code; stored like a module. It is no place in the program: its caller is one."""
+BUILT_IN_PREFIX: Final = "built-in "
+"""How the text of such a function begins."""
 NO_THREAD: Final = -1
 OPEN: Final = np.iinfo(np.int64).max
 """End of a range whose end was not recorded."""

@@ -180,8 +180,7 @@ class RowBuilder:
         """Return a batch of these columns; None for calls of RCCL, which are only noted.
 
         Barriers and markers among kernels, marks (no duration) among ranges, and calls that launch nothing, are left
-        out. Of kernels a column `queue` is noted, of RCCL's calls
-        the size of the message in bytes, `size_bytes`.
+        out. Of kernels a column `queue` is noted, of RCCL's calls the size of the message in bytes, `size_bytes`.
         """
         if kind == "rccl":
             names = [decode_text(name) for name in columns["name"].to_pylist()]

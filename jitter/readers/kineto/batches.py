@@ -239,7 +239,7 @@ _LAUNCHES_NOTHING: Final = frozenset(
     }
 )
 """Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
-_BUILT_IN: Final = re.compile(r"<(built-in .+?)(?: object)?(?: at 0x[0-9a-fA-F]+)?>")
+_BUILT_IN: Final = re.compile(r"^<(built-in .+?)(?: object)?(?: at 0x[0-9a-fA-F]+)?>")
 """A function that is no Python code, with the address of its object, which other ranks have elsewhere."""
 _LONG_NS: Final = 50_000
 """Duration from which such an operator or function is read: it may explain a gap between launches."""

@@ -132,3 +132,10 @@ def test_operators_that_launch_nothing(tmp_path: Path):
     ]
     recording, rows = read(write(tmp_path / "t.json", text(events)))
     assert sorted(recording.names[row["name"]] for row in rows["operators"]) == ["aten::empty", "aten::mm"]
+
+
+def test_a_name_that_begins_often_like_a_built_in_function_is_read_at_once(tmp_path: Path):
+    """The time grows with the length of the name, not with its square, which would be hours."""
+    name = "<built-in " * 100_000
+    recording, _ = read(write(tmp_path / "t.json", text([step(), python(name, 1003, 70), call(), kernel()])), 10**6)
+    assert name in recording.names

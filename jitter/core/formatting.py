@@ -237,6 +237,10 @@ _MANY_EVENLY: Final = 6
 """Numbers at one distance, as ranks of one device of many hosts are, of which a text names the first and the last."""
 
 
+_MOST_PARTS: Final = 24
+"""Numbers and ranges in a text: some three lines, of which a person sees how the numbers lie."""
+
+
 def format_numbers(numbers: Iterable[int], *, in_full: bool = False) -> str:
     """Return numbers as a text for people, or as an option takes them (`in_full`).
 
@@ -262,6 +266,8 @@ def format_numbers(numbers: Iterable[int], *, in_full: bool = False) -> str:
             texts += map(str, run)
         else:
             texts.append(f"{run[0]},{run[1]},…,{run[-1]}")
+    if not in_full and len(texts) > _MOST_PARTS:
+        texts[_MOST_PARTS - 2 : -1] = ["…"]
     return ",".join(texts)
 
 

@@ -111,7 +111,8 @@ def rule(
     them in place of the groups, from the match and the text before it; None: the line states none. `begins`: the lines
     that follow complete the row. `section` is the title of the section in which the rule counts, `numbered` the column
     with the number of the row since the beginning of the report: null in a report that states by a group `of` of a rule
-    without a relation that there are more. `gauge` is a column whose last value the source repeats: see `Columns`. `fixed` are values of every row; `{name}` in a text is what that group matched.
+    without a relation that there are more. `gauge` is a column whose last value the source repeats: see
+    `Columns`. `fixed` are values of every row; `{name}` in a text is what that group matched.
     """
     written = re.sub(
         r"(?<!P)<(\w+)>", lambda name: f"(?P{name[0]}{_GROUPS[name[1]]})" if name[1] in _GROUPS else name[0], pattern

@@ -1,6 +1,6 @@
 import pytest
 
-from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
+from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,11 @@ def test_others():
     assert (format_rank(3, "n1"), format_rank(3, None)) == ("rank 3 (n1)", "rank 3")
     assert (format_count(1, "rank"), format_count(1200, "rank")) == ("1 rank", "1,200 ranks")
     assert (abbreviate("short"), len(abbreviate("x" * 90)), abbreviate("x" * 90)[-1]) == ("short", 44, "…")
+
+
+def test_a_text_names_some_of_many_numbers():
+    squares = [number * number for number in range(2, 102)]
+    text = format_numbers(squares)
+    assert text.startswith("4,9,16,") and text.endswith(",…,10201")
+    assert len(text.split(",")) == 24
+    assert format_numbers(squares, in_full=True) == ",".join(map(str, squares))

@@ -48,6 +48,7 @@ def test_others():
 def test_a_text_names_some_of_many_numbers():
     squares = [number * number for number in range(2, 102)]
     text = format_numbers(squares)
-    assert text.startswith("4,9,16,") and text.endswith(",…,10201")
-    assert len(text.split(",")) == 24
+    assert text.startswith("4,9,16,")
+    assert text.endswith(",…,10201")
+    assert text.count(",") == 23
     assert format_numbers(squares, in_full=True) == ",".join(map(str, squares))

@@ -312,18 +312,18 @@ def test_against_an_oracle(place: str, seed: int, tmp_path: Path, monkeypatch: p
     )
     assert found["lost"] == _lost(oddities, calls)
     reads = [call for _, row, call in placed if row["name"] == PAGEABLE and call and call["name"] == COPY]
-    returned = [call for call in reads if _returns_after(call, placed)]
-    waits = [call for call in calls if call["name"] in (SYNC, BLOCKING) or any(call is one for one in returned)]
+    held = [call for call in reads if _holds_copy(call, placed)]
+    waits = [call for call in calls if call["name"] in (SYNC, BLOCKING) or any(call is one for one in held)]
     assert Counter(
         (w["process"], w["start_ns"], w["thread"], w["end_ns"]) for w in [*waits, *oddities.loading]
     ) == Counter((h["process"], h["start_ns"], h["thread"], h["end_ns"]) for h in found["host"])
     assert all(h["step_row"] == _step_row(oddities, h["process"], h["start_ns"]) for h in found["host"])
 
 
-def _returns_after(call: dict[str, Any], placed: Any) -> bool:
-    """Whether a call returns after a copy to pageable memory that it launched."""
-    ended_ns = [row["end_ns"] for _, row, own in placed if own is call and row["name"] == PAGEABLE]
-    return call["end_ns"] is not None and call["end_ns"] >= min(ended_ns)
+def _holds_copy(call: dict[str, Any], placed: Any) -> bool:
+    """Whether a copy to pageable memory that a call launched begins within it."""
+    begun_ns = [row["start_ns"] for _, row, own in placed if own is call and row["name"] == PAGEABLE]
+    return call["end_ns"] is not None and call["end_ns"] > min(begun_ns)
 
 
 def _places(rows: list[dict[str, Any]], placed: Any, gpu: Gpu) -> list[int]:
@@ -429,26 +429,29 @@ def _lost(oddities: Oddities, calls: list[dict[str, Any]]) -> dict[tuple[int, in
 
 
 @pytest.mark.parametrize(
-    ("copy", "took_ns", "is_wait"),
+    ("copy", "took_ns", "begins", "is_wait"),
     [
-        ("Memcpy DtoH (Device -> Pageable)", 5_000, True),
-        ("Memcpy HtoD (Pageable -> Device)", 5_000, False),
-        ("Memcpy HtoD (Pageable -> Device)", 50_000, True),
-        ("CopyDeviceToHost", 49_999, False),
-        ("CopyDeviceToHost", 50_000, True),
-        ("Memcpy DtoH (Device -> Pinned)", 49_999, False),
-        ("Memcpy HtoD (Pinned -> Device)", 50_000, True),
-        ("Memcpy DtoD (Device -> Device)", 90_000, False),
+        ("Memcpy DtoH (Device -> Pageable)", 5_000, "within", True),
+        ("Memcpy DtoH (Device -> Pageable)", 5_000, "after", False),
+        ("Memcpy DtoH (Device -> Pageable)", 50_000, "after", True),
+        ("Memcpy HtoD (Pageable -> Device)", 49_999, "within", False),
+        ("Memcpy HtoD (Pageable -> Device)", 50_000, "within", True),
+        ("Memcpy HtoD (Pageable -> Device)", 50_000, "after", False),
+        ("CopyDeviceToHost", 50_000, "within", True),
+        ("Memcpy HtoD (Pinned -> Device)", 50_000, "within", True),
+        ("Memcpy DtoD (Device -> Device)", 50_000, "within", False),
     ],
 )
-def test_a_call_that_returns_after_its_copy_waits_for_it(copy: str, took_ns: int, is_wait: bool, tmp_path: Path):
+def test_a_call_in_which_its_copy_is_done_waits_for_it(
+    copy: str, took_ns: int, begins: str, is_wait: bool, tmp_path: Path
+):
     """`hipMemcpyAsync` and `cudaMemcpyAsync` block with pageable memory, and else return at once."""
     of_all = {"process": 0, "correlation": 1}
+    start_ns = took_ns - 1_000 if begins == "within" else took_ns
     call = of_all | {"thread": 1, "name": 1, "start_ns": 0, "end_ns": took_ns}
-    for done_ns, waits in ((took_ns, is_wait), (took_ns + 1, False)):
-        activity = of_all | {"device": 0, "stream": 7, "name": 0, "is_memory": True, "start_ns": 9, "end_ns": done_ns}
-        found = Capture(re.compile("(?P<step>)x"), tmp_path)
-        for table, row, schema in (("activities", activity, ACTIVITIES), ("calls", call, CALLS)):
-            found.add(Batch(table, _rows([row], schema)))  # type: ignore[arg-type]
-        host = found.join([copy, "cudaMemcpyAsync"]).host({}).to_pylist()
-        assert [row["kind"] for row in host if row["kind"] == "sync"] == ["sync"] * waits
+    activity = of_all | {"device": 0, "stream": 7, "name": 0, "is_memory": True, "start_ns": start_ns}
+    found = Capture(re.compile("(?P<step>)x"), tmp_path)
+    found.add(Batch("activities", _rows([activity | {"end_ns": start_ns + 1_100}], ACTIVITIES)))
+    found.add(Batch("calls", _rows([call], CALLS)))
+    host = found.join([copy, "cudaMemcpyAsync"]).host({}).to_pylist()
+    assert [row["kind"] for row in host if row["kind"] == "sync"] == ["sync"] * is_wait

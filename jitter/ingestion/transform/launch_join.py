@@ -340,18 +340,23 @@ class JoinedCapture:
     def _wait_for_copies(self, activities: pa.Table, calls: pa.Table, call: Codes) -> Bools:
         """Return, (calls,), which enqueue a copy and return when it is done: `call` launches each of the activities.
 
-        A copy from the device to pageable memory does (CUDA's "API synchronization behavior"); of another one between
-        host and device a long call alone shows it.
+        A call that copies from the device to pageable memory does (CUDA's "API synchronization behavior"); of another
+        copy between host and device a long call in which it begins shows it.
         """
         waits, name = np.zeros(len(calls), np.bool_), activities["name"].to_numpy()
         copies = np.flatnonzero((call >= 0) & self._flags["may_block"][name])
         copies = copies[self._flags["is_async_copy"][calls["name"].to_numpy()[call[copies]]]]
         if len(copies):
             of_copies = calls.take(pa.array(call[copies]))
+            is_known = of_copies["end_ns"].is_valid().to_numpy()
             begun_ns, ended_ns = (of_copies[side].fill_null(0).to_numpy() for side in ("start_ns", "end_ns"))
-            is_after = ended_ns >= activities["end_ns"].to_numpy()[copies]
-            is_sure = self._flags["blocks"][name[copies]] | (ended_ns - begun_ns >= LONG_OPERATION_NS)
-            waits[call[copies[is_after & is_sure]]] = True
+            is_long = ended_ns - begun_ns >= LONG_OPERATION_NS
+            # clocks of host and GPU differ by microseconds: the start lies well within the call
+            is_within, blocks = (
+                activities["start_ns"].to_numpy()[copies] < ended_ns,
+                self._flags["blocks"][name[copies]],
+            )
+            waits[call[copies[is_known & (blocks & (is_within | is_long) | is_within & is_long)]]] = True
         return waits
 
     def _keep_calls(self, calls: pa.Table, is_answered: Bools, waits: Bools) -> None:

@@ -110,7 +110,7 @@ Kind = Literal["rccl", "calls", "kernels", "copies", "ranges"]
 class AmdReader(SourceReader):
     """A reader of one of AMD's forms, which is what `parts` yields of it."""
 
-    version = 2
+    version = 3
     rank_hint = NAMING_HINT
 
     @abstractmethod

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from weakref import finalize
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
-from jitter.core.arrow import to_frame
+from jitter.core.arrow import coded, to_frame
 from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import begins_of, pieces_of
+from jitter.core.numeric.arrays import begins_of, distinct_rows, pieces_of
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
 from jitter.core.parallel.prefetch import ROWS_PER_PIECE
 from jitter.core.parallel.processes import cpu_count
@@ -133,7 +134,9 @@ class Lake:
         """Host, GPU and process of each rank, by its recording and the logs, and where they state them differently."""
         rows = self._place_rows()
         clocks = self.log_table("gpu_clocks").select(["host", "device", "bus_id"])
-        gpus = clocks.group_by(["host", "device", "bus_id"]).aggregate([]).to_pylist()
+        # `group_by` loads pyarrow.dataset
+        first, _ = distinct_rows(*(coded(column)[1].astype(np.int64) for column in clocks.columns))
+        gpus = clocks.take(first).to_pylist()
         return find_rank_places(self._recorded, {**rows, "gpu_clocks": gpus})
 
     def _place_rows(self) -> dict[str, list[dict[str, Any]]]:

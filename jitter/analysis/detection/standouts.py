@@ -382,24 +382,25 @@ def _select_events(tails: Floats, trials: int) -> tuple[float, float]:
     """Select the steps of one rank, or the ranks, that chance explains least, by the tail probability of each of them.
 
     For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent ones by chance. Of the
-    least likely k and those up to the next one tried, the least likely then tells which they are.
+    least likely k and those up to the next one tried, the least likely then tells which they are. What chance gives
+    in one of ten steps is none of them: the middle ones of thousands of steps tell how noise is distributed.
 
     Returns:
         the tail probability up to which a step is one of them, -1 if none is, and the probability that chance makes so
         many steps so late in any of the `trials`.
 
     """
-    ordered, count = np.sort(tails), len(tails)
+    ordered, count = np.sort(tails[tails <= 1 - THRESHOLDS.always_share]), len(tails)
 
     def by_chance(most: int) -> float:
         return binomial_tail(most, count, float(ordered[most - 1]))
 
-    tried = {1 << power: by_chance(1 << power) for power in range(count.bit_length()) if 1 << power <= count}
+    tried = {1 << power: by_chance(1 << power) for power in range(len(ordered).bit_length())}
     best = min(tried, key=tried.__getitem__, default=0)
-    chance = tried[best] * len(tried) * trials if best else 1.0
+    chance = tried[best] * count.bit_length() * trials if best else 1.0
     if chance > THRESHOLDS.max_chance:
         return -1.0, 1.0
-    most = min(range(best, min(2 * best, count + 1)), key=by_chance)
+    most = min(range(best, min(2 * best, len(ordered) + 1)), key=by_chance)
     return float(ordered[most - 1]), chance
 
 

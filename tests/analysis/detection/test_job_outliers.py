@@ -308,3 +308,11 @@ def test_steps_that_get_longer_and_longer_are_slow(seed: int, growth: float, is_
         assert found.steps == tuple(range(found.steps[0], 20))
         above_ns = grown_ns[list(found.steps)] - grown_ns[0]
         assert 0.5 * above_ns.sum() < (found.known_gain_ns or 0.0) <= above_ns.sum()
+
+
+@pytest.mark.parametrize("noise", ["normal", "uniform"])
+def test_thousands_of_steps_of_noise_have_no_outliers(noise: str):
+    """Their middle tells that the noise has lighter tails than the worst case, and no rank is late."""
+    rng = np.random.default_rng(1)
+    scatter = rng.standard_normal((5_000, 2)) if noise == "normal" else rng.uniform(-(3**0.5), 3**0.5, (5_000, 2))
+    assert find_outliers(team(0.8 * STEP + 1.5e4 * scatter), np.full(5_000, STEP)) == []

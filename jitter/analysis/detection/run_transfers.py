@@ -169,10 +169,10 @@ def _noise(late_ns: Floats, total: Floats) -> float:
     sigma = max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), 1.0)
     if len(total) < THRESHOLDS.min_repeats:
         return max(sigma, mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0)
-    # where most steps have a transfer that hiccups, no quiet ones tell how totals scatter: others are counted
+    # where most steps have a transfer that hiccups, none tells how totals scatter without: it counts up to its limit
     least_ns = THRESHOLDS.outlier_sigmas * np.maximum(MAD_TO_SIGMA * spread, 1.0)
-    hiccups = (late_ns > least_ns).any(axis=1).mean(axis=0) > THRESHOLDS.main_share
-    plain = np.where(hiccups, np.nansum(np.minimum(late_ns, least_ns), axis=1), total)
+    are_most = (late_ns > least_ns).any(axis=1).mean(axis=0) > THRESHOLDS.main_share
+    plain = np.where(are_most, np.nansum(np.minimum(late_ns, least_ns), axis=1), total)
     return max(sigma, float(np.median(scatter_over_steps(quiet_totals(plain, sigma)))))
 
 

@@ -201,7 +201,11 @@ def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
     assert "check what `gc.collect` does" in paused.advice
 
 
-def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_named(tmp_path: Path):
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_named(
+    tmp_path: Path, *, is_recorded: bool
+):
+    """Not one whose profiler may not have recorded the barrier."""
     run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
     for rank, trace in enumerate(write_traces(run, tmp_path / "traces")):
         content = json.loads(trace.read_text())
@@ -213,10 +217,14 @@ def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_
             barrier = {"name": "gloo:barrier", "ts": last - 4900, "dur": 4899}
             if rank == 2:
                 barrier = {"name": "gloo:barrier", "ts": last - 200, "dur": 199}
-                events.append({"ph": "X", "cat": "cpu_op", **thread, **of_rank})
-            events.append({"ph": "X", "cat": "cpu_op", **thread, **barrier})
+            of_rank = [of_rank, barrier] if rank == 2 else [barrier]
+            if is_recorded or rank != 2:
+                events += [{"ph": "X", "cat": "cpu_op", **thread, **one} for one in of_rank]
         trace.write_text(json.dumps(content))
     diagnosis = ingest_traces(tmp_path).diagnose()
+    if not is_recorded:
+        assert diagnosis.culprits == ()
+        return
     (late,) = diagnosis.culprits
     assert (late.ranks, late.cause, late.confidence) == ((2,), "late_start", "medium")
     assert late.loss_ns / late.seen.of == pytest.approx(5e6, rel=0.1)

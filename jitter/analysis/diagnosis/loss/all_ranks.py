@@ -343,14 +343,19 @@ def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Ga
 def _name_ranks_not_in(
     evidence: Evidence, pause: _Pause, operation: LongOperation, steps: Sequence[StepKey], gap: Gap
 ) -> _Pause | None:
-    """Return the pause as that of the few ranks which do something else meanwhile; None if they are none or many.
+    """Return the pause as that of the few ranks which are hardly in its operation; None if they are none or many.
 
-    The others wait for them in the operation, as in a barrier.
+    The others wait for them there, as in a barrier.
     """
     least_ns, few = THRESHOLDS.main_share * operation.own_ns, tuple(pause.ranks)
+
+    def is_short(rank: int, keys: Sequence[StepKey]) -> bool:
+        """Whether the rank has the operation, and hardly any of it: one that lacks it may not have recorded it."""
+        times_ns = evidence.host_gaps.usual_times_ns([(key, rank) for key in keys], gap)
+        return 0.0 < times_ns.get(operation.outer, 0.0) < least_ns
+
     for tried in (steps[:1], steps):  # all ranks in one step, then those few in all
-        times_ns = {rank: evidence.host_gaps.usual_times_ns([(key, rank) for key in tried], gap) for rank in few}
-        few = tuple(rank for rank, of_rank in times_ns.items() if of_rank.get(operation.outer, 0.0) < least_ns)
+        few = tuple(rank for rank in few if is_short(rank, tried))
         if not few or 2 * len(few) >= len(pause.ranks):
             return None
     its, name, cause = Ranks(few), operation.values["name"], PAUSES[gap != "before the first kernel"]

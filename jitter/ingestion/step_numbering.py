@@ -129,7 +129,7 @@ def is_cut_otherwise(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> b
 def number_steps(
     outcomes: Sequence[Outcome], reference: RankRepetition | None, records: Sequence[SourceRecord]
 ) -> None:
-    """Renumber the steps of the outcomes in place; refuse those that cannot be numbered.
+    """Renumber the steps of the outcomes in place; an outcome whose steps cannot be numbered gets its error.
 
     Numbers continue those of the lake's reference. Without a reference the earliest step is number 0.
     """

@@ -118,8 +118,8 @@ class SourceReader(ABC):
     """One profiler's format: a reader needs `name`, `sniff` and `batches`, and `files` if a recording has several.
 
     Memory is bounded: batches are yielded while the source is read, about 10 MB each at most. Bytes of the files are
-    reported to a `Progress`: those that are not, at the end. Rows whose start or end is not possible, or null where the
-    table has none of these, are left out and counted here.
+    reported to a `Progress`, at the end those that a reader did not report. Rows with an impossible start or end, or
+    with a null where their table allows none, are left out and counted here.
     """
 
     name: str

@@ -499,7 +499,9 @@ def close_step(room: Room, at: int, maximum: float, divided: Divided) -> None:
 
 @compiled
 def share_back(graphs: Graphs, last: int, kept: int, own_row_ns: float, room: Room) -> int:
-    """Go back from a step through those that its loss may lie in; return how many, -1 if it may lie before them all.
+    """Go back from a step through the steps in which its loss may lie; return how many these are.
+
+    -1 if it may lie before the first of these steps.
 
     The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
     of the step before, from which the step's maxima are measured. What comes to a step before which no further step is
@@ -812,14 +814,8 @@ def add_row(
     """Fill one row of `Losses`, of no collective, if there is room for it; add to what is lost to the rank, if any."""
     if at < rows.ns.shape[1]:
         numbers = rows.numbers
-        numbers[0, at], numbers[3, at], numbers[4, at], numbers[5, at], numbers[6, at] = (
-            origin,
-            loss_class,
-            place,
-            -1,
-            -1,
-        )
-        numbers[1, at] = numbers[2, at] = -1
+        numbers[0, at], numbers[3, at], numbers[4, at] = origin, loss_class, place
+        numbers[1, at] = numbers[2, at] = numbers[5, at] = numbers[6, at] = -1
         if rank >= 0:
             numbers[1, at], numbers[2, at] = graph.structure.rank[rank], graph.step.team[rank]
         rows.ns[0, at], rows.ns[1, at] = loss_ns, excess_ns

@@ -307,9 +307,9 @@ def _least_messages(first: Exchanges, second: Exchanges) -> int:
 def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
     """Yield the messages between two ranks, if enough exchanges of both end together, by each likely pair of clocks.
 
-    In passes that follow each other evenly exchanges end together with the one before or after their own, too, or with
-    those that other ranks wait for. Clocks by which more than twice as many do, and wait no longer, are likelier; the
-    caller chooses of the others.
+    In passes that follow each other evenly, an exchange ends together with the one before or after its own, too, or
+    with one of other ranks. Clocks are left out if by others more than twice as many exchanges end together and wait
+    no longer; the caller chooses among the rest.
     """
     found = _list_matches(exchanges, ranks)
     for pair in found:

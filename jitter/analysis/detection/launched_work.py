@@ -80,9 +80,7 @@ def find_outliers_by_work(
     by_plain = {outlier.rank for outlier in plain}
     slow = []
     for outlier in by_work.outliers(step_ns):
-        if not outlier.persistent and outlier.rank not in by_plain:
-            slow.append(outlier)  # one long kernel is no pace
-        elif outlier.persistent:
+        if outlier.persistent:
             column = int(np.searchsorted(work.deviations.ranks, outlier.rank))
             late = [at for at, number in enumerate(work.steps) if number in outlier.steps]
             expected = float(np.nansum(work.expected_ns[:, late, column]))
@@ -90,6 +88,8 @@ def find_outliers_by_work(
             excess = outlier.excess_ns * len(outlier.steps) / len(late)
             if excess >= THRESHOLDS.main_share * plain_ns.get(outlier.rank, 0.0):
                 slow.append(replace(outlier, excess_ns=excess, pace=1 + outlier.excess_ns / expected))
+        elif outlier.rank not in by_plain:
+            slow.append(outlier)  # one long kernel is no pace
     ranks = {outlier.rank for outlier in slow}
     return [outlier for outlier in outliers if outlier.part is not TimePart.GPU or outlier.rank not in ranks] + slow
 

@@ -275,9 +275,9 @@ def find_in_like_steps(
         return None
     varies = count >= THRESHOLDS.min_repeats
     sigma = qn_sigma(base) if varies else np.zeros(1)
-    early, late = np.array_split(base, 2)
-    grows = bool(scatter_over_steps(base)[0] < sigma[0] and known_medians(late)[0] > known_medians(early)[0])
-    sigma = scatter_over_steps(base) if grows else sigma
+    (early, late), of_drift = np.array_split(base, 2), scatter_over_steps(base)
+    grows = bool(of_drift[0] < sigma[0] and known_medians(late)[0] > known_medians(early)[0])
+    sigma = of_drift if grows else sigma
     level = float(quiet_level(early if grows else base, sigma)[0])
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))

@@ -165,7 +165,7 @@ def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 
 def describe_gain_with_alike(culprit: Culprit, diagnosis: "Diagnosis") -> str:
-    """Return what fixing the first culprit saves with those that hide it, as a clause; empty without such ones."""
+    """Return what fixing the first culprit and all that hide it saves, as a clause; empty if none hides it."""
     culprits = _headline_first(diagnosis)
     alike = _alike(culprits) if culprit in culprits[:1] else []
     return f"with {_list_names(alike)} {_saved_together(diagnosis, alike)}" if alike else ""

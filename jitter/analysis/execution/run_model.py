@@ -199,7 +199,7 @@ class RunModel:
 
     @cached_property
     def _numbers(self) -> Ints:
-        """The number of each rank; -1 for those that are not of the run, also for all above the last one."""
+        """(largest rank + 2,) the number of each rank, -1 if it is not of the run; the last stands for larger ranks."""
         numbers = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         numbers[self.rank_numbers] = np.arange(len(self.rank_numbers))
         return numbers

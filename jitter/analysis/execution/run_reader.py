@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
@@ -398,23 +398,10 @@ class RunReader:
         for activities in self._activities.read(records):
             for on_streams, digest in self._split_by_streams(records, activities):
                 for group in group_identical_ranks(on_streams, syncs, origins, digest):
-                    begins = np.flatnonzero(np.diff(step[group.ranks], prepend=-1)).tolist()
-                    for first, after in pairwise([*begins, len(group.ranks)]):
-                        own = slice(first, after)
-                        of_steps[step[group.ranks[first]]].append(
-                            IdenticalRanks(
-                                ranks[group.ranks[own]],
-                                group.signature,
-                                group.kind,
-                                group.row,
-                                group.calls,
-                                group.times[own] if len(begins) > 1 else group.times,
-                                group.begun[own],
-                                group.ended[own],
-                                group.since[own],
-                                group.unlaunched[own],
-                            )
-                        )
+                    steps, known = step[group.ranks], replace(group, ranks=ranks[group.ranks])
+                    begins = np.flatnonzero(np.diff(steps, prepend=-1)).tolist()
+                    for own in starmap(slice, pairwise([*begins, len(steps)])):
+                        of_steps[steps[own.start]].append(known.cut(own, group.times[own]))
         for groups in of_steps:
             groups.sort(key=lambda group: int(group.ranks[0]))
         return of_steps
@@ -431,8 +418,7 @@ class RunReader:
         times = read.reshape(shape)
         if rows.size < len(times):
             times = times[rows - first]
-        of_rows = {name: getattr(group, name)[rows] for name in ("ranks", "begun", "ended", "since", "unlaunched")}
-        return replace(group, times=times, **of_rows)
+        return group.cut(rows, times)
 
     def _split_by_streams(
         self, held: Mapping[int, RankStepRecord], activities: StepActivities

@@ -6,7 +6,7 @@ Ranks that did the same in one step, activities and synchronising calls between 
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -91,6 +91,11 @@ class IdenticalRanks:
     """(ranks,) the activities' zero, from the rank's origin."""
     unlaunched: Ints
     """(ranks,) kernels whose launch is unknown."""
+
+    def cut(self, rows: slice | Ints, times: IntTimes) -> "IdenticalRanks":
+        """Return some of the ranks, whose `times` are given."""
+        of_rows = {name: getattr(self, name)[rows] for name in ("ranks", "begun", "ended", "since", "unlaunched")}
+        return replace(self, times=times, **of_rows)
 
 
 def group_identical_ranks(

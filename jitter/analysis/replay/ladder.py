@@ -104,7 +104,7 @@ def list_changes(masks: OperationMasks, host_ns: Floats) -> dict[str, ProgramCha
     }
 
 
-PAUSES: Final[tuple[Literal["late_start"], Literal["cpu_launch"]]] = ("late_start", "cpu_launch")
+PAUSES: Final = ("late_start", "cpu_launch")
 """The changes of `list_changes` that leave out pauses of hosts."""
 
 

@@ -340,8 +340,8 @@ class JoinedCapture:
     def _wait_for_copies(self, activities: pa.Table, calls: pa.Table, call: Codes) -> Bools:
         """Return, (calls,), which enqueue a copy and return when it is done: `call` launches each of the activities.
 
-        A call that copies from the device to pageable memory does (CUDA's "API synchronization behavior"); of another
-        copy between host and device a long call in which it begins shows it.
+        Two of three signs show it: the copy is from the device to pageable memory (CUDA's "API synchronization
+        behavior"), it begins within the call, the call is long.
         """
         waits, name = np.zeros(len(calls), np.bool_), activities["name"].to_numpy()
         copies = np.flatnonzero((call >= 0) & self._flags["may_block"][name])
@@ -352,11 +352,9 @@ class JoinedCapture:
             begun_ns, ended_ns = (of_copies[side].fill_null(0).to_numpy() for side in ("start_ns", "end_ns"))
             is_long = ended_ns - begun_ns >= LONG_OPERATION_NS
             # clocks of host and GPU differ by microseconds: the start lies well within the call
-            is_within, blocks = (
-                activities["start_ns"].to_numpy()[copies] < ended_ns,
-                self._flags["blocks"][name[copies]],
-            )
-            waits[call[copies[is_known & (blocks & (is_within | is_long) | is_within & is_long)]]] = True
+            is_within = activities["start_ns"].to_numpy()[copies] < ended_ns
+            signs = self._flags["blocks"][name[copies]].astype(np.int64) + is_within + is_long
+            waits[call[copies[is_known & (signs >= 2)]]] = True
         return waits
 
     def _keep_calls(self, calls: pa.Table, is_answered: Bools, waits: Bools) -> None:

@@ -42,7 +42,7 @@ from jitter.report.views.step_view import (
 )
 
 MAX_RANKS: Final = 96
-"""Ranks in the table of a step. Of more, half of the rows are those that wait least, half those that wait most."""
+"""Ranks in the table of a step. Of more ranks, half of the rows show who waits least, half who waits most."""
 MAX_GROUPS: Final = 40
 """Kernels, operators or phases in a table; those with the most time."""
 GROUPS: Final = ("kernel", "operator", "phase")

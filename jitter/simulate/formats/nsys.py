@@ -1,6 +1,6 @@
 """Nsight Systems exports: SQLite files or folders of Parquet files, in the layouts of several versions.
 
-Of the tables of an export those that state activities, calls, ranges, and what a reader needs beside them.
+An export has the tables that a reader needs: activities, calls, ranges, and names, processes and devices for these.
 """
 
 import hashlib

@@ -332,12 +332,17 @@ def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Ga
     operation = evidence.host_gaps.find_operation(sampled, (), gap, THRESHOLDS.main_share * paused_ns)
     if operation is None:
         return pause
+    sentence, advice = _put_in_words(operation, ranks)
+    named = pause._replace(evidence=(*pause.evidence, sentence), advice=advice, has_operation=True)
+    return _name_ranks_not_in(evidence, named, operation, steps, gap) or named
+
+
+def _put_in_words(operation: LongOperation, ranks: Sequence[int]) -> tuple[str, str]:
+    """Return the evidence and the advice of an operation in which these ranks pause in every step."""
     sentence, advice, _ = words_of(operation)
     own = format_time(operation.own_ns)
     values = {**operation.values, "own": own, "of_steps": "per step", "others": "", "it": Ranks(ranks)}
-    sentences = (*pause.evidence, sentence.format(**values))
-    named = pause._replace(evidence=sentences, advice=advice.format(**values), has_operation=True)
-    return _name_ranks_not_in(evidence, named, operation, steps, gap) or named
+    return sentence.format(**values), advice.format(**values)
 
 
 def _name_ranks_not_in(
@@ -358,14 +363,18 @@ def _name_ranks_not_in(
         few = tuple(rank for rank in few if is_short(rank, tried))
         if not few or 2 * len(few) >= len(pause.ranks):
             return None
-    its, name, cause = Ranks(few), operation.values["name"], PAUSES[gap != "before the first kernel"]
+    its, name = Ranks(few), operation.values["name"]
+    cause: Cause = "late_start" if gap == "before the first kernel" else "cpu_launch"
     sentence = (
         f"`{name}` takes {format_time(operation.own_ns)} of host time per step, and hardly any on {its}: the other "
         f"hosts seem to wait there for {its:it|them}"
     )
     own = evidence.host_gaps.find_operation([(key, rank) for rank in few for key in steps], (), gap, least_ns)
-    does = f"{its:spends|spend} {format_time(own.own_ns)} per step in `{own.values['name']}`" if own else ""
-    advice = f"{does or f'{its:is|are} late'}, and the other ranks wait: check {its:its host|their hosts}"
+    does, action = f"{its:is|are} late", f"check {its:its host|their hosts}"
+    if own is not None:
+        does = f"{its:spends|spend} {format_time(own.own_ns)} per step in `{own.values['name']}`"
+        action = _put_in_words(own, few)[1].rpartition(": ")[2]
+    advice = f"{does}, and the other ranks wait: {action}"
     return _Pause(few, (sentence,), advice, cause, may_be_wait=True, has_operation=True)
 
 

@@ -91,7 +91,7 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]
     alone_ns = {cause: waiting_ns - time for cause, time in zip(PAUSES, pauseless_ns, strict=True)}
-    if all(np.isnan(expected).all() for expected in analysis.transfers.expected):
+    if all(np.isnan(of_step).all() for of_step in expected):
         del times["slow_network"]
     known = {cause: time for cause, time in times.items() if not np.isnan(time)}
     known_times = dict(zip(known, np.minimum.accumulate([*known.values()]).tolist(), strict=True))

@@ -1,12 +1,14 @@
 """Commands in forked processes: with streams and limits of their own, without the time that modules take to load."""
 
 import logging
+import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver, process, util
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -51,8 +53,10 @@ class ForkedCommand:
             if temporary is not None:
                 os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
             logging.getLogger().handlers.clear()  # pytest's
+            _forget_processes()
             prepare()
             code = main(self._words)
+            util._exit_function()  # type: ignore[attr-defined]  # as at the command's end: it removes a folder
             if sys.stderr is not None:
                 sys.stderr.flush()
             os._exit(code)
@@ -85,6 +89,14 @@ class ForkedCommand:
             texts.append(file.read().decode(errors="surrogateescape"))
             file.close()
         return CompletedProcess(self._words, self._code or 0, *texts)
+
+
+def _forget_processes() -> None:
+    """Forget the processes of the process that was forked, and its folder for them: a command starts its own."""
+    forkserver._forkserver.__init__()  # type: ignore[misc]
+    process._children.clear()  # type: ignore[attr-defined]
+    util._finalizer_registry.clear()  # type: ignore[attr-defined]
+    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
 
 
 def run_forked(*words: object, **options: object) -> "CompletedProcess[str]":

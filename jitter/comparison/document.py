@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import RungTime
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.log_tables import BandwidthEntry, ThroughputEntry
 from jitter.core.errors import JitterError, UsageError
@@ -119,14 +120,6 @@ class LossRow(msgspec.Struct, frozen=True, array_like=True):
     operation: int | None
     """In the team's program; None for the sum of what has no row of its own."""
     loss_ns: int
-
-
-class RungEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One rung of the waterfall; None where it is not judged."""
-
-    rung: str
-    step_time_ns: int | None
-    loss_ns: int | None
 
 
 class CollectiveEntry(msgspec.Struct, frozen=True):
@@ -245,7 +238,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """What the steps next to the median one lose to jitter."""
     slow_steps: tuple[LossRow, ...] = ()
     """What they lose without it, on all ranks alike, against the usual step."""
-    waterfall: tuple[RungEntry, ...] = ()
+    waterfall: tuple[RungTime, ...] = ()
     hosts_time: tuple[HostEntry, ...] | None = None
     """The longest first; None in files of older versions."""
     step_kind: str = TRAIN

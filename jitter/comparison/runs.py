@@ -32,7 +32,6 @@ from jitter.comparison.document import (
     LossRow,
     Place,
     RankEntry,
-    RungEntry,
     StepEntry,
     Team,
     TeamProgram,
@@ -244,7 +243,7 @@ def _measure(
         "usual": _usual_entry(usual, names),
         "jitter": jitter,
         "slow_steps": _slow_steps(of_kind, usual, near),
-        "waterfall": tuple(RungEntry(*rung_time) for rung_time in diagnosis.waterfall),
+        "waterfall": diagnosis.waterfall,
         "hosts_time": _host_entries(lake, of_kind, [of_kind.keys[number] for number in places.tolist()]),
     }
 

@@ -9,8 +9,7 @@ import msgspec
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.hang.model import Hang
-from jitter.analysis.diagnosis.loss.waterfall import RungTime
-from jitter.analysis.diagnosis.model import Culprit, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.model import Culprit, RungTime, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
 from jitter.query.diagnosis_rows import culprit_values, efficiency_row, fact_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded

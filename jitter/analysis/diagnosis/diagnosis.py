@@ -9,7 +9,6 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
-from jitter.analysis.diagnosis.loss.waterfall import RungTime
 from jitter.analysis.diagnosis.model import (
     RUNGS,
     SLOW_LINKS,
@@ -19,6 +18,7 @@ from jitter.analysis.diagnosis.model import (
     Loss,
     LossShare,
     Rung,
+    RungTime,
     StepAnswer,
     WhatIf,
 )

@@ -49,6 +49,15 @@ RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
 """From the recorded time down to what is left with all ranks, steps and the program at their best."""
 
 
+class RungTime(NamedTuple):
+    """One rung of the waterfall, means over the timed steps of the diagnosis; None where the rung is not judged."""
+
+    rung: Rung
+    step_time_ns: int | None
+    loss_ns: int | None
+    """From the judged rung above; None for the first."""
+
+
 @dataclass(frozen=True)
 class Loss:
     """Cost of jitter: the run's time − its time with every self time at the baseline."""

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -88,13 +88,16 @@ def collectives(
         check_overwrite(output, force or (chosen == "text" and is_report(output)), *SIGNATURES.get(chosen, ()))
     opened = open_lake(lake)
     measured = opened.measure_collectives(opened.steps_numbered(steps), group)
-    report = CollectiveReport(measured, opened.hosts, None if baseline is None else _baseline(opened, baseline), by)
-    if group is not None and not report.collectives:
+    document = _measure(
+        measured, opened.hosts, None if baseline is None else _baseline(opened, baseline), by_group=by == "group"
+    )
+    if group is not None and not document["collectives"]:
         raise UsageError(f"{lake}: no collectives of group {group!r}", "the groups: jitter collectives --by group")
     if chosen == "csv":
         write_table(tabulate(measured, opened.hosts, by), "csv", output, force)
         return
-    text = report_document(report) if chosen == "json" else format_report(report)
+    is_json = chosen == "json"
+    text = json.dumps(_plain(document), indent=1, allow_nan=False) + "\n" if is_json else _format(document, by)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -122,86 +125,65 @@ def _baseline(lake: "Lake", named: str) -> "Baseline":
     return Baseline(named, [row for row in measured if row["label"] == named])
 
 
-class CollectiveReport:
-    """Measurements as tables; `by` is size, group, rank or step."""
+def _measure(
+    communication: "Communication", hosts: Mapping[int, str | None], baseline: "Baseline | None", *, by_group: bool
+) -> dict[str, Any]:
+    """Return the tables of rows as the JSON document has them, with findings, and reasons why values are unknown."""
+    from jitter.analysis.metrics.bandwidth_baseline import compare_with_baseline
+    from jitter.analysis.metrics.communication import (
+        tabulate_collectives,
+        tabulate_ranks,
+        tabulate_sizes,
+        tabulate_steps,
+    )
+    from jitter.analysis.thresholds import THRESHOLDS
 
-    def __init__(
-        self, communication: "Communication", hosts: Mapping[int, str | None], baseline: "Baseline | None", by: str
-    ) -> None:
-        from jitter.analysis.metrics.bandwidth_baseline import compare_with_baseline
-        from jitter.analysis.metrics.communication import (
-            tabulate_collectives,
-            tabulate_ranks,
-            tabulate_sizes,
-            tabulate_steps,
-        )
-
-        self.by = by
-        self.baseline = baseline
-        self.collectives = tabulate_collectives(communication, by_group=by == "group")
-        self.ranks = tabulate_ranks(communication, hosts)
-        self.steps = tabulate_steps(communication)
-        self.sizes = tabulate_sizes(communication)
-        self.compared, missing = ([], []) if baseline is None else compare_with_baseline(self.collectives, baseline)
-        """The rows that have a bus bandwidth, with the baseline's."""
-        unsized = sum(row.calls for row in self.collectives if row.size is None)
-        self.reasons = [text.format(count) for text, count in sorted(communication.reasons.items())]
-        """Reasons why values are unknown, a sentence each."""
-        if unsized:
-            self.reasons.append(f"{unsized} collectives have no size: the source does not state it")
-        self.reasons += missing
-
-    @property
-    def findings(self) -> list[str]:
-        from jitter.analysis.thresholds import THRESHOLDS
-
-        return [
-            f"{row.collective} of {row.size_bytes:,} B reaches {format_bandwidth(row.busbw, of=row.baseline_busbw)}"
-            for row in self.compared
-            if row.ratio is not None and row.ratio < THRESHOLDS.efficiency.below_baseline
-        ]
-
-
-def report_document(report: CollectiveReport) -> str:
-    """Return the JSON document; numbers to three decimals."""
-    baseline = None
-    if report.baseline is not None:
-        baseline = {"label": report.baseline.label, "rows": _plain(report.compared)}
-    document = {
+    rows = tabulate_collectives(communication, by_group=by_group)
+    compared, missing = ([], []) if baseline is None else compare_with_baseline(rows, baseline)
+    reasons = [text.format(count) for text, count in sorted(communication.reasons.items())]
+    if unsized := sum(row.calls for row in rows if row.size is None):
+        reasons.append(f"{unsized} collectives have no size: the source does not state it")
+    return {
         "schema_version": COLLECTIVES_SCHEMA_VERSION,
-        "collectives": _plain(report.collectives),
-        "ranks": _plain(report.ranks),
-        "steps": _plain(report.steps),
-        "sizes": _plain(report.sizes),
-        "baseline": baseline,
-        "findings": report.findings,
-        "reasons": report.reasons,
+        "collectives": rows,
+        "ranks": tabulate_ranks(communication, hosts),
+        "steps": tabulate_steps(communication),
+        "sizes": tabulate_sizes(communication),
+        "baseline": None if baseline is None else {"label": baseline.label, "rows": compared},
+        "findings": [
+            f"{row.collective} of {row.size_bytes:,} B reaches {format_bandwidth(row.busbw, of=row.baseline_busbw)}"
+            for row in compared
+            if row.ratio is not None and row.ratio < THRESHOLDS.efficiency.below_baseline
+        ],
+        "reasons": reasons + missing,
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _plain(rows: Sequence[NamedTuple]) -> list[dict[str, Any]]:
-    return [
-        {name: round(value, _DECIMALS) if isinstance(value, float) else value for name, value in row._asdict().items()}
-        for row in rows
-    ]
+def _plain(value: Any) -> Any:
+    """Return what JSON has of a document; numbers to three decimals."""
+    if isinstance(value, dict):
+        return {name: _plain(element) for name, element in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if hasattr(value, "_asdict"):  # a row
+        return _plain(value._asdict())
+    return round(value, _DECIMALS) if isinstance(value, float) else value
 
 
-def format_report(report: CollectiveReport) -> str:
+def _format(document: Mapping[str, Any], by: str) -> str:
     """Return the tables for a terminal or a pipe; `-` stands for the unknown."""
-    first: dict[str, Sequence[NamedTuple]] = {"rank": report.ranks, "step": report.steps}
-    tables: list[tuple[Sequence[Column], Sequence[NamedTuple]]]
-    tables = [(_FIRST_TABLE[report.by], first.get(report.by, report.collectives))]
-    if report.by not in first:
-        tables.append((_SIZES, report.sizes))
-    tables.append((_COMPARED, report.compared))
+    first, columns = _FIRST_TABLE[by]
+    tables = [(columns, document[first])]
+    if first == "collectives":
+        tables.append((_SIZES, document["sizes"]))
+    if document["baseline"]:
+        tables.append((_COMPARED, document["baseline"]["rows"]))
     parts = []
     for number, (columns, rows) in enumerate(tables):
         if rows or not number:
             table = build_table("", columns, rows)
             parts.append(format_columns([table.heads, *table.rows]))
-    notes = [*report.findings, *report.reasons]
-    if notes:
+    if notes := [*document["findings"], *document["reasons"]]:
         parts.append("".join(f"{note}\n" for note in notes))
     return "\n".join(parts)
 
@@ -215,7 +197,7 @@ def is_report(path: Path) -> bool:
             heads = re.split("  +", file.readline(_LONGEST_HEADING).strip())
     except OSError:
         return False
-    return any(heads == [column.head for column in columns] for columns in _FIRST_TABLE.values())
+    return any(heads == [column.head for column in columns] for _, columns in _FIRST_TABLE.values())
 
 
 def _number(form: str = ",") -> Callable[[float | None], str]:
@@ -270,13 +252,17 @@ _PARTS: Final = tuple(
     Column(f"{part} ms" if part == "step" else part, f"{part}_ms", _number(".3f"))
     for part in ("step", "compute", "hidden", "exposed", "waiting", "copies", "idle")
 )
-_FIRST_TABLE: Final = {
-    "size": tuple(column for column in _COLLECTIVES if column.head != "group"),
-    "group": _COLLECTIVES,
-    "rank": (Column("rank", "rank"), Column("host", "host", _text), Column("steps", "samples"), *_PARTS),
+_FIRST_TABLE: Final[Mapping[str, tuple[str, Sequence[Column]]]] = {
+    "size": ("collectives", [column for column in _COLLECTIVES if column.head != "group"]),
+    "group": ("collectives", _COLLECTIVES),
+    "rank": ("ranks", (Column("rank", "rank"), Column("host", "host", _text), Column("steps", "samples"), *_PARTS)),
     "step": (
-        Column("step", lambda row: row.step if row.epoch is None else f"{row.epoch}/{row.step}"),
-        Column("ranks", "samples"),
-        *_PARTS,
+        "steps",
+        (
+            Column("step", lambda row: row.step if row.epoch is None else f"{row.epoch}/{row.step}"),
+            Column("ranks", "samples"),
+            *_PARTS,
+        ),
     ),
 }
+"""By `--by`: what of the document it has, and its columns."""

@@ -8,22 +8,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, Rung
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, Rung, RungTime
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import middle_of_longest_stretch
 from jitter.analysis.replay.ladder import PAUSES, list_rungs, time_programs
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
-
-
-class RungTime(NamedTuple):
-    """One rung of the waterfall, means over the timed steps of the diagnosis; None where the rung is not judged."""
-
-    rung: Rung
-    step_time_ns: int | None
-    loss_ns: int | None
-    """From the judged rung above; None for the first."""
 
 
 class LowerRungs(NamedTuple):

@@ -562,7 +562,7 @@ def run_of(steps):
         StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, began, 6, "gpu_compute", by_class) for n in range(steps)
     )
     labels = tuple(str(n) for n in range(steps))
-    return RunSeries(answers, labels, tuple(range(RANKS)), is_calm=False)
+    return RunSeries(answers, labels, is_calm=False)
 
 
 def size_of(steps):

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Cause, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_side
-from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
-from jitter.core.names.kernels import short_name
+from jitter.core.formatting import format_count, format_percent, format_rank, format_time
 from jitter.report.text.fix_list import Hosts
 from jitter.report.views.step_view import StepView
 
@@ -16,8 +15,6 @@ class StepText:
     title: str
     sentence: str
     loss: str
-    began: str
-    began_full: str
     waits: str
 
 
@@ -29,19 +26,10 @@ def describe_cause(cause: Cause) -> str:
 def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int) -> StepText:
     """Return the texts of one step, for the view that the page shows; `cohorts` is the run's number of cohorts."""
     title = f"{step.key}{step.kind_in_words}" + ("" if cohorts == 1 else f", cohort {view.cohort}")
-    began, loss = step.divergence, format_time(step.loss_ns)
+    loss = format_time(step.loss_ns)
     if step.loss_ns is not None and step.loss_fraction is not None:
         loss += f" ({format_percent(step.loss_fraction)} of {format_time(step.step_time_ns)})"
-    return StepText(
-        title=title,
-        sentence=_sentence(step, view, hosts),
-        loss=loss,
-        began="nowhere: nothing stands out above the run's noise"
-        if began is None
-        else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",
-        began_full="" if began is None else began.kernel_name,
-        waits=_waits(view, step.step_time_ns),
-    )
+    return StepText(title, _sentence(step, view, hosts), loss, _waits(view, step.step_time_ns))
 
 
 def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:

@@ -44,8 +44,6 @@ class HeatmapLayer:
     """Start of the logarithmic colour scale: `LOW_SCALE_FRACTION` of a step."""
     high_ns: float
     """End of it: the highest value, at least `HIGH_SCALE_FRACTION` of a step, so that noise stays pale."""
-    most: tuple[int, int, float] | None
-    """Rank, step position and excess (ns) of the highest value; None if no value is above 0."""
 
     @property
     def shows_loss(self) -> bool:
@@ -180,8 +178,6 @@ def arrange_heatmap(
         best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
         rank = np.take_along_axis(source_rows, best // when.shape[1], axis=1)
         step = np.take_along_axis(when.T, best % when.shape[1], axis=0)
-        most = divmod(int(comparable.argmax()), ns.shape[1])
-        highest = float(comparable[most])
         return HeatmapLayer(
             name=name,
             title=title,
@@ -189,8 +185,7 @@ def arrange_heatmap(
             rank=np.array(ranks)[rank].astype(np.int32),
             step=step.astype(np.int32),
             low_ns=LOW_SCALE_FRACTION * step_ns,
-            high_ns=max(highest, HIGH_SCALE_FRACTION * step_ns),
-            most=(ranks[most[0]], most[1], highest) if highest > 0 else None,
+            high_ns=max(float(comparable.max()), HIGH_SCALE_FRACTION * step_ns),
         )
 
     layers = [build_layer(name, *titled) for name, titled in values.items()]

@@ -61,7 +61,6 @@ class RunSeries:
     steps: tuple[StepAnswer, ...]
     labels: tuple[str, ...]
     """The step in figures and in the address of the page, such as `2017` or `1/2017`."""
-    ranks: tuple[int, ...]
     is_calm: bool
     """Whether jitter is noise, or a lead beside a larger finding: figures of it are grey."""
 
@@ -115,8 +114,7 @@ class RunReport:
         steps = self.diagnosis.steps
         several = len({step.key.epoch for step in steps}) > 1
         labels = tuple(f"{step.key.epoch}/{step.key.step}" if several else str(step.key.step) for step in steps)
-        ranks = tuple(sorted(self.examined.run.team_of)) if steps else ()  # a lake of logs alone has no steps
-        return RunSeries(steps, labels, ranks, is_calm(self.diagnosis))
+        return RunSeries(steps, labels, is_calm(self.diagnosis))
 
     @cached_property
     def excess(self) -> ExcessHeatmap | None:

@@ -13,7 +13,7 @@ from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.analysis.diagnosis.verdict import name_side
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment, HostEntry, size_tolerance
+from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment, HostEntry, is_of_size
 from jitter.comparison.kernel_changes import KernelChange, KernelComparison, compare_kernels
 from jitter.comparison.log_tables import (
     BandwidthChange,
@@ -350,7 +350,7 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     if len(kinds) > 1:
         return [f"most steps are of kind {' in one run, '.join(kinds)} in another: choose one with --kind"]
     sizes = dict.fromkeys(one.step_size for one in (*bases, new) if one.step_size is not None)
-    if sizes and max(sizes) > (1 + size_tolerance(new.sizes_of)) * min(sizes):
+    if sizes and not is_of_size(max(sizes), min(sizes), new.sizes_of):
         named = " in one run, ".join(f"{size:,.0f}" for size in sizes)
         unit = _UNITS[new.sizes_of is None]
         return [f"most batches have {named} {unit} in another: give the lakes in place of baselines"]

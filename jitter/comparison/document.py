@@ -251,23 +251,24 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compared_steps(self) -> tuple[StepEntry, ...]:
-        wanted = self.step_kind, self.step_size, size_tolerance(self.sizes_of)
-        return tuple(step for step in self.steps if is_compared(step.kind, step.size, *wanted))
+        return tuple(
+            step
+            for step in self.steps
+            if step.kind == self.step_kind and is_of_size(step.size, self.step_size, self.sizes_of)
+        )
 
     def has_marker_of(self, other: "Document") -> bool:
         """Return whether the same step marker bounds the steps of both runs."""
         return self.marker is not None and self.marker == other.marker
 
 
-def size_tolerance(sizes_of: str | None) -> float:
-    """Return by what part the sizes of like batches differ: stated ones, or the work of a kernel sequence."""
-    return THRESHOLDS.tolerance_share if sizes_of is None else THRESHOLDS.gpu_spread_share
+def is_of_size(size: float | None, least: float | None, sizes_of: str | None) -> bool:
+    """Return whether a batch is hardly larger than the `least` one; None: of any size. `sizes_of` as in a `Document`.
 
-
-def is_compared(kind: str, size: float | None, step_kind: str, step_size: float | None, tolerance: float) -> bool:
-    """Return whether steps of this kind and size are compared with those of `step_kind` and `step_size`."""
-    is_of_size = step_size is None or (size is not None and step_size <= size <= step_size * (1 + tolerance))
-    return kind == step_kind and is_of_size
+    Stated sizes of like batches differ by less than the work of a kernel sequence.
+    """
+    more = THRESHOLDS.tolerance_share if sizes_of is None else THRESHOLDS.gpu_spread_share
+    return least is None or (size is not None and least <= size <= least * (1 + more))
 
 
 class _Head(msgspec.Struct):

@@ -38,9 +38,8 @@ from jitter.comparison.document import (
     UsualMeeting,
     UsualStepEntry,
     decode_document,
-    is_compared,
+    is_of_size,
     select_steps,
-    size_tolerance,
 )
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
 from jitter.core.errors import JitterError, UsageError
@@ -50,7 +49,7 @@ from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, joined, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
-from jitter.lake.records import TRAIN, records_by_step
+from jitter.lake.records import records_by_step
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -100,11 +99,10 @@ def _measure_launched_work(lake: Lake, keys: Sequence[StepKey]) -> tuple[str, di
     same = [key for key, other in sequence_of.items() if other == sequence]
     peers = [one for one in lake.ranks_of(same[0]) if lake.record_of(same[0], one).step.sequence == sequence]
     sizes = _count_threads(lake, [same[at] for at in spread_positions(len(same), _TRIED)], {rank, peers[-1]})
-    if len(sizes) and max(sizes.values()) > (1 + size_tolerance(sequence)) * min(sizes.values()):
-        sizes = _count_threads(lake, same, {rank, peers[-1]})
-    else:  # of one size
-        sizes = dict.fromkeys(same, min(sizes.values(), default=np.nan))
-    return sequence, sizes
+    least, most = (extreme(sizes.values(), default=np.nan) for extreme in (min, max))
+    if most > least and not is_of_size(most, least, sequence):
+        return sequence, _count_threads(lake, same, {rank, peers[-1]})
+    return sequence, dict.fromkeys(same, least)
 
 
 def _count_threads(lake: Lake, keys: Sequence[StepKey], ranks: Set[int]) -> dict[StepKey, float]:
@@ -210,10 +208,7 @@ def _measure(
     sizes = [step_sizes.of_steps[key] for key in analysis.keys]
     of_this_kind = np.flatnonzero(np.array(kinds) == compared)
     # the steps of one kind and size have one usual step
-    tolerance = size_tolerance(step_sizes.of)
-    alike = np.flatnonzero(
-        [is_compared(*step, compared, step_size, tolerance) for step in zip(kinds, sizes, strict=True)]
-    )
+    alike = of_this_kind[[is_of_size(sizes[number], step_size, step_sizes.of) for number in of_this_kind.tolist()]]
     times_ns = analysis.measured.step_ns[alike]
     # the programs of the run are those of its commonest steps; of steps that do not follow each other no start is known
     of_kind = (
@@ -620,12 +615,6 @@ def _open(run: Run, open_lake: Callable[[Path], Lake]) -> Lake | Document:
     return decode_document(content, str(path))
 
 
-def _read_sizes(run: Lake | Document, steps: Collection[int] | None, kind: str | None) -> RunSizes:
-    if isinstance(run, Document):
-        return RunSizes(run.sizes_of, {}, [step.size for step in run.compared_steps if step.size is not None])
-    return _list_sizes(run, run.steps_numbered(steps), kind)
-
-
 def _choose_size(runs: Sequence[RunSizes]) -> float | None:
     """Return the least size of the batches of a run that are compared; None: those of any size.
 
@@ -633,12 +622,11 @@ def _choose_size(runs: Sequence[RunSizes]) -> float | None:
     tells sizes only where it varies, and where enough steps of each run are of a common one. `runs` are the run, and
     each run that it is compared with.
     """
-    sizes = [run.compared for run in runs]
-    if not all(sizes) or len({run.of for run in runs}) > 1:
+    of, sizes = runs[0].of, [run.compared for run in runs]
+    if not all(sizes) or any(run.of != of for run in runs):
         return None
-    tolerance = size_tolerance(runs[0].of)
     counts = {
-        least: [sum(is_compared(TRAIN, size, TRAIN, least, tolerance) for size in of_run) for of_run in sizes]
+        least: [sum(is_of_size(size, least, of) for size in of_run) for of_run in sizes]
         for least in {size for of_run in sizes for size in of_run}
     }
 
@@ -647,17 +635,20 @@ def _choose_size(runs: Sequence[RunSizes]) -> float | None:
         return fewest, sum(counts[least]) if fewest else counts[least][0], least
 
     chosen = max(counts, key=frequency)
-    is_of_one_size = all(is_compared(TRAIN, max(of_run), TRAIN, min(of_run), tolerance) for of_run in sizes)
-    if runs[0].of is not None and (is_of_one_size or min(counts[chosen]) < _MIN_ALIKE):
-        return None
-    return chosen
+    is_of_one_size = all(is_of_size(max(of_run), min(of_run), of) for of_run in sizes)
+    return None if of is not None and (is_of_one_size or min(counts[chosen]) < _MIN_ALIKE) else chosen
 
 
 def _load(
     runs: Sequence[tuple[Lake | Document, Collection[int] | None]], kind: str | None, label: str | None
 ) -> list[Document]:
     """Return the documents of runs that are compared with each other; each is given with the numbers of its steps."""
-    sizes = [_read_sizes(run, steps, kind) for run, steps in runs]
+    sizes = [
+        RunSizes(run.sizes_of, {}, [step.size for step in run.compared_steps if step.size is not None])
+        if isinstance(run, Document)
+        else _list_sizes(run, run.steps_numbered(steps), kind)
+        for run, steps in runs
+    ]
     documents = []
     for (run, steps), own in zip(runs, sizes, strict=True):
         if isinstance(run, Lake):
@@ -697,13 +688,11 @@ def shortest_ends(paths: Sequence[Path | None]) -> list[str | None]:
     >>> shortest_ends([Path("/a/run1/lake"), Path("/b/run2/lake"), None])
     ['run1/lake', 'run2/lake', None]
     """
-    ends: list[str | None] = []
-    for path in paths:
-        others = {other_path.parts for other_path in paths if other_path is not None and other_path != path}
-        size = 1
-        while (
-            path is not None and size < len(path.parts) and any(parts[-size:] == path.parts[-size:] for parts in others)
-        ):
-            size += 1
-        ends.append(None if path is None else Path(*path.parts[-size:]).as_posix())
-    return ends
+
+    def end_of(path: Path) -> str:
+        others = {other.parts for other in paths if other is not None and other != path}
+        ends = (path.parts[-size:] for size in range(1, len(path.parts)))
+        end = next((end for end in ends if all(parts[-len(end) :] != end for parts in others)), path.parts)
+        return Path(*end).as_posix()
+
+    return [None if path is None else end_of(path) for path in paths]

@@ -271,20 +271,14 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     effect = None if reasons else measure_effect(times_of_bases, step_times(new))
     mean_effect = effect and measure_effect(times_of_bases, step_times(new), "mean")
     verdict: Verdict = "incomparable"
-    rows: list[Row] = []
-    teams: list[frozenset[int]] = []
-    split: tuple[PartChange, ...] = ()
-    costs: tuple[Cost, ...] = ()
-    kernels = None
+    aligned, rows, kernels = None, list[Row](), None
     if effect is not None and mean_effect is not None:
         real = next((one for one in (effect, mean_effect) if one.is_real), None)
         verdict = "same" if real is None else "slower" if real.difference_ns > 0 else "faster"
-        runs = AlignedRuns(base, new, pairs)
-        rows = charge_difference(runs, round(effect.new_ns) - round(effect.base_ns))
-        teams = runs.ranks
-        split, costs = _split(rows), _costs(runs, rows)
+        aligned = AlignedRuns(base, new, pairs)
+        rows = charge_difference(aligned, round(effect.new_ns) - round(effect.base_ns))
         least_ns = _MIN_COST * effect.base_ns if effect.is_real else np.inf
-        kernels = compare_kernels(runs, rows, ordered[1:], least_ns)
+        kernels = compare_kernels(aligned, rows, ordered[1:], least_ns)
     return Comparison(
         verdict=verdict,
         reasons=tuple(reasons),
@@ -295,13 +289,13 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         mean_effect=mean_effect,
         base_loss=base.loss_fraction,
         new_loss=new.loss_fraction,
-        split=split,
-        costs=costs,
+        split=_split(rows),
+        costs=() if aligned is None else _costs(aligned, rows),
         hosts=_hosts(base.hosts_time, new.hosts_time),
         kernels=kernels,
         collectives=tuple(_collectives(base.collectives, new.collectives)),
         ranks=_ranks(base, new),
-        culprits=_culprits(base.culprits, new.culprits, rows, teams),
+        culprits=_culprits(base.culprits, new.culprits, rows, [] if aligned is None else aligned.ranks),
         environment=None if base.environment == new.environment else {"base": base.environment, "new": new.environment},
         throughput=compare_throughputs(base.throughput, new.throughput),
         bandwidths=compare_bandwidths(base.bandwidths, new.bandwidths),

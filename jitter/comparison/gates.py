@@ -72,10 +72,10 @@ def check_loss(run: Document, limit: float) -> Gate:
 
     What all ranks lose alike is no jitter: findings of it above the limit are named beside it.
     """
-    loss = measure_loss(run)
-    if isinstance(loss, str):
-        return unknown_gate("max-loss", limit, loss)
-    low, high = loss.interval
+    interval = measure_loss(run)
+    if isinstance(interval, str):
+        return unknown_gate("max-loss", limit, interval)
+    low, high = interval
     result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
     why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
     whose = " of the recorded ranks alone" if run.has_unrecorded_ranks else ""
@@ -84,9 +84,9 @@ def check_loss(run: Document, limit: float) -> Gate:
         for finding in run.culprits
         if finding.rung != "ranks" and finding.confidence != "low" and (finding.fraction or 0.0) > limit
     )
-    measured = f"limit {format_limit(limit)}; {_span(loss.interval)}"
-    text = f"loss{whose} {format_percent(loss.fraction)} ({measured}){why}{beside}"
-    return Gate("max-loss", limit, loss.fraction, loss.interval, result, text)
+    measured = f"limit {format_limit(limit)}; {_span(interval)}"
+    text = f"loss{whose} {format_percent(run.loss_fraction)} ({measured}){why}{beside}"
+    return Gate("max-loss", limit, run.loss_fraction, interval, result, text)
 
 
 def check_regression(comparison: Comparison, limit: float) -> Gate:

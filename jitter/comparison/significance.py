@@ -9,7 +9,7 @@ much.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 
@@ -161,18 +161,11 @@ def _noise(bases: Sequence[Floats], of_bases: Floats, base_ns: float, of_steps: 
     return max(noises)
 
 
-class RunLoss(NamedTuple):
-    """Loss as a fraction of the run's time."""
+def measure_loss(run: Document) -> tuple[float, float] | str:
+    """Return the 95% interval of the loss as a part of the run's time, or why its steps do not tell it.
 
-    fraction: float
-    interval: tuple[float, float]
-    """95% interval: where the loss of a longer run of the same job may lie; no run gains by jitter."""
-
-
-def measure_loss(run: Document) -> RunLoss | str:
-    """Return the loss of a run, or why its steps do not tell it.
-
-    The interval is a block bootstrap of Σ loss ÷ Σ step time over the steps that follow a recorded one.
+    The loss of a longer run of the same job may lie in it; no run gains by jitter. It is a block bootstrap of
+    Σ loss ÷ Σ step time over the steps that follow a recorded one.
     """
     if run.loss_fraction is None:
         few = f": {format_count(run.ranks, 'rank')} and {format_count(len(run.steps), 'step')} were recorded"
@@ -186,7 +179,7 @@ def measure_loss(run: Document) -> RunLoss | str:
     value = run.loss_fraction
     drawn = losses[at].sum(axis=1) / times[at].sum(axis=1)
     low, high = _interval_of(value + _widening(len(timed)) * (drawn - losses.sum() / times.sum()))
-    return RunLoss(value, (min(max(low, 0.0), value), max(high, value)))
+    return min(max(low, 0.0), value), max(high, value)
 
 
 def _draw_steps(steps: int, rng: np.random.Generator) -> Ints:

@@ -78,14 +78,14 @@ def check(
         raise UsageError("nothing to check", "give --max-loss, --baseline with --max-regression, or --fail-on")
     if (baseline is None) != (max_regression is None):
         raise UsageError("--baseline and --max-regression belong together", "give both")
-    is_history = (baseline or "").startswith(HISTORY_PREFIX)
-    if last is not None and not is_history:
+    past = baseline.removeprefix(HISTORY_PREFIX) if baseline and baseline.startswith(HISTORY_PREFIX) else None
+    if last is not None and past is None:
         raise UsageError("--last is for a baseline from the history", "write --baseline history:JOB")
     if as_json and as_markdown:
         raise UsageError("--json and --markdown are two forms", "give one of them")
     failure: JitterError | None = None
     try:
-        run, comparison, gates = _measure(lake, baseline, last, steps, limits)
+        run, comparison, gates = _measure(lake, baseline, past, last or DEFAULT_LAST, steps, limits)
     except UsageError:
         raise
     except JitterError as error:
@@ -101,16 +101,13 @@ def check(
 
 
 def _measure(
-    lake: Path, baseline: str | None, last: int | None, steps: list[int] | None, limits: Limits
+    lake: Path, baseline: str | None, past: str | None, last: int, steps: list[int] | None, limits: Limits
 ) -> "tuple[Document | None, Comparison | None, list[Gate]]":
     from jitter.cli.lakes import damaged_files, load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
 
     damaged_files().forbid()
-    past = (
-        None if baseline is None or not baseline.startswith(HISTORY_PREFIX) else baseline.removeprefix(HISTORY_PREFIX)
-    )
     needed = {"lake": lake} if baseline is None or past is not None else {"lake": lake, "baseline": Path(baseline)}
     for what, path in needed.items():
         if not path.exists():  # a first run has no baseline yet
@@ -118,7 +115,7 @@ def _measure(
     bases, missing = [load_run(needed["baseline"])] if "baseline" in needed else [], ""
     run = load_run(lake, steps, beside=bases)
     if past is not None:
-        bases, missing = _load_past_runs(past, last or DEFAULT_LAST, run)
+        bases, missing = _load_past_runs(past, last, run)
     gates, comparison = [], None
     for gate, limit in limits.items():
         if gate == "max-loss":

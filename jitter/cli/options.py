@@ -117,26 +117,26 @@ def choose_executor(jobs: int | None, scheduler: str | None = None, wait_s: floa
     return None if jobs is None else PoolExecutor(jobs)
 
 
+_FORMS: Final = {
+    "html": "Write one self-contained page; its name may follow. Default: ./{page}.",
+    "json": "Print JSON with a versioned schema, for scripts, or write it to the file that follows.",
+    "markdown": "Print Markdown, for an issue or a chat, or write it to the file that follows.",
+}
+
+
+def _add_form(context: click.Context, option: click.Parameter, is_given: bool) -> None:
+    """Collect the forms whose flags are given, as the verb's parameter `forms`."""
+    context.params.setdefault("forms", []).extend(option.opts[0].removeprefix("--") for _ in range(is_given))
+
+
 def form_options(default_page: Path) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options which choose the forms of a report; `default_page` names the page."""
+    """Return a decorator that adds the options which choose the `forms` of a report; `default_page` names the page."""
     return _together(
-        click.option(
-            "--html",
-            "as_html",
-            is_flag=True,
-            help=f"Write one self-contained page; its name may follow. Default: ./{default_page}.",
-        ),
-        click.option(
-            "--json",
-            "as_json",
-            is_flag=True,
-            help="Print JSON with a versioned schema, for scripts, or write it to the file that follows.",
-        ),
-        click.option(
-            "--markdown",
-            "as_markdown",
-            is_flag=True,
-            help="Print Markdown, for an issue or a chat, or write it to the file that follows.",
+        *(
+            click.option(
+                f"--{form}", is_flag=True, expose_value=False, callback=_add_form, help=text.format(page=default_page)
+            )
+            for form, text in _FORMS.items()
         ),
         click.option(
             "-o",
@@ -189,7 +189,7 @@ def choose_outputs(
             files[form] = path
     if "html" in forms or (of_traces and not forms and not outputs):
         files.setdefault("html", page)
-    on_stdout = [form for form in forms if form not in files]
+    on_stdout = [form for form in _FORMS if form in forms and form not in files]
     if len(on_stdout) > 1:
         raise UsageError(
             f"--{' and --'.join(on_stdout)} would both go to stdout", "name a file for one of them with -o"
@@ -217,13 +217,13 @@ def write_outputs(chosen: ReportOutputs, render: Callable[[str], str], show: Cal
 
 
 def take_outputs(
-    paths: Sequence[Path], forms: Sequence[str], *, reads_json: bool
-) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    paths: Sequence[Path], forms: Sequence[str], outputs: Sequence[Path], *, reads_json: bool
+) -> tuple[list[Path], list[Path]]:
     """Tell what is to be read from files to write that follow their form's flag, as in `--html page.html`.
 
     A file is one to write if its suffix picks one of `forms`, whose flags are given; with `reads_json` not if it is
     JSON and there already, as a trace is. `-` is where a form goes that no file follows. Return the paths to read, and
-    those to write.
+    those to write after the `outputs` of `-o`.
     """
     written = [
         path
@@ -233,4 +233,4 @@ def take_outputs(
         and not (reads_json and path.suffix.lower() == ".json" and path.exists())
     ]
     others = {*written, *([Path("-")] if forms else [])}
-    return tuple(path for path in paths if path not in others), tuple(written)
+    return [path for path in paths if path not in others], [*outputs, *written]

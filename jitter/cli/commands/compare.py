@@ -36,9 +36,7 @@ def compare(
     base_steps: list[int] | None,
     kind: str | None,
     names: str | None,
-    as_html: bool,
-    as_json: bool,
-    as_markdown: bool,
+    forms: list[str],
     outputs: tuple[Path, ...],
     force: bool,
 ) -> None:
@@ -60,13 +58,10 @@ def compare(
     from jitter.comparison.runs import load_runs
     from jitter.report.comparison import print_comparison, render_comparison_html, render_comparison_markdown
 
-    given = {"html": as_html, "json": as_json, "markdown": as_markdown}
-    forms = [form for form, is_given in given.items() if is_given]
-    runs, named = take_outputs(runs, forms, reads_json=True)
-    outputs = (*outputs, *named)
-    chosen = choose_outputs(forms, outputs, of_traces=False, force=force, page=DEFAULT_PAGE)
+    paths, files = take_outputs(runs, forms, outputs, reads_json=True)
+    chosen = choose_outputs(forms, files, of_traces=False, force=force, page=DEFAULT_PAGE)
     given_names = [] if names is None else [name.strip() for name in names.split(",")]
-    bases, new = load_runs(runs, steps, base_steps, given_names, kind, open_prepared)
+    bases, new = load_runs(paths, steps, base_steps, given_names, kind, open_prepared)
     comparison = compare_documents(bases, new)
     render = {
         "html": partial(render_comparison_html, bases, new, comparison),

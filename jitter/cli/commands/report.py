@@ -51,9 +51,7 @@ if TYPE_CHECKING:
 def report(
     paths: tuple[Path, ...],
     lake: Path | None,
-    as_html: bool,
-    as_json: bool,
-    as_markdown: bool,
+    forms: list[str],
     outputs: tuple[Path, ...],
     open_page: bool,
     steps: list[int] | None,
@@ -86,16 +84,13 @@ def report(
     from jitter.lake.folder import LakeFolder
     from jitter.report.forms import render_report
 
-    given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
-    forms = [form for form, is_given in given.items() if is_given]
     lakes = [path for path in paths if LakeFolder(path).is_lake]
-    paths, named = take_outputs(paths, forms, reads_json=not lakes)
-    outputs = (*outputs, *named)
-    traces, root = _traces_and_lake(paths, lakes, lake)
-    if open_page and traces and not (as_html or as_json or as_markdown or outputs):
-        given["html"] = False  # the page is written anyway, next to the findings in the terminal
-    forms = [form for form, is_given in given.items() if is_given]
-    chosen = choose_outputs(forms, outputs, of_traces=bool(traces), force=force)
+    with_page = [*forms, "html"] if open_page and "html" not in forms else forms
+    given, files = take_outputs(paths, with_page, outputs, reads_json=not lakes)
+    traces, root = _traces_and_lake(given, lakes, lake)
+    if forms or files or not traces:  # else the page is written anyway, next to the findings in the terminal
+        forms = with_page
+    chosen = choose_outputs(forms, files, of_traces=bool(traces), force=force)
     done, ingested = ExitCode.DONE, None
     if traces:
         if not same_job:

@@ -3,7 +3,6 @@
 Runs without traces have these alone: benchmarks with and without a network plug-in, with one algorithm and another.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
@@ -13,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from jitter.core.formatting import format_bandwidth, format_bytes, format_count, format_digits, format_factor
+from jitter.core.grouping import by_key
 
 _MOST_BANDWIDTHS: Final = 4_000
 """Entries of a document: 20 sizes of 200 tables."""
@@ -83,10 +83,11 @@ class ThroughputChange(msgspec.Struct, frozen=True):
 
 def list_bandwidths(rows: Iterable[Mapping[str, Any]]) -> tuple[BandwidthEntry, ...]:
     """Return the bandwidths in rows of the relation `bandwidth`, by operation, ranks and size, up to a limit."""
-    busbw_of_key: dict[tuple[str, int | None, bool | None, int], list[float]] = defaultdict(list)
-    for row in rows:
-        if row["collective"] and row["size_bytes"] and row["busbw"]:
-            busbw_of_key[row["collective"], row["ranks"], row["in_place"], row["size_bytes"]].append(row["busbw"])
+    busbw_of_key = by_key(
+        ((row["collective"], row["ranks"], row["in_place"], row["size_bytes"]), row["busbw"])
+        for row in rows
+        if row["collective"] and row["size_bytes"] and row["busbw"]
+    )
     ordered = sorted(busbw_of_key, key=lambda key: (key[0], key[1] or 0, key[3], bool(key[2])))
     return tuple(BandwidthEntry(*key, median(busbw_of_key[key])) for key in ordered[:_MOST_BANDWIDTHS])
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final, Literal
 
+from jitter.core.grouping import by_key
 from jitter.report.figures import colors
 from jitter.report.figures.models import Field, Figure, Model, Text
 
@@ -162,9 +163,7 @@ def _merge_tools(figures: Sequence[Figure]) -> Model:
     for plot in figures:
         plot.tools += [Model("PanTool", dimensions="width"), Model("WheelZoomTool", dimensions="width")]
         plot.tools.append(Model("ResetTool"))
-    of_kind: dict[str, list[Model]] = {}
-    for tool in (tool for plot in figures for tool in plot.tools):
-        of_kind.setdefault(tool.kind, []).append(tool)
+    of_kind = by_key((tool.kind, tool) for plot in figures for tool in plot.tools)
     merged = {kind: Model("ToolProxy", tools=tools) for kind, tools in of_kind.items()}
     tools = [*merged.values(), Model("SaveTool")]
     return Model("Toolbar", tools=tools, logo=None, active_drag=merged["BoxZoomTool"], active_scroll=None)

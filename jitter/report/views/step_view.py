@@ -505,12 +505,10 @@ def find_rank_runs(grid: StepGrid, scale_ns: float) -> RankRuns:
         nothing = np.empty(0, np.int32)
         return RankRuns(nothing, np.empty(0), np.empty(0), nothing, np.empty(0, np.bool_))
     values, edges = values[at], np.append(grid.kernel_index[at], grid.kernel_index[-1] + 1) - 0.5
-    middle = np.nanmedian(values, axis=1)
-    highest = grid.ranks[np.where(np.isnan(values), -np.inf, values).argmax(axis=1)]
-    lowest = grid.ranks[np.where(np.isnan(values), np.inf, values).argmin(axis=1)]
-    row_columns = []
-    apart = np.nanmax(values, axis=1) - middle, middle - np.nanmin(values, axis=1)
-    for row, (rank, spread) in enumerate(zip((highest, lowest), apart, strict=True)):
+    middle, row_columns = np.nanmedian(values, axis=1), []
+    for row, sign in enumerate((1.0, -1.0)):
+        extreme, rank = _extreme(values, grid.ranks, sign)
+        spread = sign * (extreme - middle)
         piece = np.flatnonzero(np.diff(2 * rank + (spread >= scale_ns), prepend=-1))
         widest = piece
         if piece.size > MAX_RUNS:

@@ -24,7 +24,6 @@ from jitter.comparison.log_tables import (
 )
 from jitter.comparison.rows import BASE, NEW, AlignedRuns, Row, TeamPair, charge_difference, pair_teams
 from jitter.comparison.significance import MIN_COMPARED, StepEffect, find_odd_runs, measure_effect
-from jitter.core.errors import UsageError
 from jitter.core.formatting import (
     abbreviate,
     format_count,
@@ -254,13 +253,11 @@ _MIN_COST: Final = 0.005
 
 
 def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
-    """Compare a run with one or several bases; raise `UsageError` without any.
+    """Compare a run with one or several bases.
 
     Step times are compared with those of all bases but odd ones. Kernels, collectives, ranks and culprits are compared
     with those of the base whose step time is the median.
     """
-    if not bases:
-        raise UsageError("nothing to compare with", "name a base and the new run")
     bases, odd = _leave_out_odd(bases)
     timed = sorted((base for base in bases if len(step_times(base))), key=lambda base: middle_value(step_times(base)))
     base = timed[(len(timed) - 1) // 2] if timed else bases[-1]

@@ -10,6 +10,7 @@ import click
 from jitter.cli.options import (
     DEFAULT_PAGE,
     PATH,
+    choose_executor,
     choose_outputs,
     force_option,
     form_options,
@@ -23,7 +24,6 @@ from jitter.cli.options import (
 )
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, LakeError, UsageError
-from jitter.core.parallel.executors import DaskExecutor
 from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
@@ -100,12 +100,11 @@ def report(
     elif unused := [name for name, value in [*reading.items(), ("jobs", jobs)] if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE or (ingested is not None and ingested.traces_taken):
-        executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
         opened = open_lake(root)
         if "html" in chosen.files:
             import_ahead("jitter.report.page")
         keys = opened.steps_numbered(steps)
-        prepare_diagnosis(opened, keys, executor)
+        prepare_diagnosis(opened, keys, choose_executor(None, scheduler, wait_s))
         if ingested is not None:
             print_earlier_recordings(opened.sources, ingested)
         write_outputs(chosen, partial(render_report, opened, keys), lambda: _print(opened, keys, verbose=verbose))

@@ -221,11 +221,6 @@ class TeamTimes(NamedTuple):
     call: Floats
     back: Floats
 
-    @property
-    def present(self) -> Bools:
-        """(operations, ranks) whether the rank has the activity."""
-        return ~np.isnan(self.start)
-
 
 def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
     """Make room for the ranks that are `here`; `operations` (ranks,) is how many each rank's program has."""

@@ -94,6 +94,10 @@ class Losses:
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         return Losses(self.numbers.take(at, axis=1), self.ns.take(at, axis=1))
 
+    def part(self, first: int, after: int) -> "Losses":
+        """Return a view of rows that follow each other."""
+        return Losses(self.numbers[:, first:after], self.ns[:, first:after])
+
     def of(self, classes: Collection[LossClass], rank: int | None = None) -> "Losses":
         """Return the rows of some classes; of one rank if it is given."""
         is_wanted = np.zeros(len(LossClass), np.bool_)
@@ -123,4 +127,6 @@ def join_some(parts: Sequence[Losses]) -> Iterator[Losses]:
 
 def join_losses(parts: Sequence[Losses]) -> Losses:
     """Return all rows of several tables."""
+    if len(parts) == 1:
+        return parts[0]
     return Losses(*(np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("numbers", "ns")))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import isnan
 from mmap import MADV_DONTNEED, mmap
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 
 from jitter.analysis.account.graph import Heads, Inputs, Setting, StepGraph, Structure, cut_graph, find_heads
-from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
+from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses, join_losses
 from jitter.analysis.account.noise import Noise, expected_maximum, loss_of_stretches
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
@@ -75,6 +75,78 @@ class StepAccount:
     """(groups,) how much later the step ends for each ns that a group ends later: about 1 if all waits for it."""
     noise_ns: float
     """What the step loses if every operation varies by itself, as far as its noise is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepAccounts(Sequence[StepAccount]):
+    """The accounts of steps that follow each other, in arrays of all of them."""
+
+    first: int
+    """The number of the first one in the run."""
+    loss_ns: Floats
+    """(steps,) as in `StepAccount`."""
+    noise_ns: Floats
+    """(steps,) as in `StepAccount`."""
+    rows: Losses
+    """Of each step the losses, and then the largest ones."""
+    bounds: Ints
+    """(2 × steps + 1,) where these begin in the rows."""
+    groups: Ints
+    """Of one step after the other, as in `StepAccount`."""
+    passed: Floats
+    """As long, as in `StepAccount`."""
+    first_group: Ints
+    """(steps + 1,) where each step's begin."""
+
+    def __len__(self) -> int:
+        return len(self.loss_ns)
+
+    @overload
+    def __getitem__(self, at: int) -> StepAccount: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StepAccount]: ...
+    def __getitem__(self, at: int | slice) -> StepAccount | Sequence[StepAccount]:
+        """Return the account of one of the steps, or of some."""
+        numbers = range(len(self))[at]
+        if isinstance(numbers, range):
+            return [self[number] for number in numbers]
+        begin, middle, end = self.bounds[2 * numbers : 2 * numbers + 3].tolist()
+        of_groups = slice(*self.first_group[numbers : numbers + 2].tolist())
+        return StepAccount(
+            self.first + numbers,
+            float(self.loss_ns[numbers]),
+            self.rows.part(begin, middle),
+            self.rows.part(middle, end),
+            self.groups[of_groups],
+            self.passed[of_groups],
+            float(self.noise_ns[numbers]),
+        )
+
+    @property
+    def step_of_row(self) -> Ints:
+        """(rows,) which of the steps lost it, from 0; -1 for the rows of the largest ones, which repeat others."""
+        steps = np.stack([np.arange(len(self)), np.full(len(self), -1)], axis=1).ravel()
+        return steps.repeat(np.diff(self.bounds))
+
+
+def join_accounts(parts: Sequence[StepAccounts]) -> StepAccounts:
+    """Return the accounts of all steps of several parts, which follow each other, as one."""
+    rows, groups = (
+        np.cumsum([0, *map(len, of_parts)])
+        for of_parts in zip(*((part.rows, part.groups) for part in parts), strict=True)
+    )
+    return StepAccounts(
+        parts[0].first,
+        np.concatenate([part.loss_ns for part in parts]),
+        np.concatenate([part.noise_ns for part in parts]),
+        join_losses([part.rows for part in parts]),
+        np.append(0, np.concatenate([part.bounds[1:] + begin for part, begin in zip(parts, rows, strict=False)])),
+        np.concatenate([part.groups for part in parts]),
+        np.concatenate([part.passed for part in parts]),
+        np.append(
+            0, np.concatenate([part.first_group[1:] + begin for part, begin in zip(parts, groups, strict=False)])
+        ),
+    )
 
 
 class Graphs(NamedTuple):
@@ -288,7 +360,7 @@ class Account:
         parts = _LIMITS.pieces_of_file if is_large else 1
         return list(pairwise(np.linspace(0, count, parts + 1).astype(int).tolist()))
 
-    def divide(self, now: ComparedSteps) -> list[StepAccount]:
+    def divide(self, now: ComparedSteps) -> StepAccounts:
         """Divide the losses of steps; give it every step in order."""
         if now.pages is not None:
             release_freed_memory()  # it held the step
@@ -297,34 +369,30 @@ class Account:
             self._room = self._make_room(now.graphs.graph.structure.instructions)
         count, groups = len(now), int(self._run.collective_arrays.first_group[-1])
         divided = Divided(np.zeros((count, 2), np.int64), np.zeros(count * groups), np.zeros(count))
-        maximum, accounts = expected_maximum(len(self._run.team_of)), list[StepAccount]()
+        maximum, rows, listed, done = expected_maximum(len(self._run.team_of)), list[Losses](), 0, 0
         limits = self._most_back, self._given, self._own_row_ns, maximum
-        while len(accounts) < count:
-            first = after = len(accounts)
+        while done < count:
+            first = after = done
             if first > 0:
                 after = divide_steps(now.graphs, now.first, first, *limits, self._room, self._rows, divided)
             if after == first:  # its loss may lie in steps that were compared before, too
                 self._divide_one(now, first, maximum, divided)
                 after += 1
-            begin = 0
-            for at in range(first, after):
-                middle, end = divided.listed[at].tolist()
-                passed = divided.passed[at * groups : (at + 1) * groups]
-                owed = np.flatnonzero(passed)
-                accounts.append(
-                    StepAccount(
-                        now.first + at,
-                        float(now.left_ns[at] - now.graphs.shift[at]),
-                        _losses(self._rows, begin, middle),
-                        _losses(self._rows, middle, end),
-                        owed,
-                        passed[owed],
-                        float(divided.noise_ns[at]),
-                    )
-                )
-                begin = end
+            rows.append(_losses(self._rows, int(divided.listed[after - 1, 1])))
+            divided.listed[first:after] += listed
+            listed, done = listed + len(rows[-1]), after
         self._keep(now)
-        return accounts
+        step, owed = np.nonzero(divided.passed.reshape(count, groups))
+        return StepAccounts(
+            now.first,
+            now.left_ns - now.graphs.shift,
+            divided.noise_ns,
+            join_losses(rows),
+            np.append(0, divided.listed),
+            owed,
+            divided.passed.reshape(count, groups)[step, owed],
+            np.searchsorted(step, np.arange(count + 1)),
+        )
 
     def _keep(self, now: ComparedSteps) -> None:
         """Keep steps as those before the next, in place of the earliest ones."""
@@ -827,9 +895,9 @@ def _loss_rows(count: int, ranks: int) -> LossRows:
     return LossRows(np.empty((7, count), np.int64), np.empty((2, count)), np.empty(ranks))
 
 
-def _losses(rows: LossRows, first: int, after: int) -> Losses:
-    """Return some rows as a table."""
-    return Losses(rows.numbers[:, first:after].copy(), rows.ns[:, first:after].copy())
+def _losses(rows: LossRows, count: int) -> Losses:
+    """Return the first rows as a table."""
+    return Losses(rows.numbers[:, :count].astype(np.int32), rows.ns[:, :count].copy())
 
 
 def _empty_heads(cells: int, instances: int) -> Heads:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from jitter.analysis.account.noise import Noise
-from jitter.analysis.account.step_account import Account, StepAccount
+from jitter.analysis.account.step_account import Account, StepAccounts, join_accounts
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.deviations import (
     KernelDeviations,
@@ -117,8 +117,8 @@ class RunReplay:
 
     gained_ns: Floats
     """(steps, scenarios) how much shorter each step would be; NaN where no rank's step counts."""
-    accounts: list[StepAccount]
-    """Each step's; empty if they were not asked for."""
+    accounts: StepAccounts | None
+    """Each step's; None if they were not asked for."""
 
 
 class StepExecutor(Protocol):
@@ -252,7 +252,7 @@ def replay_steps(
             yield yielded.pop()
 
     replayed_steps = replay()
-    accounts = [] if account is None else _keep_account(account, steps, replayed_steps)
+    accounts = None if account is None else _keep_account(account, steps, replayed_steps)
     for recorded in replayed_steps:  # without an account
         last = recorded.first + len(recorded) - 1
         del recorded  # else it stays in memory while the next one is read
@@ -263,18 +263,18 @@ def replay_steps(
     return RunReplay(gained, accounts)
 
 
-def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[RecordedSteps]) -> list[StepAccount]:
+def _keep_account(account: Account, steps: RunSteps, replayed: Iterator[RecordedSteps]) -> StepAccounts:
     """Return the account of all steps.
 
     While the loss of a step is divided, the next one is compared and the one after that read and replayed.
     """
-    ahead, accounts = min(steps.ahead, 1), list[StepAccount]()
+    ahead, accounts = min(steps.ahead, 1), list[StepAccounts]()
     recorded = filter(None, map_ahead(lambda _: next(replayed, None), steps.run.keys, ahead))
     for compared in map_ahead(lambda some: account.compare(some, steps.find_baselines(some)), recorded, ahead):
-        accounts += account.divide(compared)
+        accounts.append(account.divide(compared))
         del compared  # else it stays in memory while the next ones are compared
     release_freed_memory()
-    return accounts
+    return join_accounts(accounts)
 
 
 def step_ranges(steps: int, ranges: int) -> list[tuple[int, int]]:

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass, Losses, join_losses
-from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
+from jitter.analysis.account.step_account import StepAccounts
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
@@ -67,31 +67,33 @@ class Charges:
         return int((np.argmax(of_steps, axis=1) == column).sum()), len(of_steps)
 
 
-def sum_charges(tables: Sequence[Losses], ranks: Sequence[int], steps: int) -> Charges:
-    """Add up the rows of the steps that count, of so many that the run has; `ranks` must ascend."""
-    ranks_ns = np.zeros((steps, len(ranks), len(LossClass)))
+def sum_charges(accounts: StepAccounts, counted: Bools, ranks: Sequence[int]) -> Charges:
+    """Add up the losses of the steps that are `counted`, (steps,); `ranks` must ascend."""
+    ranks_ns = np.zeros((len(accounts), len(ranks), len(LossClass)))
     transfers_ns: dict[tuple[int, int], dict[int, float]] = {}
-    for losses in [join_losses(tables)] if tables else ():
-        own = losses.where(losses.rank >= 0)
-        np.add.at(ranks_ns, (own.origin, np.searchsorted(ranks, own.rank), own.loss_class), own.loss_ns)
-        rows = losses.of([LossClass.TRANSFER])
-        places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
-        for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
-            of_group = transfers_ns.setdefault(place, {})
-            of_group[number] = of_group.get(number, 0.0) + ns
+    step = accounts.step_of_row
+    is_counted = (step >= 0) & counted[step]
+    own = np.flatnonzero(is_counted & (accounts.rows.rank >= 0))
+    rows = accounts.rows.where(own)
+    np.add.at(ranks_ns, (rows.origin, np.searchsorted(ranks, rows.rank), rows.loss_class), rows.loss_ns)
+    rows = accounts.rows.where(is_counted & (accounts.rows.loss_class == LossClass.TRANSFER))
+    places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
+    for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
+        of_group = transfers_ns.setdefault(place, {})
+        of_group[number] = of_group.get(number, 0.0) + ns
     return Charges(ranks, ranks_ns, transfers_ns)
 
 
 class RunAccount:
     """The accounts of a run's steps, and sums of them."""
 
-    def __init__(self, measured: MeasuredRun, of_steps: Sequence[StepAccount]) -> None:
+    def __init__(self, measured: MeasuredRun, of_steps: StepAccounts) -> None:
         self._measured, self.of_steps = measured, of_steps
 
-    @cached_property
+    @property
     def loss_ns(self) -> Floats:
         """(steps,) how much shorter each step would be with every own time and transfer at the baseline."""
-        return np.array([account.loss_ns for account in self.of_steps])
+        return self.of_steps.loss_ns
 
     @cached_property
     def charges(self) -> Charges:
@@ -104,8 +106,7 @@ class RunAccount:
         return self._charges_of(np.isnan(self._measured.step_ns))
 
     def _charges_of(self, steps: Bools) -> Charges:
-        tables = [self.of_steps[number].losses for number in np.flatnonzero(steps).tolist()]
-        return sum_charges(tables, sorted(self._measured.steps.run.team_of), len(self.of_steps))
+        return sum_charges(self.of_steps, steps, sorted(self._measured.steps.run.team_of))
 
     def loss_of(self, scenario: Scenario) -> float:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""
@@ -132,7 +133,7 @@ class RunAccount:
 
     def loss_from_noise(self, steps: Iterable[int]) -> float:
         """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""
-        return sum(self.of_steps[number].noise_ns for number in steps)
+        return sum(self.of_steps.noise_ns[list(steps)].tolist())
 
     @property
     def prolonged_ns(self) -> float:

@@ -93,6 +93,7 @@ class RunAnalysis:
     @cached_property
     def account(self) -> RunAccount:
         """The account of lost time."""
+        assert self._replay.accounts is not None
         return RunAccount(self.measured, self._replay.accounts)
 
     @cached_property

@@ -61,8 +61,10 @@ class TimeAfterLaunches:
 
     @cached_property
     def _late_steps(self) -> frozenset[int]:
-        tables = [account.losses for account in self._analysis.account.of_steps]
-        starts = [float(np.maximum(rows.loss_ns[rows.loss_class == LossClass.START], 0).sum()) for rows in tables]
+        accounts = self._analysis.account.of_steps
+        step, of_start = accounts.step_of_row, accounts.rows.loss_class == LossClass.START
+        chosen = np.flatnonzero((step >= 0) & of_start)
+        starts = np.bincount(step[chosen], np.maximum(accounts.rows.loss_ns[chosen], 0.0), len(accounts))
         least = THRESHOLDS.min_gap_share * self._analysis.measured.usual_step_ns
         late = [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least]
         return frozenset(late[: _LIMITS.max_after_steps])

@@ -217,10 +217,9 @@ def _measure(
         else lake.analyze([analysis.keys[number] for number in of_this_kind.tolist()])
     )
     places = alike if of_kind is analysis else np.searchsorted(of_this_kind, alike)
-    medians = [of_kind.measured.of_steps[number].baseline for number in places.tolist()]
     of_steps = [of_kind.transfers.baseline[number] for number in places.tolist()]
     transfers = lower_median(np.stack(of_steps, axis=1))[:, 0]
-    usual = find_usual_step(of_kind.run, medians, transfers)
+    usual = find_usual_step(of_kind.run, of_kind.steps.baselines, places, transfers)
     near = _near_median(of_kind, places, times_ns)
     after = TimeAfterLaunches(of_kind, records_by_step(lake.sources))
     jitter = _jitter(of_kind, after, usual, near)
@@ -425,9 +424,7 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
         SelfTimes(
             *(
                 np.where(np.isnan(values[usual.cells]), instead, values[usual.cells])
-                for values, instead in zip(
-                    analysis.measured.of_steps[number].baseline, usual.step.self_times, strict=True
-                )
+                for values, instead in zip(analysis.steps.baseline(number), usual.step.self_times, strict=True)
             )
         )
         for number in numbers

@@ -77,7 +77,7 @@ def _rows(
     groups = zip(losses.collective.tolist(), losses.group.tolist(), strict=True)
     members = [None if collective < 0 else ranks_of_group(run, collective, group) for collective, group in groups]
     places = losses.place.tolist()
-    index = _kernel_indices(analysis, locator, losses)
+    index = locator.locate_all(losses).tolist()
     ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
     of_rank = {rank: records[key].get(rank) for rank in ranks if rank is not None}
     held = [None if rank is None else of_rank[rank] for rank in ranks]
@@ -124,16 +124,6 @@ def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | N
     return phase_of_operation
 
 
-def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losses) -> list[int]:
-    """Return the kernel index of each row's operation in its own step; `UNMATCHED` where there is none."""
-    indices = np.full(len(losses), UNMATCHED, np.int64)
-    for origin in np.unique(losses.origin).tolist():
-        rows = np.flatnonzero(losses.origin == origin)
-        indices[rows] = locator.locate_all(analysis.keys[origin], losses.where(rows))
-    located: list[int] = indices.tolist()
-    return located
-
-
 _TIMES = ("host", "call", "lead", "delay", "gpu")
 """Self times, as `SelfTimes` has them."""
 
@@ -167,7 +157,7 @@ def self_time_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator
     """Yield, step by step, one row an operation that a rank has."""
     for step in _steps(analysis, keys):
         analysis.steps.find_baselines(step)
-        baseline = analysis.steps.baselines[step.first]
+        baseline = analysis.steps.baseline(step.first)
         for number in np.flatnonzero(step.times.row >= 0).tolist():
             yield _self_times(analysis, step, number, baseline)
 

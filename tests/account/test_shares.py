@@ -86,8 +86,8 @@ def test_one_rank_of_each_block_is_enough(shape: str, tmp_path):
     """Its step is that of the waterfall's rung `steps`, a replay of all ranks."""
     lake = ingest_run(simulate(small(shape, steps=6, **JOBS[shape])), tmp_path)
     analysis, diagnosis = lake.analyze(), lake.diagnose()
-    baselines = [step.baseline for step in analysis.measured.of_steps]
-    usual = find_usual_step(analysis.run, baselines, analysis.transfers.baseline[0])
+    numbers = np.arange(len(analysis.keys))
+    usual = find_usual_step(analysis.run, analysis.steps.baselines, numbers, analysis.transfers.baseline[0])
     assert len(usual.program.blocks) < len(analysis.run.team_of)
     assert usual.program.time_ns(usual.step) == pytest.approx(diagnosis.lower_rungs["steps"], rel=1e-6)
 

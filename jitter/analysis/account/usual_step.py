@@ -4,7 +4,7 @@ On the rung `steps` the ranks of a team are alike, so one rank stands for a bloc
 usual step is replayed until it repeats: the first steps begin with idle GPUs, and hosts run ahead.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -204,28 +204,28 @@ class UsualRun(NamedTuple):
     """(operations of all teams,) in the run's baselines."""
 
 
-def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Floats) -> UsualRun:
+def find_usual_step(run: RunModel, baselines: SelfTimes, numbers: Ints, transfers: Floats) -> UsualRun:
     """Return the program and the usual step of a run.
 
     The operations are those of each team's commonest sequence. `baselines` are the steps' medians over ranks,
-    `transfers` (groups of all collectives,) those of the transfers.
+    of which those of some `numbers` count, `transfers` (groups of all collectives,) those of the transfers.
     """
     places = [
         sorted(place for place in program.places[program.reference].tolist() if place >= 0)
         for _, program in sorted(run.programs.items())
     ]
-    numbers = [{place: at for at, place in enumerate(team_places)} for team_places in places]
+    new_places = [{place: at for at, place in enumerate(team_places)} for team_places in places]
     programs, rules = {}, {}
     for team, team_places in enumerate(places):
         operations, dependencies = run.programs[team].operations, run.dependencies[team]
         programs[team] = Program(tuple(operations[place] for place in team_places), {}, run.programs[team].reference)
-        rules[team] = replace(renumber(dependencies, numbers[team]), thread=dependencies.thread[team_places])
+        rules[team] = replace(renumber(dependencies, new_places[team]), thread=dependencies.thread[team_places])
     blocks = run.matching.teams
     meetings: list[Meeting] = []
     took: list[float] = []
     for members, group in zip(run.matching.members, run.collective_arrays.first_group.tolist(), strict=False):
         meeting = tuple(
-            (block, numbers[blocks[block]][place]) for block, place in members if place in numbers[blocks[block]]
+            (block, new_places[blocks[block]][place]) for block, place in members if place in new_places[blocks[block]]
         )
         # ranks of one block that meet at two places of their program, as in a ring, are represented by one rank
         alone = len({block for block, _ in meeting}) < len(meeting)
@@ -235,7 +235,7 @@ def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Fl
     cells = np.concatenate(
         [int(run.job.first[team]) + np.array(team_places, np.int64) for team, team_places in enumerate(places)]
     )
-    own_times = SelfTimes(*(np.nan_to_num(values[cells]) for values in median_over_steps(baselines)))
+    own_times = SelfTimes(*(np.nan_to_num(values[cells]) for values in median_over_steps(baselines, numbers)))
     return UsualRun(
         UsualProgram(programs, rules, blocks, tuple(meetings)), UsualStep(own_times, np.array(took)), places, cells
     )

@@ -106,7 +106,7 @@ def _late_elsewhere(
     How much it is in this step and the one before, in which of the two most of it lies, and, (own parts,), that.
     """
     run, steps, late = measured.steps.run, range(max(number - 1, 0), number + 1), {}
-    longer_ns = np.nan_to_num([measured.of_steps[at].deviations.total_ns for at in steps])
+    longer_ns = np.nan_to_num(measured.statistics.deviations.total_ns[list(steps)])
     for column, part, lacked_ns in _lacked_pauses(measured, number, usual_ns, least_ns, waiting):
         longer_ns[-1, part, column] += lacked_ns
         of_steps, rank = np.maximum(longer_ns[:, :, column], 0.0), int(run.rank_numbers[column])
@@ -126,7 +126,7 @@ def _lacked_pauses(
     later in the program waits.
     """
     (step,), job = measured.steps.steps(number, number + 1), measured.steps.run.job
-    baseline_ns, own_ns = _time_of(measured.of_steps[number].baseline, waiting), _time_of(step.self_times, waiting)
+    baseline_ns, own_ns = _time_of(measured.steps.baseline(number), waiting), _time_of(step.self_times, waiting)
     for team, (first, after) in enumerate(pairwise(job.first.tolist())):
         columns = np.flatnonzero((step.times.team == team) & (step.times.row >= 0))
         cells = step.times.row[columns, None] + np.arange(after - first)

@@ -7,7 +7,7 @@ itself and is given what the whole run tells.
 
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from jitter.analysis.detection.passes import (
     RunReplay,
     StepExecutor,
     StepStatistics,
+    join_statistics,
     measure_steps,
     replay_steps,
     step_ranges,
@@ -56,9 +57,11 @@ class RemoteRun(NamedTuple):
     """Of the recordings that the run consists of: others may have come into the lake since."""
 
 
-def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatistics]:
-    """Measure each step of a range."""
-    return measure_steps(_opened(run), first, last)
+def measure_remotely(run: RemoteRun, first: int, last: int) -> tuple[StepStatistics, SelfTimes]:
+    """Measure each step of a range; return the steps' baselines, too."""
+    steps = _opened(run)
+    measured = measure_steps(steps, first, last)
+    return measured, SelfTimes(*(values[first:last] for values in steps.baselines))
 
 
 def replay_remotely(
@@ -66,12 +69,13 @@ def replay_remotely(
     usual: Sequence[Floats],
     scenarios: Sequence[Scenario],
     noise: Sequence[Noise] | None,
-    baselines: Mapping[int, SelfTimes],
+    baselines: SelfTimes | None,
 ) -> RunReplay:
-    """Replay the run as `replay_steps` does; `baselines` are by step the medians of self times."""
+    """Replay the run as `replay_steps` does; `baselines` are those of all steps, if they are known."""
     steps = _opened(run)
+    if baselines is not None:
+        steps.keep_baselines(0, baselines)
     # as in `_opened`; one object stays one
-    steps.baselines.update({number: SelfTimes(*map(np.array, baseline)) for number, baseline in baselines.items()})
     copies = {id(transfers): np.array(transfers) for transfers in usual}
     step_noise = None if noise is None else [Noise(*map(np.array, of_step)) for of_step in noise]
     return replay_steps(steps, [copies[id(transfers)] for transfers in usual], scenarios, step_noise)
@@ -127,11 +131,14 @@ class DaskStepExecutor:
         self._cluster, self._client, self._root, self._steps = cluster, cluster.client, root, steps
         self._sent: Future | None = None
 
-    def measure(self) -> list[StepStatistics]:
+    def measure(self) -> StepStatistics:
         """See `StepExecutor`."""
         ranges = step_ranges(len(self._steps.run.keys), _RANGES_PER_WORKER * self._workers())
         batches = self._gather([self._submit(measure_remotely, *step_range) for step_range in ranges])
-        return [seen for part in batches for seen in part]
+        for (first, _), (_, baselines) in zip(ranges, batches, strict=True):
+            self._steps.keep_baselines(first, baselines)
+        joined: StepStatistics = join_statistics([statistics for statistics, _ in batches])
+        return joined
 
     def replay(
         self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
@@ -142,7 +149,7 @@ class DaskStepExecutor:
         work = [([scenarios[at] for at in part], None) for part in parts]
         if noise is not None or not work:
             work = [([], noise), *work]  # the account takes longest, so it begins first
-        baselines = self._steps.baselines
+        baselines = self._steps.known_baselines
         replays: list[RunReplay] = self._gather(
             [self._submit(replay_remotely, usual, *part, baselines) for part in work]
         )

@@ -47,28 +47,28 @@ class TeamDeviations:
 
 
 class StepDeviations(NamedTuple):
-    """How far one step's own times deviate; NaN where unknown."""
+    """How far the own times of steps deviate; NaN where unknown."""
 
     total_ns: Floats
-    """(parts, ranks of the run): own time − the team's median rank's."""
+    """(steps, parts, ranks of the run): own time − the team's median rank's."""
     noise_ns: Floats
-    """(parts, teams)."""
+    """(steps, parts, teams)."""
     usual_ns: Floats
-    """(parts, teams) the baseline's total."""
+    """(steps, parts, teams) the baseline's total."""
     is_first: Bools
-    """(teams,) whether no rank's step before is known, and with it not when its host began."""
+    """(steps, teams) whether no rank's step before is known, and with it not when its host began."""
 
 
 class KernelDeviations(NamedTuple):
-    """How far the kernels of each name of one team's program (`Program.kernels`) deviate in one step; NaN: unknown."""
+    """How far the kernels of each name of one team's program (`Program.kernels`) deviate in steps; NaN: unknown."""
 
     total_ns: Floats
-    """(names, ranks of the team): a rank's GPU time − the median rank's; kernels that the rank lacks do not count."""
+    """(steps, names, ranks of the team): a rank's GPU time − the median rank's; kernels that it lacks do not count."""
     usual_ns: Floats
-    """(names,) the median rank's."""
+    """(steps, names) the median rank's."""
 
 
-def deviations_of_steps(job: JobArrays, steps: RecordedSteps, baseline: SelfTimes) -> list[StepDeviations]:
+def deviations_of_steps(job: JobArrays, steps: RecordedSteps, baseline: SelfTimes) -> StepDeviations:
     """Measure several steps; `baseline` (steps, operations of all teams) are their medians."""
     row, team = steps.times.row, steps.times.team
     count, ranks, teams = len(steps), len(row), len(job.launch_ns)
@@ -85,12 +85,12 @@ def deviations_of_steps(job: JobArrays, steps: RecordedSteps, baseline: SelfTime
     # what they waited for at first lies in a step that is not known
     is_unknown = (row < 0) | (steps.fresh & ~is_first[:, team])
     total[np.broadcast_to(is_unknown[:, None], total.shape)] = np.nan
-    return [StepDeviations(*of_step) for of_step in zip(total, noise, usual, is_first, strict=True)]
+    return StepDeviations(total, noise, usual, is_first)
 
 
 def kernel_deviations_of_steps(
     run: RunModel, steps: RecordedSteps, baseline: SelfTimes
-) -> list[tuple[KernelDeviations, ...]]:
+) -> tuple[KernelDeviations, ...]:
     """Measure several steps by the names of kernels, of each team; `baseline` (steps, operations) are their medians."""
     job, times, count, deviations = run.job, steps.times, len(steps), []
     for team, program in sorted(run.programs.items()):
@@ -101,8 +101,8 @@ def kernel_deviations_of_steps(
             usual_gpu = np.nan_to_num(baseline.gpu[:, job.first[team] : job.first[team + 1]])
             add_kernel_deviations(row, number, times.start, steps.self_times.gpu, usual_gpu, total)
             usual = sum_columns(number, usual_gpu, len(names) + 1)[:, : len(names)]
-        deviations.append([KernelDeviations(*of_step) for of_step in zip(total, usual, strict=True)])
-    return [tuple(of_team[at] for of_team in deviations) for at in range(count)]
+        deviations.append(KernelDeviations(total, usual))
+    return tuple(deviations)
 
 
 @compiled
@@ -201,7 +201,7 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
 
 
 def collect_deviations(
-    seen: Sequence[StepDeviations],
+    seen: StepDeviations,
     ranks: Ints,
     first_rank: Ints,
     of_sizes: Sequence[Ints],
@@ -210,14 +210,14 @@ def collect_deviations(
     """Return each team's deviations over the run.
 
     Args:
-        seen: those of its steps, in order.
+        seen: those of its steps.
         ranks: (ranks of the run,) their numbers in the job, team by team.
         first_rank: (teams + 1,) where those of each team begin.
         of_sizes: the numbers of the steps whose known sizes are alike.
         alone: by team of one rank, and number of a step, its baseline.
 
     """
-    total, noise, usual, is_first = (np.stack(column) for column in zip(*seen, strict=True))
+    total, noise, usual, is_first = seen
     deviations = []
     for team, (first, last) in enumerate(pairwise(first_rank.tolist())):
         of_steps = total[:, :, first:last], noise[:, :, [team]], usual[:, :, [team]]
@@ -253,7 +253,7 @@ def _without_common(
 
 
 def collect_kernel_deviations(
-    of_all: TeamDeviations, seen: Sequence[KernelDeviations], least_ns: float
+    of_all: TeamDeviations, seen: KernelDeviations, least_ns: float
 ) -> dict[int, TeamDeviations]:
     """Return a team's deviations in kernels of one name alone, by name, as every part; `seen` are those of its steps.
 
@@ -264,9 +264,9 @@ def collect_kernel_deviations(
         return np.broadcast_to(of_part, (len(OWN_PARTS), *of_part.shape))
 
     deviations = {}
-    for name, usual in enumerate(np.stack([step.usual_ns for step in seen], axis=1)[:, :, None]):
+    for name, usual in enumerate(seen.usual_ns.T[:, :, None]):
         # one name at a time: a model has hundreds of them
-        total = subtract_median_of_others(np.array([step.total_ns[name] for step in seen])[None])[0]
+        total = subtract_median_of_others(seen.total_ns[None, :, name])[0]
         if (known_medians(total) >= least_ns).any():
             deviations[name] = TeamDeviations(
                 of_all.team, of_all.ranks, every_part(total), every_part(0 * usual), every_part(usual)

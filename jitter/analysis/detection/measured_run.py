@@ -26,16 +26,16 @@ from jitter.core.step_key import StepKey
 class MeasuredRun:
     """Each step's time and data quality, the arrivals at its collectives, and the ranks' deviations."""
 
-    def __init__(self, steps: RunSteps, of_steps: Sequence[StepStatistics]) -> None:
-        """`of_steps` are the results of the first pass."""
-        self.steps, self.of_steps = steps, of_steps
+    def __init__(self, steps: RunSteps, statistics: StepStatistics) -> None:
+        """`statistics` are the results of the first pass."""
+        self.steps, self.statistics = steps, statistics
 
     @cached_property
     def are_uncoupled(self) -> bool:
         """Whether the ranks share no collective: none waits for another, so no delay of one has a price."""
         run = self.steps.run
         alone = len(run.team_of) > 1 and not run.matching.unpaired and not run.has_hidden_communication
-        return alone and not any(step.arrivals.are_any for step in self.of_steps)
+        return alone and not self.statistics.arrivals.met_at.any()
 
     @cached_property
     def step_ns(self) -> Floats:
@@ -43,14 +43,8 @@ class MeasuredRun:
 
         Where no step follows another, as in a run of one step, the time of each is its span.
         """
-        periods = measure_periods(self._ends_ns, self.steps.run.keys)
+        periods = measure_periods(self.statistics.ends_ns, self.steps.run.keys)
         return self._spans if np.isnan(periods).all() else periods
-
-    @property
-    def _ends_ns(self) -> Floats:
-        """(steps, ranks of the run) when each rank leaves the operation with which a step ends; NaN where unknown."""
-        ends_ns = np.array([step.ends_ns for step in self.of_steps])
-        return ends_ns.reshape(len(self.of_steps), len(self.steps.run.rank_numbers))
 
     @cached_property
     def _spans(self) -> Floats:
@@ -68,7 +62,7 @@ class MeasuredRun:
     def usual_beside(self, numbers: Sequence[int]) -> SelfTimes:
         """Return, (operations of all teams,), the usual self times in the steps like these but for these."""
         (alike,) = (alike for alike in self.steps.alike.by_size if numbers[0] in alike)
-        return median_over_steps(self.steps.baselines[at] for at in alike.tolist() if at not in numbers)
+        return median_over_steps(self.steps.baselines, np.setdiff1d(alike, numbers))
 
     @cached_property
     def assumed_step_ns(self) -> Floats:
@@ -95,12 +89,12 @@ class MeasuredRun:
     @cached_property
     def lossy_ranks(self) -> frozenset[int]:
         """Ranks whose recordings of any step lack many events."""
-        return frozenset(rank for step in self.of_steps for rank in step.quality.lossy_ranks)
+        return frozenset(rank for quality in self.statistics.qualities for rank in quality.lossy_ranks)
 
     @cached_property
     def unplaced_ranks(self) -> frozenset[int]:
         """Ranks whose recordings of any step do not tell what waited for them."""
-        return frozenset(rank for step in self.of_steps for rank in step.quality.unplaced_ranks)
+        return frozenset(rank for quality in self.statistics.qualities for rank in quality.unplaced_ranks)
 
     def total(self, gained: Floats) -> Floats:
         """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
@@ -113,9 +107,8 @@ class MeasuredRun:
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
-        of_steps, run = [step.deviations for step in self.of_steps], self.steps.run
-        of_sizes, alone = self.steps.alike.by_known_size, self.steps.alone
-        return collect_deviations(of_steps, run.rank_numbers, run.job.first_rank, of_sizes, alone)
+        run, of_sizes, alone = self.steps.run, self.steps.alike.by_known_size, self.steps.alone
+        return collect_deviations(self.statistics.deviations, run.rank_numbers, run.job.first_rank, of_sizes, alone)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""
@@ -125,7 +118,7 @@ class MeasuredRun:
     def shifted_numbers(self) -> dict[int, int]:
         """By rank how much higher it numbers its steps than its team."""
         run = self.steps.run
-        ends_ns = self._ends_ns
+        ends_ns = self.statistics.ends_ns
         shifted: dict[int, int] = {}
         for team in run.programs:
             if not len(self.steps.ends.aligning(team)):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from jitter.analysis.detection.expert_imbalance import (
     measure_expert_imbalance,
 )
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import IdenticalRanks
 from jitter.analysis.metrics.clock_alignment import disagreements_ns
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps, Transfers
@@ -36,25 +35,20 @@ from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
 from jitter.core.names.kernels import MEMORY
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import sum_columns
 from jitter.core.parallel.prefetch import map_ahead
 
 
 class Arrivals(NamedTuple):
-    """How the ranks of one step came to its collectives with other recorded ranks."""
+    """How ranks came to the collectives with other recorded ranks, (steps, ranks of the run); 0 without the step."""
 
-    waited_ns: Mapping[int, float]
+    waited_ns: Floats
     """How long each rank waited for others, all together."""
-    last_at: Mapping[int, int]
+    last_at: Ints
     """At how many each rank arrives last."""
-    met_at: Mapping[int, int]
+    met_at: Ints
     """At how many each rank takes part."""
-
-    @property
-    def are_any(self) -> bool:
-        """Whether any ranks met."""
-        return any(self.met_at.values())
 
 
 @dataclass(frozen=True)
@@ -94,21 +88,30 @@ def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalR
     return count, round(ns)
 
 
-@dataclass(frozen=True)
-class StepStatistics:
-    """Statistics of one step."""
+class StepStatistics(NamedTuple):
+    """Statistics of steps, each by itself, in arrays of all of them."""
 
     ends_ns: Floats
-    """(ranks of the run,) when each leaves the operation with which the step ends, on its clock; NaN where unknown."""
+    """(steps, ranks of the run) when each leaves the operation with which a step ends, on its clock; NaN: unknown."""
     transfers: Transfers
+    """(steps, groups of all collectives)."""
     deviations: StepDeviations
-    kernels: Sequence[KernelDeviations]
+    kernels: tuple[KernelDeviations, ...]
     """Each team's."""
-    quality: StepQuality
-    baseline: SelfTimes
-    """(operations of all teams,) the medians of self times."""
+    qualities: list[StepQuality]
     arrivals: Arrivals
-    experts: ExpertImbalance | None
+    experts: list[ExpertImbalance | None]
+
+
+def join_statistics(parts: Sequence[Any]) -> Any:
+    """Return the statistics of several parts of a run as those of all their steps, in order."""
+    one = parts[0]
+    if isinstance(one, np.ndarray):
+        return np.concatenate(parts)
+    if isinstance(one, list):
+        return list(chain.from_iterable(parts))
+    columns = [join_statistics(column) for column in zip(*parts, strict=True)]
+    return one._make(columns) if hasattr(one, "_make") else tuple(columns)
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class RunReplay:
 class StepExecutor(Protocol):
     """Goes through all steps of the run."""
 
-    def measure(self) -> list[StepStatistics]:
+    def measure(self) -> StepStatistics:
         """Measure each step by itself."""
 
     def replay(
@@ -136,34 +139,29 @@ class StepExecutor(Protocol):
         """
 
 
-def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics]:
+def measure_steps(steps: RunSteps, first: int, last: int) -> StepStatistics:
     """Measure each step of a range by itself, several at a time."""
     steps.prepare()
     measure = partial(_measure, steps, find_expert_layers(steps.run.programs))
-    measured = map_ahead(measure, steps.stretches(first, last), steps.run.ahead)
-    return [of_step for together in measured for of_step in together]
+    measured: StepStatistics = join_statistics(list(map_ahead(measure, steps.stretches(first, last), steps.run.ahead)))
+    return measured
 
 
-def _measure(steps: RunSteps, layers: Mapping[int, Layers], recorded: RecordedSteps) -> list[StepStatistics]:
+def _measure(steps: RunSteps, layers: Mapping[int, Layers], recorded: RecordedSteps) -> StepStatistics:
     run, baseline = steps.run, steps.find_baselines(recorded)
     experts = [
         measure_expert_imbalance(recorded.part(at, at + 1), layers, run.rank_numbers) if layers else None
         for at in range(len(recorded))
     ]
-    return [
-        StepStatistics(*of_step)
-        for of_step in zip(
-            recorded.ends_ns,
-            (Transfers(*of_step) for of_step in zip(*recorded.transfers, strict=True)),
-            deviations_of_steps(run.job, recorded, baseline),
-            kernel_deviations_of_steps(run, recorded, baseline),
-            _assess_quality(steps, recorded),
-            (SelfTimes(*of_step) for of_step in zip(*baseline, strict=True)),
-            _arrivals(run, recorded),
-            experts,
-            strict=True,
-        )
-    ]
+    return StepStatistics(
+        recorded.ends_ns,
+        recorded.transfers,
+        deviations_of_steps(run.job, recorded, baseline),
+        kernel_deviations_of_steps(run, recorded, baseline),
+        list(_assess_quality(steps, recorded)),
+        _arrivals(run, recorded),
+        experts,
+    )
 
 
 def _assess_quality(steps: RunSteps, recorded: RecordedSteps) -> Iterator[StepQuality]:
@@ -209,21 +207,18 @@ def _find_lossy(steps: RunSteps, recorded: RecordedSteps) -> tuple[Bools, Bools]
     return is_lossy, is_lossy & ((lost[1] > most) | (lacked > most * attended))
 
 
-def _arrivals(run: RunModel, recorded: RecordedSteps) -> Iterator[Arrivals]:
+def _arrivals(run: RunModel, recorded: RecordedSteps) -> Arrivals:
     collectives = recorded.collectives
     waited = recorded.in_collectives - recorded.transfers.took[:, collectives.group]
     is_known = ~np.isnan(waited)
     groups = recorded.transfers.took.shape[1]
     arrived = sum_columns(collectives.awaiting, is_known[:, collectives.by_group], groups)
     met = is_known & (arrived[:, collectives.group] > 1)
-    here = np.flatnonzero(recorded.times.row >= 0)
-    ranks = run.rank_numbers[here].tolist()
     waited_ns, last_at, met_at = (
-        sum_columns(collectives.rank, weights, len(run.rank_numbers))[:, here].astype(kind).tolist()
-        for weights, kind in ((np.nan_to_num(waited), float), (met & (waited <= 0), int), (met, int))
+        sum_columns(collectives.rank, weights, len(run.rank_numbers))
+        for weights in (np.nan_to_num(waited), met & (waited <= 0), met)
     )
-    for of_step in zip(waited_ns, last_at, met_at, strict=True):
-        yield Arrivals(*(dict(zip(ranks, of_ranks, strict=True)) for of_ranks in of_step))
+    return Arrivals(waited_ns, last_at.astype(np.int64), met_at.astype(np.int64))
 
 
 def replay_steps(
@@ -291,7 +286,7 @@ class ThreadedStepExecutor:
         if threads is not None:
             steps.run.threads = threads
 
-    def measure(self) -> list[StepStatistics]:
+    def measure(self) -> StepStatistics:
         """Measure each step by itself."""
         return measure_steps(self._steps, 0, len(self._steps.run.keys))
 

@@ -17,7 +17,7 @@ from jitter.analysis.detection.findings import Finding, FindingKind, join_outlie
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
-from jitter.analysis.execution.self_times import SelfTimes, TimePart, undisturbed_times
+from jitter.analysis.execution.self_times import TimePart, undisturbed_times
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
@@ -77,7 +77,7 @@ def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
 def find_unequal_stages(
     run: RunModel,
     teams: Sequence[TeamDeviations],
-    baselines: Sequence[SelfTimes],
+    gpu_ns: Floats,
     counts: Callable[[Sequence[int]], KernelCounts],
     gains: Callable[[Sequence[Scenario]], list[float]],
     late: Sequence[Outlier],
@@ -88,7 +88,7 @@ def find_unequal_stages(
     Args:
         run: its model.
         teams: the deviations of each team.
-        baselines: each step's medians of self times, (operations of all teams,).
+        gpu_ns: (steps, operations of all teams) the medians of GPU times.
         counts: returns the kernels that these ranks recorded and lost.
         gains: returns what scenarios save, ns.
         late: ranks that stand out among the ranks of their own stage.
@@ -111,12 +111,12 @@ def find_unequal_stages(
             seen[team.team] = known_ns
     # stages are compared in the same steps, as batches vary; steps in which a lone rank stands out are not usual
     unusual = {number for one in late if one.part is TimePart.GPU and run.sizes[one.team] == 1 for number in one.steps}
-    known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(baselines))))).tolist()
+    known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(gpu_ns))))).tolist()
     common = [number for number in known if number not in unusual] or known
     sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
     stages, findings = [], []
     for team in [team for team in teams if team.team in seen] if sampled else ():
-        of_steps = np.stack([_gpu_times(run, team, number, baselines) for number in sampled], axis=-1)
+        of_steps = np.stack([_gpu_times(run, team, number, gpu_ns) for number in sampled], axis=-1)
         # what most steps lack, as where few have more micro-batches, is no part of the usual one
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
         gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
@@ -209,10 +209,10 @@ def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     return frozenset(exchanging)
 
 
-def _gpu_times(run: RunModel, team: TeamDeviations, number: int, baselines: Sequence[SelfTimes]) -> Floats:
+def _gpu_times(run: RunModel, team: TeamDeviations, number: int, gpu_ns: Floats) -> Floats:
     """Return, (operations,), the GPU times of a team's usual rank in a step; NaN where it has not the operation."""
     if len(team.ranks) > 1:
-        return baselines[number].gpu[slice(*run.job.first[team.team : team.team + 2].tolist())]
+        return gpu_ns[number, slice(*run.job.first[team.team : team.team + 2].tolist())]
     # a lone rank's baseline is its other steps', in proportion to the whole step: micro-batches vary within it
     times = run.rank_times(run.keys[number], int(team.ranks[0]))
     return undisturbed_times(run.job, team.team, times.start[:, 0], times.end[:, 0])

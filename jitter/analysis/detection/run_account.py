@@ -133,7 +133,7 @@ class RunAccount:
 
     def loss_from_noise(self, steps: Iterable[int]) -> float:
         """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""
-        return sum(self.of_steps.noise_ns[list(steps)].tolist())
+        return float(sum(self.of_steps.noise_ns[list(steps)].tolist()))
 
     @property
     def prolonged_ns(self) -> float:

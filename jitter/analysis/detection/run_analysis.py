@@ -60,9 +60,7 @@ class RunAnalysis:
     @cached_property
     def measured(self) -> MeasuredRun:
         """The first pass over the steps: times, arrivals, deviations, data quality."""
-        of_steps = self._executor.measure()
-        self.steps.baselines.update((number, step.baseline) for number, step in enumerate(of_steps))
-        return MeasuredRun(self.steps, of_steps)
+        return MeasuredRun(self.steps, self._executor.measure())
 
     @cached_property
     def transfers(self) -> RunTransfers:
@@ -119,7 +117,7 @@ class RunAnalysis:
         return find_unequal_stages(
             self.run,
             self.measured.deviations,
-            [step.baseline for step in self.measured.of_steps],
+            self.steps.baselines.gpu,
             self.lake.kernel_counts,
             self.gains,
             self.outliers.above_noise.of_ranks,

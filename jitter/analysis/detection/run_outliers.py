@@ -96,8 +96,8 @@ class RunOutliers:
         standouts = dict[int, dict[str, Standouts]]()
         for team in measured.deviations:
             standouts[team.team] = {}
-            seen = [step.kernels[team.team] for step in measured.of_steps]
-            if len(seen) < THRESHOLDS.min_repeats or len(team.ranks) < 2:
+            seen = measured.statistics.kernels[team.team]
+            if len(seen.usual_ns) < THRESHOLDS.min_repeats or len(team.ranks) < 2:
                 continue
             names, _ = self._steps.run.programs[team.team].kernels
             tests = self._tests(team.team) + len(names)

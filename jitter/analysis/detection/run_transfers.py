@@ -56,9 +56,9 @@ class _Family(NamedTuple):
 
 def find_slow_collectives(
     matching: CollectiveMatching,
-    seen: Sequence[Floats],
+    seen: Floats,
     usual: Sequence[Floats],
-    whole: Sequence[Bools],
+    whole: Bools,
     step_ns: Floats,
     of_kinds: Sequence[Ints],
     nodes: Mapping[int, object],
@@ -70,9 +70,9 @@ def find_slow_collectives(
 
     Args:
         matching: the collectives.
-        seen: each step's transfers, (groups of all collectives,) ns.
-        usual: their baselines.
-        whole: whether all members recorded them; what others hold of waiting is no noise.
+        seen: (steps, groups of all collectives) the transfers, ns.
+        usual: each step's baselines.
+        whole: (steps, groups of all collectives) whether all members recorded them: waiting in others is no noise.
         step_ns: (steps,) each step's time, NaN where unknown.
         of_kinds: the numbers of the steps of each kind.
         nodes: those of ranks, where known.
@@ -82,12 +82,11 @@ def find_slow_collectives(
     if not families:
         return []
     first_group, incomplete = matching.arrays.first_group, matching.arrays.incomplete
-    late_ns = np.stack(seen) - np.stack(usual)
-    are_whole = np.stack(whole)
+    late_ns = seen - np.stack(usual)
     tests = [
         _test_family(
             family.of_steps(late_ns, first_group),
-            np.logical_and.reduce(family.of_steps(are_whole, first_group), axis=(1, 2)),
+            np.logical_and.reduce(family.of_steps(whole, first_group), axis=(1, 2)),
             step_ns,
             of_kinds,
             len(families),
@@ -425,26 +424,24 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     return AlikeTransfers(alike, have_assumed_sizes, are_reference)
 
 
-def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
+def slow_in_every_step(seen: Floats, expected: Sequence[Floats]) -> Bools:
     """Return, (groups of all collectives,), which take clearly longer than expected in every step.
 
-    `seen` are each step's times, `expected` those of steps of its kind, NaN where unknown.
+    `seen` (steps, groups) are their times, `expected` those of steps of its kind, NaN where unknown.
     """
-    every, least = np.stack(seen), np.stack(expected)
-    unknown = np.isnan(every) | np.isnan(least)
-    as_fast = ~unknown & (every * THRESHOLDS.efficiency.below_baseline <= least)
+    least = np.stack(expected)
+    unknown = np.isnan(seen) | np.isnan(least)
+    as_fast = ~unknown & (seen * THRESHOLDS.efficiency.below_baseline <= least)
     return np.asarray(~as_fast.any(axis=0) & ~unknown.all(axis=0))
 
 
-def slow_communication(
-    run: RunModel, seen: Sequence[Floats], expected: Sequence[Floats], slow: Bools
-) -> Finding | None:
+def slow_communication(run: RunModel, seen: Floats, expected: Sequence[Floats], slow: Bools) -> Finding | None:
     """Return the collectives that are slow in every step as one finding; None if there are none."""
     arrays = run.collective_arrays
     if not slow.any():
         return None
     ranks = run.rank_numbers[np.unique(arrays.rank[slow[arrays.group]])].tolist()
-    excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
+    excess = np.nansum((seen - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     return Finding(
         "slow_transfers",
@@ -464,7 +461,7 @@ class RunTransfers:
         """`benchmark` are bandwidths that the job's network reaches, if they were measured."""
         self.measured, self._benchmark = measured, benchmark
         self._lake, self.run = measured.steps.lake, measured.steps.run
-        self.took: list[Floats] = [step.transfers.took for step in measured.of_steps]
+        self.took = measured.statistics.transfers.took
         """Those recorded."""
 
     def of_like_steps(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
@@ -490,8 +487,7 @@ class RunTransfers:
         places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
         for numbers in steps.alike.by_known_size if len(places) else ():
             if len(numbers) >= THRESHOLDS.min_steps:
-                gpu_ns = np.stack([steps.baselines[number].gpu for number in numbers.tolist()])
-                took_ns = np.stack([self.took[number] for number in numbers.tolist()])
+                gpu_ns, took_ns = steps.baselines.gpu[numbers], self.took[numbers]
                 for first in range(0, len(places), _GROUPS_AT_ONCE):
                     here = slice(first, first + _GROUPS_AT_ONCE)
                     work[numbers, here] = work_of_transfers(
@@ -512,7 +508,7 @@ class RunTransfers:
     @cached_property
     def alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
-        return number_alike(self._lake, self.run, self._middle, list(np.stack(self.took) / self._work))
+        return number_alike(self._lake, self.run, self._middle, list(self.took / self._work))
 
     @property
     def _middle(self) -> StepKey:
@@ -525,14 +521,13 @@ class RunTransfers:
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
         """
-        of_steps, alike, work = [step.transfers for step in self.measured.of_steps], self.alike, self._work
+        transfers, alike, work = self.measured.statistics.transfers, self.alike, self._work
         mostly, whole = (
-            [np.where(mask, step.took / ratio, np.nan) for mask, step, ratio in zip(known, of_steps, work, strict=True)]
-            for known in ([step.mostly_complete for step in of_steps], [step.complete for step in of_steps])
+            np.where(known, transfers.took / work, np.nan) for known in (transfers.mostly_complete, transfers.complete)
         )
 
         def usual(numbers: Ints) -> Floats:
-            known = np.sum([~np.isnan(whole[number]) for number in numbers], axis=0)
+            known = (~np.isnan(whole[numbers])).sum(axis=0)
             is_known = np.bincount(alike.numbers, known)[alike.numbers] >= THRESHOLDS.min_repeats
             complete, most = (alike.usual_ns([took[number] for number in numbers]) for took in (whole, mostly))
             return np.where(is_known, complete, np.fmin(complete, most))
@@ -565,10 +560,10 @@ class RunTransfers:
         return self.of_like_steps(self._baseline)
 
     def _baseline(self, numbers: Ints) -> Floats:
-        seen, expected = ([values[number] for number in numbers] for values in (self.took, self.expected))
+        seen, expected = self.took[numbers], [self.expected[number] for number in numbers]
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._medians[numbers[0]])
-        return np.where(np.isnan(usual), self.alike.usual_ns(seen), usual)
+        return np.where(np.isnan(usual), self.alike.usual_ns(list(seen)), usual)
 
     @cached_property
     def _slow_in_every_step(self) -> Bools:
@@ -580,7 +575,7 @@ class RunTransfers:
             self.run.matching,
             self.took,
             self._medians,
-            [step.transfers.complete for step in self.measured.of_steps],
+            self.measured.statistics.transfers.complete,
             self.measured.assumed_step_ns,
             self.measured.steps.alike.by_program,
             self.nodes,
@@ -656,7 +651,7 @@ class RunTransfers:
         """Return, (steps,), what the slowest rank's should take in the run's steps `numbers`, all together, ns."""
         return self._of_slowest(self.baseline if slow.known_gain_ns is None else self.expected, slow, numbers)
 
-    def _of_slowest(self, of_run: Sequence[Floats], slow: Finding, numbers: Sequence[int]) -> Floats:
+    def _of_slowest(self, of_run: Floats | Sequence[Floats], slow: Finding, numbers: Sequence[int]) -> Floats:
         groups = self._groups(slow.of_slowest)
         times_ns = np.array([of_run[number][groups] for number in numbers]).reshape(len(numbers), len(groups))
         whole_ns: Floats = np.nansum(times_ns, axis=1)
@@ -694,8 +689,8 @@ class RunTransfers:
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
         groups, lacking, whole = self._groups(slow.meetings), 0.0, 0.0
-        partial = [self.measured.of_steps[number].transfers.partial for number in slow.steps]
-        if not any(of_step.any() for of_step in partial):
+        partial = self.measured.statistics.transfers.partial[list(slow.steps)]
+        if not partial.any():
             return False
         for number, of_step in zip(slow.steps, partial, strict=True):
             excess_ns = np.nan_to_num(self.took[number][groups] - self.baseline[number][groups])

@@ -314,7 +314,7 @@ def share_of_launches(by_class: Floats) -> float | None:
 
 def _has_meeting(evidence: "Evidence", late: "Outlier") -> bool:
     """Return whether ranks share a collective in any of the steps."""
-    return any(evidence.analysis.measured.of_steps[number].arrivals.are_any for number in late.steps)
+    return bool(evidence.analysis.measured.statistics.arrivals.met_at[list(late.steps)].any())
 
 
 def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:

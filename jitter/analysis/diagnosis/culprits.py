@@ -4,8 +4,7 @@ Confidence is that of the attribution: doubtful is what the clocks, missing reco
 inferred waits leave open. How often the finding was seen does not count: that is its recurrence.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -196,8 +195,8 @@ def _format_share(share: float) -> str:
     )
 
 
-def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
-    """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives.
+def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Losses:
+    """Return the shares of a group that have a place, in order of steps: of its worst rank, or of its collectives.
 
     What a rank loses at the end of a step is lost by the step after it: a share is of the step of its operation.
     """
@@ -212,9 +211,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
             shares = evidence.locate_transfers(shares, rank)
         chosen.append(shares.where((shares.place >= 0) & np.isin(shares.origin, group.steps)))
     shares = join_losses(chosen)
-    order = np.argsort(shares.origin, kind="stable")
-    origins, first = np.unique(shares.origin[order], return_index=True)
-    return dict(zip(origins.tolist(), map(shares.where, np.split(order, first[1:])), strict=False))  # of none: one part
+    return shares.where(np.argsort(shares.origin, kind="stable"))
 
 
 def _shares_of(account: StepAccount, group: FindingGroup, rank: int) -> Losses:
@@ -223,26 +220,26 @@ def _shares_of(account: StepAccount, group: FindingGroup, rank: int) -> Losses:
     return account.largest if is_largest else account.losses
 
 
-def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
-    """Return by step what the usual rank of a rank's team takes longer than in the other steps, as this rank's shares.
+def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Losses:
+    """Return what the usual rank of a rank's team takes longer than in the other steps, as this rank's shares.
 
     In steps that are slow for all ranks, the shares of the loss are those of jitter beside that.
     """
     run, measured = evidence.analysis.run, evidence.analysis.measured
-    usual, losses, team = measured.usual_beside(slow.steps), {}, run.team_of[rank]
+    usual, losses, team = measured.usual_beside(slow.steps), list[Losses](), run.team_of[rank]
     place = np.arange(run.job.first[team + 1] - run.job.first[team])
     is_start = place <= run.job.first_kernel[team]
     is_of_part = {TimePart.START: is_start, TimePart.CPU: ~is_start}.get(slow.part, place >= 0)
     loss_class, one = int(CLASSES_OF_PART[slow.part][0]), np.ones(len(place), np.int64)
     for number in slow.steps:
-        own = measured.of_steps[number].baseline
+        own = measured.steps.baseline(number)
         longer_ns = own.delay + own.gpu - usual.delay - usual.gpu
         if slow.part is not TimePart.GPU:
             longer_ns = own.host_and_call - usual.host_and_call
         ns = np.where(is_of_part, np.nan_to_num(longer_ns)[run.job.first[team] + place], 0.0)
         numbers = np.stack([number * one, rank * one, team * one, loss_class * one, place, -one, -one])
-        losses[number] = Losses(numbers, np.stack([ns, ns]))
-    return losses
+        losses.append(Losses(numbers, np.stack([ns, ns])))
+    return join_losses(losses)
 
 
 def _find_costly_steps(group: FindingGroup, evidence: Evidence) -> list[int]:
@@ -308,27 +305,20 @@ def _range_of_pauses(pauses: Sequence[Pause]) -> IndexRange:
 
 def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
     """Return the group's rank that arrived last at most collectives; of equals the lowest."""
-    counts = Counter[int]()
-    for number in group.steps:
-        counts.update(evidence.analysis.measured.of_steps[number].arrivals.last_at)
-    return max(group.group.ranks, key=lambda rank: (counts[rank], -rank))
+    last_at = evidence.analysis.measured.statistics.arrivals.last_at[list(group.steps)].sum(axis=0)
+    counts = dict(zip(evidence.analysis.run.rank_numbers.tolist(), last_at.tolist(), strict=True))
+    return max(group.group.ranks, key=lambda rank: (counts.get(rank, 0), -rank))
 
 
-def _kernel_range(losses: Mapping[int, Losses], late: Sequence[StepAnswer], evidence: Evidence) -> IndexRange | None:
+def _kernel_range(losses: Losses, late: Sequence[StepAnswer], evidence: Evidence) -> IndexRange | None:
     """Return the kernel indices, each of its own step, among which nearly all of the loss arose.
 
     It begins where a rank of the finding diverges first, in the steps `late` in which it is the max rank, if it does.
     """
-    by_index: dict[int, float] = {}
-    for number, shares in losses.items():
-        located = evidence.kernels.locate_all(evidence.analysis.keys[number], shares)
-        for index, loss_ns in zip(located.tolist(), shares.loss_ns.tolist(), strict=True):
-            if index != UNMATCHED:
-                by_index[index] = by_index.get(index, 0.0) + loss_ns
-    if not by_index:
-        return None
-    indices = np.array(sorted(by_index))
-    lost = np.array([by_index[index] for index in indices.tolist()])
+    located = evidence.kernels.locate_all(losses)
+    is_located = located != UNMATCHED
+    indices, of_index = np.unique(located[is_located], return_inverse=True)
+    lost = np.bincount(of_index, losses.loss_ns[is_located], len(indices))
     if not lost.sum() > 0:
         return None
     # noise of both signs cancels out: before the first late kernel, the sum stays near 0
@@ -407,8 +397,8 @@ def _hinges_on_unrecorded(group: FindingGroup, evidence: Evidence) -> bool:
 
 def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether the clocks of the ranks err by more than a part of the excess of one rank in one step."""
-    measured = evidence.analysis.measured.of_steps
-    error_ns = max((measured[number].quality.uncertainty_ns or 0 for number in group.steps), default=0)
+    qualities = evidence.analysis.measured.statistics.qualities
+    error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
     ranks = len({outlier.rank for outlier in group.outliers}) or 1
     return error_ns > THRESHOLDS.main_share * group.excess_ns / max(len(group.steps), 1) / ranks
 

@@ -53,7 +53,7 @@ def diagnose_traces(
     diagnosis = diagnose(evidence)
     for add in PASSES:
         diagnosis = add(diagnosis, evidence)
-    qualities = tuple(step.quality for step in analysis.measured.of_steps)
+    qualities = tuple(analysis.measured.statistics.qualities)
     return Answers(diagnosis, qualities, analysis.run.team_of, analysis.run.matching.unpaired)
 
 
@@ -222,14 +222,14 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> St
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
     elif lacks_common_step(evidence):
         has_loss = False
-    losses, measured = evidence.after_launches.losses(number), analysis.measured.of_steps[number]
-    waited = measured.arrivals.waited_ns
-    longest_ns = max(waited.values(), default=0.0)
-    min_rank = min((rank for rank, ns in waited.items() if 0 < ns == longest_ns), default=None)
+    losses, statistics = evidence.after_launches.losses(number), analysis.measured.statistics
+    waited_ns = statistics.arrivals.waited_ns[number]
+    waiting = analysis.run.rank_numbers[(waited_ns > 0) & (waited_ns == waited_ns.max())]
+    min_rank = int(waiting.min()) if len(waiting) else None
     largest, own_ns = analysis.account.of_steps[number].largest, None
     # a single rank is compared with itself
     max_rank = int(largest.rank[0]) if len(largest) and not evidence.is_single_rank else None
-    if not measured.arrivals.are_any and not evidence.is_single_rank:
+    if not statistics.arrivals.met_at[number].any() and not evidence.is_single_rank:
         min_rank, max_rank = _ttke_extremes(key, evidence)
     elif max_rank is not None:
         own_ns = round(float(losses.of(OWN_CLASSES, max_rank).loss_ns.sum()))
@@ -247,7 +247,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> St
         cause="none" if group is None else group.cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
         kind=analysis.steps.alike.kinds[number],
-        experts=measured.experts,
+        experts=statistics.experts[number],
     )
 
 

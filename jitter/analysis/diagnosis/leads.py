@@ -141,16 +141,16 @@ def _is_recorded_work(judgement: Judgement) -> bool:
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
-    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
-    return sum(at.last_at.get(rank, 0) for at in arrivals), sum(at.met_at.get(rank, 0) for at in arrivals)
+    arrivals, column = evidence.analysis.measured.statistics.arrivals, evidence.analysis.run.number_of[rank]
+    return int(arrivals.last_at[:, column].sum()), int(arrivals.met_at[:, column].sum())
 
 
 def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
-    arrivals = [step.arrivals for step in evidence.analysis.measured.of_steps]
-    met = [step_arrivals.last_at for step_arrivals in arrivals if step_arrivals.are_any]
-    others = [max((times for other, times in last_at.items() if other != rank), default=0) for last_at in met]
-    return sum(last_at.get(rank, 0) > most for last_at, most in zip(met, others, strict=True)), len(met)
+    arrivals, column = evidence.analysis.measured.statistics.arrivals, evidence.analysis.run.number_of[rank]
+    last_at = arrivals.last_at[arrivals.met_at.any(axis=1)]
+    others = np.delete(last_at, column, axis=1).max(axis=1, initial=0)
+    return int((last_at[:, column] > others).sum()), len(last_at)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
@@ -257,8 +257,8 @@ def _evened_pace_of_kernels(evidence: Evidence, steps: Sequence[int]) -> float |
     """
     whole_ns = varied_ns = median_ns = more_ns = 0.0
     for team in evidence.analysis.measured.deviations:
-        seen = [evidence.analysis.measured.of_steps[number].kernels[team.team] for number in steps]
-        total_ns, usual_ns = np.nan_to_num([step.total_ns for step in seen]), np.stack([step.usual_ns for step in seen])
+        seen, chosen = evidence.analysis.measured.statistics.kernels[team.team], list(steps)
+        total_ns, usual_ns = np.nan_to_num(seen.total_ns[chosen]), seen.usual_ns[chosen]
         apart_ns, least_ns = np.abs(total_ns), THRESHOLDS.tolerance_share * np.median(usual_ns, axis=0)
         varies = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) > least_ns
         whole_ns, varied_ns = whole_ns + float(apart_ns.sum()), varied_ns + float(apart_ns[:, varies].sum())
@@ -271,7 +271,7 @@ def _wait_for_experts_ns(evidence: Evidence, steps: Sequence[int], *, is_uneven:
 
     It is none where launches tell that work `is_uneven`.
     """
-    of_steps = (evidence.analysis.measured.of_steps[number].experts for number in steps)
+    of_steps = (evidence.analysis.measured.statistics.experts[number] for number in steps)
     experts = [step for step in of_steps if step is not None]
     if not is_uneven and (not experts or np.mean([step.ratio for step in experts]) < 1 + THRESHOLDS.minor_share):
         return 0.0

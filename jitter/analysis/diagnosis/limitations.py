@@ -393,9 +393,8 @@ def _describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
 def _describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say that the replay contradicts the recording: by more than the clocks err, jitter would make the run shorter."""
     analysis = evidence.analysis
-    error_ns = max((step.quality.uncertainty_ns or 0 for step in analysis.measured.of_steps), default=0) * len(
-        analysis.keys
-    )
+    qualities = analysis.measured.statistics.qualities
+    error_ns = max((quality.uncertainty_ns or 0 for quality in qualities), default=0) * len(analysis.keys)
     if loss.ns is not None and analysis.account.prolonged_ns > max(error_ns, THRESHOLDS.later_ns * len(analysis.keys)):
         yield (
             f"Replayed with every rank at the median, the run takes {format_time(analysis.account.prolonged_ns)} "

@@ -21,7 +21,6 @@ If no launches were recorded, an idle GPU is taken to wait for its host: host[i]
 """
 
 import math
-from collections.abc import Iterable
 from enum import IntEnum
 from math import isnan
 from typing import Final, NamedTuple
@@ -325,9 +324,12 @@ def baselines(job: JobArrays, steps: StepTimes, self_times: SelfTimes, lost: Flo
     return baseline
 
 
-def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
-    """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
-    return SelfTimes(*(lower_median(np.stack(seen, axis=1))[:, 0] for seen in zip(*baselines, strict=True)))
+def median_over_steps(baselines: SelfTimes, numbers: Ints | slice) -> SelfTimes:
+    """Return, (operations of all teams,), the lower median of each self time over those of these steps that have it.
+
+    `baselines` are (steps of the run, operations of all teams).
+    """
+    return SelfTimes(*(lower_median(np.ascontiguousarray(values[numbers].T))[:, 0] for values in baselines))
 
 
 @compiled

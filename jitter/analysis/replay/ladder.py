@@ -140,7 +140,7 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.alike.by_size]
+    self_times = [median_over_steps(steps.baselines, numbers) for numbers in steps.alike.by_size]
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short

@@ -2,14 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma
@@ -19,9 +18,9 @@ from jitter.lake.records import ON_REQUEST
 class LikeSteps:
     """Three divisions of a run's steps, by their positions in the run; each divides the parts of the one before."""
 
-    def __init__(self, lake: RunReader, run: RunModel, baselines: Mapping[int, SelfTimes]) -> None:
-        """`baselines` are by step the medians of self times, (operations of all teams,)."""
-        self._lake, self._run, self._baselines = lake, run, baselines
+    def __init__(self, lake: RunReader, run: RunModel, gpu_ns: Callable[[], Floats]) -> None:
+        """`gpu_ns` returns, (steps, operations of all teams), the medians of GPU times."""
+        self._lake, self._run, self._gpu_ns = lake, run, gpu_ns
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -100,12 +99,12 @@ class LikeSteps:
         """The numbers of the steps that should take as long: the same, and of about one measured size.
 
         Where the usual rank's GPU time varies from step to step, it tells how large batches are. Of the whole run all
-        `baselines` must be known.
+        baselines must be known.
         """
         return [
             alike
             for numbers in self.by_known_size
-            for alike in self._split_by_work(numbers, [float(np.nansum(self._baselines[at].gpu)) for at in numbers])
+            for alike in self._split_by_work(numbers, np.nansum(self._gpu_ns()[numbers], axis=1).tolist())
         ]
 
     def of_lone_rank(self, gpu_ns: Mapping[int, float]) -> list[Ints]:

@@ -358,10 +358,7 @@ class RunSteps:
         compile_loops(lake.rows)
         self.lake = lake
         self.run = RunModel(lake, None if shared is None else shared.understood)
-        self.baselines: dict[int, SelfTimes] = {}
-        """By step the medians of self times, (operations of all teams,), as far as they are known."""
-        self.alike = LikeSteps(lake, self.run, self.baselines)
-        self._lost: dict[int, Floats] = {}
+        self.alike = LikeSteps(lake, self.run, lambda: self.baselines.gpu)
         self._kept: dict[int, RecordedSteps] = {}
         """Of a small run, by step, the steps that were gone through together."""
         self._aside: Sequence[int] = ()
@@ -378,8 +375,40 @@ class RunSteps:
     def leaving_aside(self, ranks: Sequence[int]) -> "RunSteps":
         """Return the same steps with baselines that leave out these ranks, as slow ones that are most of a team."""
         run_steps = copy(self)
-        run_steps.baselines, run_steps._aside = {}, ranks
+        run_steps._aside = ranks
+        for of_all_ranks in ("baselines", "_has_baseline"):
+            vars(run_steps).pop(of_all_ranks, None)
         return run_steps
+
+    @cached_property
+    def baselines(self) -> SelfTimes:
+        """(steps, operations of all teams) the medians of self times, as far as `find_baselines` was asked for them."""
+        return SelfTimes(*np.full((len(SelfTimes._fields), len(self.run.keys), int(self.run.job.first[-1])), np.nan))
+
+    @cached_property
+    def _has_baseline(self) -> Bools:
+        return np.zeros(len(self.run.keys), np.bool_)
+
+    @property
+    def known_baselines(self) -> SelfTimes | None:
+        """The baselines of all steps; None where some are not known yet."""
+        return self.baselines if self._has_baseline.all() else None
+
+    def baseline(self, number: int) -> SelfTimes:
+        """Return, (operations of all teams,), those of one step."""
+        return SelfTimes(*(values[number] for values in self.baselines))
+
+    def keep_baselines(self, first: int, known: SelfTimes) -> None:
+        """Take the baselines of steps from the `first` on, (steps, operations of all teams)."""
+        here = slice(first, first + len(known.gpu))
+        for values, known_values in zip(self.baselines, known, strict=True):
+            values[here] = known_values
+        self._has_baseline[here] = True
+
+    @cached_property
+    def _lost(self) -> Floats:
+        """(2, steps, ranks of the run) as in `lost_shares`; NaN where they are not known yet."""
+        return np.full((2, len(self.run.keys), len(self.run.rank_numbers)), np.nan)
 
     @cached_property
     def ends(self) -> StepEnds:
@@ -488,6 +517,8 @@ class RunSteps:
     def prepare(self) -> Shared:
         """Infer what the whole run tells: so several threads, or workers, may go through the steps."""
         self.run.prepare()
+        for of_all_steps in ("baselines", "_has_baseline", "_lost"):
+            getattr(self, of_all_steps)
         return Shared(self.run.understood, self.alone)
 
     @property
@@ -497,10 +528,10 @@ class RunSteps:
 
     def lost_shares(self, steps: RecordedSteps) -> Floats:
         """(2, steps, ranks of the run) the shares of each step's kernels, and of their launches, that were lost."""
-        numbers = range(steps.first, steps.first + len(steps))
-        if not all(number in self._lost for number in numbers):
+        lost = self._lost[:, steps.first : steps.first + len(steps)]
+        if np.isnan(lost).any():
             counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), steps.keys)
-            lost = np.zeros((2, *counts.lost.shape))
+            lost[0], lost[1] = 0.0, 0.0
             lost[0] = np.nan_to_num(counts.lost / np.maximum(counts.lost + counts.recorded, 1.0))
             has_launches = self.run.job.has_launches[steps.times.team]
             for at, key in enumerate(steps.keys):
@@ -511,31 +542,29 @@ class RunSteps:
                         shares = group.unlaunched[here >= 0] / max(kernels, 1)
                         here = here[here >= 0]  # some may have no complete step
                         lost[1, at, here] = shares * has_launches[here]
-            self._lost |= dict(zip(numbers, lost.swapaxes(0, 1), strict=True))
-        return np.stack([self._lost[number] for number in numbers], axis=1)
+        return lost
 
     def find_baselines(self, steps: RecordedSteps) -> SelfTimes:
         """Return the medians of self times over each team's ranks, (steps, operations of all teams).
 
         Of a lone rank those over its like steps.
         """
-        numbers = range(steps.first, steps.first + len(steps))
-        if not all(number in self.baselines for number in numbers):
+        here = slice(steps.first, steps.first + len(steps))
+        if not self._has_baseline[here].all():
             job, times = self.run.job, steps.times
             if self._aside:
                 times = times._replace(row=np.where(np.isin(self.run.rank_numbers, self._aside), -1, times.row))
             medians = baselines(job, times, steps.self_times, self.lost_shares(steps).max(axis=0))
-            for at, number in enumerate(numbers):
-                of_step = SelfTimes(*(values[at] for values in medians))
-                for team, of_steps in self.alone.items():
-                    here = slice(int(job.first[team]), int(job.first[team + 1]))
-                    if (lone := of_steps.get(number)) is not None:
-                        for values, usual in zip(of_step, lone.usual, strict=True):
-                            values[here] = usual
-                        of_step.gpu[here] = np.rint(of_step.gpu[here] * lone.work)  # whole ns, as all times
-                self.baselines[number] = of_step
-            return medians
-        return SelfTimes(*map(np.stack, zip(*(self.baselines[number] for number in numbers), strict=True)))
+            for team, of_steps in self.alone.items():
+                operations = slice(int(job.first[team]), int(job.first[team + 1]))
+                for at in range(len(steps)):
+                    if (lone := of_steps.get(steps.first + at)) is not None:
+                        for values, usual in zip(medians, lone.usual, strict=True):
+                            values[at, operations] = usual
+                        # whole ns, as all times
+                        medians.gpu[at, operations] = np.rint(medians.gpu[at, operations] * lone.work)
+            self.keep_baselines(steps.first, medians)
+        return SelfTimes(*(values[here] for values in self.baselines))
 
     @cached_property
     def alone(self) -> Mapping[int, Mapping[int, LoneBaseline]]:

@@ -376,7 +376,8 @@ def is_known(series: MetricSeries) -> bool:
 def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> StepView:
     """Return the data of the figures of a step; `grid` is the grid of that step and is not empty."""
     number = examined.keys.index(step.key)
-    waited_ns = examined.measured.of_steps[number].arrivals.waited_ns
+    of_ranks = examined.measured.statistics.arrivals.waited_ns[number].tolist()
+    waited_ns = dict(zip(examined.run.rank_numbers.tolist(), of_ranks, strict=True))
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank
     others = {rank: waited_ns.get(rank, 0.0) for rank in ranks if rank != max_rank}

@@ -393,10 +393,8 @@ def test_a_rank_alone_is_measured_by_its_other_steps():
     """Its usual total may be above that of usual operations; what a slow step's operations take is not its noise."""
     totals = [50.0, 52.0, np.nan, 51.0, 90.0, 49.0]
     noises = [1.0, 3.0, np.nan, 1.0, 40.0, 2.0]
-    seen = [
-        StepDeviations(*(np.full((3, 1), ns) for ns in (total, noise, 50.0 + 0 * total)), np.zeros(1, np.bool_))
-        for total, noise in zip(totals, noises, strict=True)
-    ]
+    of_parts = (np.repeat(values, 3).reshape(-1, 3, 1) for values in (totals, noises, 50.0 + 0 * np.array(totals)))
+    seen = StepDeviations(*of_parts, np.zeros((len(totals), 1), np.bool_))
     (team,) = collect_deviations(seen, np.array([4]), np.array([0, 1]), [np.arange(len(totals))], {})
     for part in range(3):
         # the lower median of four others: 49, 50, 51, 52, 90 less one of them
@@ -415,9 +413,8 @@ def test_of_two_ranks_the_late_steps_of_one_are_no_usual_lateness():
 def test_names_of_kernels_are_gone_through_one_at_a_time():
     steps, ranks, names = 30, 40, 60
     random = np.random.default_rng(0)
-    seen = [KernelDeviations(random.normal(size=(names, ranks)), np.ones(names)) for _ in range(steps)]
-    for step in seen:
-        step.total_ns[7, 3] += 100
+    seen = KernelDeviations(random.normal(size=(steps, names, ranks)), np.ones((steps, names)))
+    seen.total_ns[:, 7, 3] += 100
     unknown = np.full((len(OWN_PARTS), steps, ranks), np.nan)
     tracemalloc.start()
     (name,) = collect_kernel_deviations(TeamDeviations(0, np.arange(ranks), unknown, unknown, unknown), seen, 50.0)

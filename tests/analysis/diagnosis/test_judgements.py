@@ -230,11 +230,9 @@ def test_clocks_that_err_by_more_than_half_of_the_excess_leave_doubt(
 ):
     measured = healthy.analysis.measured
     for uncertainty_ns, confidence in ((400_000, "high"), (600_000, "low")):
-        of_steps = [
-            replace(step, quality=replace(step.quality, uncertainty_ns=uncertainty_ns)) for step in measured.of_steps
-        ]
+        qualities = [replace(quality, uncertainty_ns=uncertainty_ns) for quality in measured.statistics.qualities]
         with monkeypatch.context() as patched:
-            patched.setattr(measured, "of_steps", of_steps)
+            patched.setattr(measured, "statistics", measured.statistics._replace(qualities=qualities))
             assert judge_confidence(late_rank(1, excess_ns=1e6, sigmas=50.0), healthy) == confidence
 
 

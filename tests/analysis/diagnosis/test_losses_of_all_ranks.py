@@ -180,7 +180,7 @@ def test_a_fault_of_one_rank_is_no_property_of_the_program(tmp_path: Path):
 def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
     job = Job(ranks=4, steps=4, kernels=100, seed=2, shape=shape, launch_queue=24, syncs=frozenset({"loss"}))
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
-    assert len(analysis.measured.of_steps) == 4
+    assert len(analysis.measured.statistics.qualities) == 4
     unchanged = ProgramChange("host_time", np.zeros(len(analysis.run.job.kind), np.bool_))
     assert price_changes(analysis.steps, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
 

@@ -5,9 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.account.losses import Losses
 from jitter.analysis.diagnosis.evidence.code import describe_code
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.model import CodeLocation
@@ -212,8 +214,9 @@ def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
     remove_events([trace], lambda event: event.table == table and event.end_ns > ends[int(0.85 * len(ends))])
     lake = ingest_traces(tmp_path)
     analysis, records = lake.analyze(), records_by_step(lake.sources)
+    no_shares = Losses(np.empty((7, 0), np.int64), np.empty((2, 0)))
     found = {
-        (rank, number): find_profile_location(analysis, records, rank, {}, [number])
+        (rank, number): find_profile_location(analysis, records, rank, no_shares, [number])
         for rank in (0, 1)
         for number in range(len(analysis.keys))
     }

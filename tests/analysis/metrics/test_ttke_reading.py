@@ -99,7 +99,7 @@ def test_unknown_gaps_are_unknown_not_zero(tmp_path):
 def test_impossible_latencies_are_kept_and_counted(tmp_path):
     rows = [kernel("a", 100, 200, launch_start_ns=150), kernel("b", 230, 300)]
     lake = lake_of(tmp_path / "lake", [RankLake(0, {(None, 0): rows})])
-    assert [step.quality.negative_latencies for step in lake.analyze().measured.of_steps] == [1]
+    assert [quality.negative_latencies for quality in lake.analyze().measured.statistics.qualities] == [1]
     assert lake.metrics(0).rows["launch_latency_ns"].to_pylist() == [-50, 5000]
 
 

@@ -33,9 +33,10 @@ class TimeAfterLaunches:
 
     def losses(self, number: int) -> Losses:
         """Return the shares of the loss of the run's `number`th step."""
+        if number not in self._late_steps:
+            return self._analysis.account.of_steps[number].losses
         if number not in self._divided:
-            rows = self._analysis.account.of_steps[number].losses
-            self._divided[number] = self._divide(number, rows) if number in self._late_steps else rows
+            self._divided[number] = self._divide(number, self._analysis.account.of_steps[number].losses)
         return self._divided[number]
 
     def share(self, rank: int, part: TimePart, steps: tuple[int, ...]) -> float:

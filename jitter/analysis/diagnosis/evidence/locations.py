@@ -25,7 +25,8 @@ class KernelLocator:
 
     def __init__(self, analysis: RunAnalysis) -> None:
         self._analysis = analysis
-        self._members: dict[StepKey, dict[int, tuple[KernelIndex, str]]] = {}
+        self._members: dict[int, tuple[Sequence[KernelIndex], dict[int, tuple[KernelIndex, str]]]] = {}
+        """By the identity of a step's indices, which most steps share."""
         self._known: dict[tuple[int, str | None, str], Ints] = {}
 
     def locate(self, key: StepKey, rank: int, team: int, place: int) -> KernelLocation | None:
@@ -43,24 +44,36 @@ class KernelLocator:
             None if kernel_index == UNMATCHED else KernelLocation(kernel_index, index.names[kernel_index], index.cohort)
         )
 
-    def locate_all(self, key: StepKey, losses: Losses) -> Ints:
-        """Return (rows,) the kernel index of each share in this step, as `locate`; `UNMATCHED` where there is none."""
-        indices = np.full(len(losses), UNMATCHED, np.int64)
-        for rank in np.unique(losses.rank[losses.place >= 0]).tolist():
-            rows = np.flatnonzero((losses.rank == rank) & (losses.place >= 0))
+    def locate_all(self, losses: Losses) -> Ints:
+        """Return (rows,) the kernel index of each share in the step of its operation; `UNMATCHED` where there is none.
+
+        As `locate`.
+        """
+        indices, rows = (
+            np.full(len(losses), UNMATCHED, np.int64),
+            np.flatnonzero((losses.place >= 0) & (losses.rank >= 0)),
+        )
+        number = losses.origin[rows].astype(np.int64) * (losses.rank.max(initial=0) + 1) + losses.rank[rows]
+        _, first, of_rank = np.unique(number, return_index=True, return_inverse=True)
+        tables, table_of_rank = dict[int, Ints](), np.full(len(first), -1)
+        for at, row in enumerate(rows[first].tolist()):
+            key, rank = self._analysis.keys[losses.origin[row]], int(losses.rank[row])
             member = self._members_of(key).get(rank)
             if member is not None:
-                indices[rows] = self._indices(key, rank, int(losses.team[rows[0]]), *member)[losses.place[rows]]
+                table = self._indices(key, rank, int(losses.team[row]), *member)
+                tables[id(table)] = table
+                table_of_rank[at] = id(table)
+        for number_of_table, table in tables.items():
+            here = rows[table_of_rank[of_rank] == number_of_table]
+            indices[here] = table[losses.place[here]]
         return indices
 
     def _members_of(self, key: StepKey) -> dict[int, tuple[KernelIndex, str]]:
-        if key not in self._members:
-            self._members[key] = {
-                member.rank: (index, member.sequence)
-                for index in self._analysis.lake.indices(key)
-                for member in index.members
-            }
-        return self._members[key]
+        indices = self._analysis.lake.indices(key)
+        if id(indices) not in self._members:
+            members = {member.rank: (index, member.sequence) for index in indices for member in index.members}
+            self._members[id(indices)] = indices, members
+        return self._members[id(indices)][1]
 
     def _indices(self, key: StepKey, rank: int, team: int, index: KernelIndex, sequence: str) -> Ints:
         """Return (operations,) the kernel index of each operation of the team's program, for ranks of this sequence."""
@@ -170,7 +183,7 @@ def find_profile_location(
     analysis: RunAnalysis,
     records: Mapping[StepKey, Mapping[int, RankStepRecord]],
     rank: int,
-    losses: Mapping[int, Losses],
+    losses: Losses,
     steps: Sequence[int],
 ) -> ProfileLocation | None:
     """Return the time range of the shares of the worst step in the rank's recording.
@@ -179,11 +192,12 @@ def find_profile_location(
         analysis: of the run.
         records: by step and rank.
         rank: whose recording; None is returned if it lacks the worst step, or all of its times there.
-        losses: shares with places, by position of the step in the run; may be empty.
+        losses: shares with places, in order of the steps of their operations; may be empty.
         steps: positions of the steps to choose from without shares; the whole first one is returned then.
 
     """
-    number = max(losses or steps, key=lambda n: float(losses[n].loss_ns.sum()) if n in losses else 0.0)
+    numbers, first = np.unique(losses.origin, return_index=True)
+    number = int(numbers[np.add.reduceat(losses.loss_ns, first).argmax()]) if len(numbers) else steps[0]
     key = analysis.keys[number]
     team = analysis.run.team_of.get(rank)
     if team is None or rank not in analysis.run.ranks(key, team):
@@ -195,8 +209,8 @@ def find_profile_location(
     if not len(ran):
         return None
     chosen, late_ns = ran, 0.0
-    if number in losses:
-        shares = losses[number]
+    shares = losses.where(losses.origin == number)
+    if len(shares):
         late_ns = max(float(np.nansum(shares.of([LossClass.START]).excess_ns)), 0.0)
         there = (shares.loss_ns >= shares.loss_ns.max() / 100) & (shares.team == team)
         charged = np.intersect1d(shares.place[there], ran)
@@ -204,7 +218,7 @@ def find_profile_location(
     before = times.back[: chosen[0], 0]
     # a stall of the host lies before the launch that it delays
     since = np.nanmax(before) if len(before) and not np.isnan(before).all() else begun[chosen].min() - late_ns
-    first = float(np.fmin(since, begun[chosen].min()))
+    first_ns = float(np.fmin(since, begun[chosen].min()))
     origin = analysis.lake.origins(key)[rank]
     file = records[key][rank].record.file
-    return ProfileLocation(file, origin + round(first), origin + round(float(ended[chosen].max())))
+    return ProfileLocation(file, origin + round(first_ns), origin + round(float(ended[chosen].max())))

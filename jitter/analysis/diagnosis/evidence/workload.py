@@ -122,11 +122,11 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
 def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
     """Return, (operations,), the baseline of GPU time in a step: the ranks' median in it, or in the other steps."""
     operations = slice(*analysis.run.job.first[outlier.team : outlier.team + 2].tolist())
-    of_steps = analysis.measured.of_steps
-    others = [step for at, step in enumerate(of_steps) if at not in outlier.steps] if outlier.is_of_all_ranks else []
-    if not others:
-        return of_steps[number].baseline.gpu[operations]
-    baseline: Floats = lower_median(np.stack([step.baseline.gpu[operations] for step in others], axis=-1))[:, 0]
+    gpu_ns: Floats = analysis.steps.baselines.gpu[:, operations]
+    others = np.setdiff1d(np.arange(len(gpu_ns)), outlier.steps) if outlier.is_of_all_ranks else np.empty(0)
+    if not len(others):
+        others = np.array([number])
+    baseline: Floats = lower_median(gpu_ns[others].T)[:, 0]
     return baseline
 
 

@@ -279,8 +279,8 @@ def _steps_with_pause(loss: _Loss, analysis: RunAnalysis, measured: _Measured, n
     All of them if it does so in none, as where other steps tell what is usual.
     """
     least_ns = THRESHOLDS.main_share * measured.paused_ns(loss.change.chosen)
-    baselines = [analysis.measured.of_steps[number].baseline for number in numbers]
-    paused_ns = np.array([measured.of_teams(usual.host_and_call, loss.change.chosen).max() for usual in baselines])
+    host_ns = (analysis.steps.baseline(number).host_and_call for number in numbers)
+    paused_ns = np.array([measured.of_teams(of_step, loss.change.chosen).max() for of_step in host_ns])
     return (paused_ns >= least_ns) | (paused_ns < least_ns).all()
 
 
@@ -482,7 +482,7 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         for team in sorted(run.programs)
     ]
     gpu_ns, launch_ns = (total / times for total in sums[1:])
-    usual = median_over_steps(analysis.steps.baselines[number] for number in range(first, last))
+    usual = median_over_steps(analysis.steps.baselines, slice(first, last))
     return _Measured(
         operations,
         np.concatenate(before).astype(np.int64),

@@ -1,7 +1,7 @@
 """The rows of the account: what a step loses, each to one rank or collective, one class of time and one place."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -56,38 +56,72 @@ _ROWS_AT_ONCE: Final = 1 << 16
 
 @dataclass(eq=False)
 class Losses:
-    """Rows of one step, (rows,) each; -1 for what a row has not."""
+    """Rows of steps, in columns; -1 for what a row has not."""
 
     numbers: Ints
-    """(7, rows) the first columns, in this order."""
+    """(7, rows) the columns of whole numbers."""
     ns: Floats
-    """(2, rows) the last two columns."""
-    origin: Ints = field(init=False)
-    """Number in the run of the step of the self time: the step, or one before it."""
-    rank: Ints = field(init=False)
-    team: Ints = field(init=False)
-    loss_class: Ints = field(init=False)
-    place: Ints = field(init=False)
-    """The operation in the team's program; -1 in the row of a rank and class that sums up small shares."""
-    collective: Ints = field(init=False)
-    """Of a transfer."""
-    group: Ints = field(init=False)
-    """Of a transfer, among its collective's."""
-    loss_ns: Floats = field(init=False)
-    """The share of the step's loss."""
-    excess_ns: Floats = field(init=False)
-    """Own time above the baseline, whether the step ends later for it or not; NaN where there is none, or a row of an
-    earlier step has it."""
+    """(2, rows) the columns of times."""
 
-    def __post_init__(self) -> None:
-        self.origin, self.rank, self.team, self.loss_class, self.place, self.collective, self.group = self.numbers
-        self.loss_ns, self.excess_ns = self.ns
+    @property
+    def origin(self) -> Ints:
+        """Number in the run of the step of the self time: the step, or one before it."""
+        column: Ints = self.numbers[0]
+        return column
 
-    def __reduce__(self) -> tuple[type["Losses"], tuple[Ints, Floats]]:
-        return Losses, (self.numbers, self.ns)
+    @property
+    def rank(self) -> Ints:
+        """Of the job; -1 of a transfer."""
+        column: Ints = self.numbers[1]
+        return column
+
+    @property
+    def team(self) -> Ints:
+        """Of the rank."""
+        column: Ints = self.numbers[2]
+        return column
+
+    @property
+    def loss_class(self) -> Ints:
+        """Number of the `LossClass`."""
+        column: Ints = self.numbers[3]
+        return column
+
+    @property
+    def place(self) -> Ints:
+        """The operation in the team's program; -1 in the row of a rank and class that sums up small shares."""
+        column: Ints = self.numbers[4]
+        return column
+
+    @property
+    def collective(self) -> Ints:
+        """Of a transfer."""
+        column: Ints = self.numbers[5]
+        return column
+
+    @property
+    def group(self) -> Ints:
+        """Of a transfer, among its collective's."""
+        column: Ints = self.numbers[6]
+        return column
+
+    @property
+    def loss_ns(self) -> Floats:
+        """The share of the step's loss."""
+        column: Floats = self.ns[0]
+        return column
+
+    @property
+    def excess_ns(self) -> Floats:
+        """Own time above the baseline, whether the step ends later for it or not.
+
+        NaN where there is none, or a row of an earlier step has it.
+        """
+        column: Floats = self.ns[1]
+        return column
 
     def __len__(self) -> int:
-        return len(self.rank)
+        return len(self.loss_ns)
 
     def where(self, chosen: Bools | Ints) -> "Losses":
         """Return a copy of the chosen rows."""

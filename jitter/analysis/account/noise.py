@@ -12,12 +12,12 @@ from jitter.core.numeric.compilation import compiled
 
 
 class Noise(NamedTuple):
-    """The noise of one operation's own time in a step; 0 where it is unknown."""
+    """The noise of one operation's own time; 0 where it is unknown."""
 
     variance: Floats
-    """(teams, START/CPU/GPU), ns²."""
+    """(…, teams, START/CPU/GPU), ns²."""
     bias: Floats
-    """(teams, START/CPU/GPU) how far its baseline, the lower median of the ranks, is below its mean, ns."""
+    """(…, teams, START/CPU/GPU) how far its baseline, the lower median of the ranks, is below its mean, ns."""
 
 
 def noise_of_operations(variance: Floats, sizes: list[int]) -> Noise:

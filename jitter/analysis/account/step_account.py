@@ -248,7 +248,7 @@ class Account:
         self,
         run: RunModel,
         usual: Sequence[Floats],
-        noise: Sequence[Noise],
+        noise: Noise,
         own_row_ns: float = _OWN_ROW_NS,
         *,
         is_spilled: bool = False,
@@ -258,7 +258,7 @@ class Account:
         Args:
             run: the run.
             usual: the transfers' baselines of each step, (groups of all collectives,).
-            noise: that of each step.
+            noise: (steps, teams, START/CPU/GPU).
             own_row_ns: a smaller share of a rank and class has no row of its own.
             is_spilled: whether compared steps lie in temporary files, and the times of a given step are overwritten.
 
@@ -334,7 +334,7 @@ class Account:
             steps.fresh.ravel(),
             np.where(steps.end_cells >= 0, steps.end_cells - steps.times.row, -1).ravel(),
             replayed.is_known.ravel(),
-            Noise(*map(np.concatenate, zip(*self._noise[chosen], strict=True))),
+            Noise(*(values[chosen].reshape(-1, values.shape[2]) for values in self._noise)),
         )
         if self._is_spilled:
             with suppress(OSError):  # a full disk: the step stays in memory

@@ -108,8 +108,7 @@ class UsualProgram:
         return self._account(self._replay(usual, steps), usual)[_STEPS:]
 
     def _account(self, replayed: Sequence["_Replayed"], lower: UsualStep) -> list[UsualAccount]:
-        silent = Noise(*np.zeros((2, len(self._run.job.launch_ns), len((START, CPU, GPU)))))
-        noise = [silent] * len(replayed)
+        noise = Noise(*np.zeros((2, len(replayed), len(self._run.job.launch_ns), len((START, CPU, GPU)))))
         transfers = [lower.transfers] * len(replayed)
         usual = SelfTimes(*(values[None] for values in lower.self_times))
         account = Account(self._run, transfers, noise, own_row_ns=0.0)

@@ -68,7 +68,7 @@ def replay_remotely(
     run: RemoteRun,
     usual: Sequence[Floats],
     scenarios: Sequence[Scenario],
-    noise: Sequence[Noise] | None,
+    noise: Noise | None,
     baselines: SelfTimes | None,
 ) -> RunReplay:
     """Replay the run as `replay_steps` does; `baselines` are those of all steps, if they are known."""
@@ -77,7 +77,7 @@ def replay_remotely(
         steps.keep_baselines(0, baselines)
     # as in `_opened`; one object stays one
     copies = {id(transfers): np.array(transfers) for transfers in usual}
-    step_noise = None if noise is None else [Noise(*map(np.array, of_step)) for of_step in noise]
+    step_noise = None if noise is None else Noise(*map(np.array, noise))
     return replay_steps(steps, [copies[id(transfers)] for transfers in usual], scenarios, step_noise)
 
 
@@ -140,12 +140,10 @@ class DaskStepExecutor:
         joined: StepStatistics = join_statistics([statistics for statistics, _ in batches])
         return joined
 
-    def replay(
-        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
-    ) -> RunReplay:
+    def replay(self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Noise | None = None) -> RunReplay:
         """See `StepExecutor`."""
         parts = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
-        work: list[tuple[list[Scenario], Sequence[Noise] | None]]
+        work: list[tuple[list[Scenario], Noise | None]]
         work = [([scenarios[at] for at in part], None) for part in parts]
         if noise is not None or not work:
             work = [([], noise), *work]  # the account takes longest, so it begins first

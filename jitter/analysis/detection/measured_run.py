@@ -129,16 +129,15 @@ class MeasuredRun:
         return shifted
 
     @cached_property
-    def noise(self) -> list[Noise]:
-        """The noise of the operations of each step: a part's variance over the step, divided equally among them."""
+    def noise(self) -> Noise:
+        """(steps, …) the noise of the operations: a part's variance over the step, divided equally among them."""
         run = self.steps.run
         size, before = np.diff(run.job.first), run.job.first_kernel + 1
         operations = np.maximum(np.stack([before, size - before, size], axis=1), 1)
         of_teams = np.array([team.noise_ns[:, :, 0].T for team in self.deviations])  # (teams, steps, parts)
         of_steps = of_teams.reshape(len(size), len(run.keys), len(OWN_PARTS)).swapaxes(0, 1)
         sizes = [run.sizes[team] for team in sorted(run.programs)]
-        noise = noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), sizes)
-        return [Noise(*of_step) for of_step in zip(*noise, strict=True)]
+        return noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), sizes)
 
 
 def times_between_ends(ends_ns: Floats, keys: Sequence[StepKey]) -> Floats:

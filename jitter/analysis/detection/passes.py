@@ -51,7 +51,7 @@ class Arrivals(NamedTuple):
     """At how many each rank takes part."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepQuality:
     """The data quality of one step."""
 
@@ -130,9 +130,7 @@ class StepExecutor(Protocol):
     def measure(self) -> StepStatistics:
         """Measure each step by itself."""
 
-    def replay(
-        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
-    ) -> RunReplay:
+    def replay(self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Noise | None = None) -> RunReplay:
         """Replay the run in each scenario; with the `noise` of each step keep its account, too.
 
         `usual` are the usual transfers of each step.
@@ -225,7 +223,7 @@ def replay_steps(
     steps: RunSteps,
     usual: Sequence[Floats],
     scenarios: Sequence[Scenario],
-    noise: Sequence[Noise] | None = None,
+    noise: Noise | None = None,
     pool: ThreadPoolExecutor | None = None,
 ) -> RunReplay:
     """Replay the run in each scenario, from the first step that one repairs.
@@ -290,9 +288,7 @@ class ThreadedStepExecutor:
         """Measure each step by itself."""
         return measure_steps(self._steps, 0, len(self._steps.run.keys))
 
-    def replay(
-        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
-    ) -> RunReplay:
+    def replay(self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Noise | None = None) -> RunReplay:
         """See `StepExecutor`."""
         threads = min(self._steps.run.ahead, len(scenarios))
         if threads < 2:

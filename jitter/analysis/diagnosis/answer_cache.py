@@ -65,7 +65,7 @@ class AnswerCache:
         path = self._path(steps)
         with staging.temporary_folder(self._root) as run, suppress(OSError):
             half = staging.create_folder(run) / path.name
-            half.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(answers), indent=1)))
+            half.write_bytes(seal_json(msgspec.json.encode(answers)))
             path.parent.mkdir(parents=True, exist_ok=True)
             half.replace(path)
 

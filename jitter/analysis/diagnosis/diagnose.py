@@ -308,7 +308,7 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
     if not lost_ns > 0:
         return None
     shares = shares.where(here[np.argsort(shares.place[here], kind="stable")])
-    variances = evidence.analysis.measured.noise[number].variance[shares.team[0], _PARTS[shares.loss_class]]
+    variances = evidence.analysis.measured.noise.variance[number, shares.team[0], _PARTS[shares.loss_class]]
     # of ranks that are equally late each is charged a part of what it is late, so also of its noise
     with np.errstate(divide="ignore", invalid="ignore"):
         charged = np.fmax(np.fmin(shares.loss_ns / shares.excess_ns, 1.0), 0.0)  # 1 where that is unknown

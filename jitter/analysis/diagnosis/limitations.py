@@ -434,12 +434,12 @@ def unverified_transfers(evidence: Evidence, shared_by: Mapping[int, object] | N
     their baseline.
     """
     arrays, alike = evidence.analysis.run.collective_arrays, evidence.analysis.transfers.alike.numbers
-    unverified, unverified_ns = ~arrays.incomplete, 0.0  # the time of incomplete ones is that of unrecorded ranks, too
+    unverified = ~arrays.incomplete  # the time of incomplete ones is that of unrecorded ranks, too
     if shared_by is not None:
         places = number_places(shared_by[rank] for rank in evidence.analysis.run.rank_numbers.tolist())
         unverified = unverified & meeting_at_one(arrays, alike, places)
-    for number, expected in enumerate(evidence.analysis.transfers.expected):
-        unverified_ns += evidence.coverage.transfers_ns(number, np.isnan(expected) & unverified)
+    is_unknown = np.isnan(np.stack(evidence.analysis.transfers.expected))
+    unverified_ns = float(sum(evidence.coverage.transfers_ns(is_unknown & unverified).tolist()))
     whole_ns = float(evidence.analysis.measured.assumed_step_ns.sum())
     share = unverified_ns / whole_ns if whole_ns > 0 else 0.0
     return share if share >= THRESHOLDS.min_clear_share else None

@@ -126,7 +126,7 @@ class ClassShares(NamedTuple):
     unexplained_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KernelLocation:
     """A kernel of a cohort's step."""
 
@@ -135,7 +135,7 @@ class KernelLocation:
     cohort: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepAnswer:
     """The diagnosis of one step. Times in ns; None where the step does not tell."""
 

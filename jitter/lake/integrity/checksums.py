@@ -15,6 +15,8 @@ import xxhash
 from jitter.lake.integrity.containment import open_lake_file
 
 _SEAL: Final = re.compile(rb',\n "checksum": "([0-9a-f]{16})"\n}\Z')
+_SEAL_BYTES: Final = 64
+"""The seal is not longer."""
 
 
 def checksum(*parts: bytes | memoryview) -> str:
@@ -32,9 +34,9 @@ def file_checksum(path: Path) -> str:
 
 
 def seal_json(content: bytes) -> bytes:
-    """Return a JSON object, indented by 1, with its own checksum as the last member."""
-    body = content.removesuffix(b"\n}")
-    return body + f',\n "checksum": "{checksum(body)}"\n}}'.encode()
+    """Return a JSON object with its own checksum as the last member."""
+    body = memoryview(content)[: len(content.removesuffix(b"}").rstrip(b"\n"))]
+    return b"".join((body, f',\n "checksum": "{checksum(body)}"\n}}'.encode()))
 
 
 def is_sealed(content: bytes) -> bool:
@@ -42,9 +44,9 @@ def is_sealed(content: bytes) -> bool:
 
     Raises `ValueError` if the content has a checksum that is not its own. A content without a checksum is not sealed.
     """
-    seal = _SEAL.search(content)
+    seal = _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0))
     if seal is None:
         return False
-    if checksum(content[: seal.start()]) != seal[1].decode():
+    if checksum(memoryview(content)[: seal.start()]) != seal[1].decode():
         raise ValueError("its checksum does not match its content")
     return True

@@ -122,7 +122,8 @@ def name_first_kernel(culprit: Culprit, diagnosis: Diagnosis) -> str:
     index = culprit.kernel_index
     if index is None or not CAUSES[culprit.cause].is_at_kernels:
         return ""
-    steps = (step for step in diagnosis.steps if step.max_rank in culprit.ranks and step.key in culprit.steps)
+    keys = frozenset(culprit.steps)
+    steps = (step for step in diagnosis.steps if step.max_rank in culprit.ranks and step.key in keys)
     began = [step.divergence for step in steps if step.divergence is not None]
     in_range = [kernel for kernel in began if index.first <= kernel.kernel_index <= index.last]
     first = min(in_range, key=lambda kernel: kernel.kernel_index, default=None)

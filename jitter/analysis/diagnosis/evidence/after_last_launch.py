@@ -84,7 +84,7 @@ class TimeAfterLaunches:
                     after[of_rank] = min(max(excess[rank], 0.0) / charged, 1.0)
         moved = losses.where(np.flatnonzero(after))
         moved.loss_class[:], moved.excess_ns[:] = LossClass.AFTER, np.nan
-        moved.loss_ns *= after[after > 0]
+        moved.loss_ns[:] *= after[after > 0]
         divided = join_losses([losses, moved])
         divided.loss_ns[: len(losses)] *= 1 - after
         return divided

@@ -123,15 +123,18 @@ class Coverage:
         """
         if not self._names_unrecorded:
             return 0.0
-        groups = self.incomplete_groups
-        return sum(self.transfers_ns(number, groups) for number in steps)
+        return float(sum(self.transfers_ns(self.incomplete_groups)[list(steps)].tolist()))
 
-    def transfers_ns(self, number: int, groups: Bools) -> float:
-        """Return how long the end of a step waits for transfers of some groups, ns, as the account passes it on."""
-        account = self._analysis.account.of_steps[number]
-        here = groups[account.groups]
-        took_ns = self._analysis.transfers.took[number][account.groups[here]]
-        return float(np.nansum(took_ns * account.passed[here]))
+    def transfers_ns(self, groups: Bools) -> Floats:
+        """Return, (steps,), how long the ends of steps wait for transfers of some groups, as the account passes it on.
+
+        `groups` is (groups of all collectives,) or (steps, groups of all collectives).
+        """
+        accounts, took_ns = self._analysis.account.of_steps, self._analysis.transfers.took
+        step = np.arange(len(took_ns)).repeat(np.diff(accounts.first_group))
+        is_counted = np.broadcast_to(groups, took_ns.shape)[step, accounts.groups]
+        waits_ns = np.nan_to_num(took_ns[step, accounts.groups] * accounts.passed)
+        return np.bincount(step, waits_ns * is_counted, len(took_ns)).astype(np.float64)
 
     def may_delay(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.

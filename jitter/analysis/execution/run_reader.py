@@ -220,9 +220,13 @@ class RunReader:
         self._file = None if self.is_small else TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the reader
         if self._file is not None:
             finalize(self, self._file.close)
-        self._kept: dict[StepKey, list[tuple[IdenticalRanks, int]]] = {}
-        self._members: dict[StepKey, list[RankSequence]] = {}
-        """The groups of steps that were read before. Of a large run without times, and where these are in the file."""
+        self._members: dict[int, tuple[Sequence[KernelIndex], list[RankSequence]]] = {}
+        """By the identity of a step's indices, which most steps share."""
+        self._kept: dict[StepKey, list[tuple[IdenticalRanks, slice, int]]] = {}
+        """The groups of steps that were read before: their rows in the groups of all steps that were read together.
+
+        Of a large run without times, and where these are in the file.
+        """
         self._lock = Lock()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
@@ -335,9 +339,10 @@ class RunReader:
 
     def members(self, key: StepKey) -> list[RankSequence]:
         """Return the ranks that count in a step (uncut, or cut after the step's last collective), ascending."""
-        if key not in self._members:
-            self._members[key] = sorted(member for index in self.indices(key) for member in index.members)
-        return self._members[key]
+        indices = self.indices(key)
+        if id(indices) not in self._members:
+            self._members[id(indices)] = indices, sorted(member for index in indices for member in index.members)
+        return self._members[id(indices)][1]
 
     def rank_groups(
         self, key: StepKey, wanted: Iterable[int] | None = None, *, with_times: bool = True
@@ -351,23 +356,29 @@ class RunReader:
         some = None if self.is_small or wanted is None else list(wanted)
         if key in self._kept:
             is_whole = self._file is None or not with_times
-            return [group if is_whole else self._with_times(group, at, some) for group, at in self._kept[key]]
+            return [
+                group.cut(own, group.times[own]) if is_whole else self._with_times(group, own, at, some)
+                for group, own, at in self._kept[key]
+            ]
         keys = [key] if some is not None else self._read_together(key)
         of_steps = self._read(keys, some)
+        of_key = [group.cut(own, group.times[own]) for group, own in of_steps[0]]
         if some is not None:
-            return of_steps[0]
+            return of_key
+        without_times = dict[int, IdenticalRanks]()
         for one, groups in zip(keys, of_steps, strict=True):
             if self._file is None:
-                self._kept[one] = [(group, 0) for group in groups]
+                self._kept[one] = [(group, own, 0) for group, own in groups]
                 continue
             with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
                 places = []
-                for group in groups:
-                    nothing = group.times[:0].copy()  # a view would hold the step's times
-                    places.append((replace(group, times=nothing), self._file.seek(0, os.SEEK_END)))
-                    group.times.tofile(self._file)
+                for group, own in groups:
+                    if id(group) not in without_times:  # a view of nothing would hold the times
+                        without_times[id(group)] = replace(group, times=group.times[:0].copy())
+                    places.append((without_times[id(group)], own, self._file.seek(0, os.SEEK_END)))
+                    group.times[own].tofile(self._file)
                 self._kept[one] = places
-        return of_steps[0]
+        return of_key
 
     def _read_together(self, key: StepKey) -> list[StepKey]:
         """Return a step and the small ones that follow it: to read one takes as long as to read many of them."""
@@ -380,8 +391,8 @@ class RunReader:
                 keys.append(other)
         return keys
 
-    def _read(self, keys: Sequence[StepKey], wanted: Sequence[int] | None) -> list[list[IdenticalRanks]]:
-        """Return the groups of ranks of steps, of all ranks or of those wanted."""
+    def _read(self, keys: Sequence[StepKey], wanted: Sequence[int] | None) -> list[list[tuple[IdenticalRanks, slice]]]:
+        """Return the groups of ranks of steps, of all ranks or of those wanted, as parts of those of all the steps."""
         chosen = None if wanted is None else frozenset(wanted)
         held = [
             step_record
@@ -394,22 +405,23 @@ class RunReader:
         step = np.array([number_of[_key_of(step_record)] for step_record in held], np.int64)
         records = dict(enumerate(held))
         syncs, origins = self._sync_calls.of_step(records), {at: self._origin(one) for at, one in records.items()}
-        of_steps: list[list[IdenticalRanks]] = [[] for _ in keys]
+        of_steps: list[list[tuple[IdenticalRanks, slice]]] = [[] for _ in keys]
         for activities in self._activities.read(records):
             for on_streams, digest in self._split_by_streams(records, activities):
                 for group in group_identical_ranks(on_streams, syncs, origins, digest):
                     steps, known = step[group.ranks], replace(group, ranks=ranks[group.ranks])
                     begins = np.flatnonzero(np.diff(steps, prepend=-1)).tolist()
                     for own in starmap(slice, pairwise([*begins, len(steps)])):
-                        of_steps[steps[own.start]].append(known.cut(own, group.times[own]))
+                        of_steps[steps[own.start]].append((known, own))
         for groups in of_steps:
-            groups.sort(key=lambda group: int(group.ranks[0]))
+            groups.sort(key=lambda part: int(part[0].ranks[part[1].start]))
         return of_steps
 
-    def _with_times(self, group: IdenticalRanks, at: int, wanted: Sequence[int] | None) -> IdenticalRanks:
-        """Return a group, or those of its ranks that are wanted, with the times that begin at a byte of the file."""
+    def _with_times(self, group: IdenticalRanks, own: slice, at: int, wanted: Sequence[int] | None) -> IdenticalRanks:
+        """Return part of a group, or those ranks of it that are wanted; its times begin at a byte of the file."""
         assert self._file is not None
-        rows = np.arange(len(group.ranks)) if wanted is None else np.flatnonzero(np.isin(group.ranks, wanted))
+        ranks = group.ranks[own]
+        rows = np.arange(len(ranks)) if wanted is None else np.flatnonzero(np.isin(ranks, wanted))
         first, last = (int(rows[0]), int(rows[-1]) + 1) if rows.size else (0, 0)
         shape = last - first, *group.times.shape[1:]
         with self._lock:
@@ -418,7 +430,7 @@ class RunReader:
         times = read.reshape(shape)
         if rows.size < len(times):
             times = times[rows - first]
-        return group.cut(rows, times)
+        return group.cut(own.start + rows, times)
 
     def _split_by_streams(
         self, held: Mapping[int, RankStepRecord], activities: StepActivities

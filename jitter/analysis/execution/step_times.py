@@ -6,7 +6,7 @@ Ranks that did the same in one step, activities and synchronising calls between 
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -94,8 +94,18 @@ class IdenticalRanks:
 
     def cut(self, rows: slice | Ints, times: IntTimes) -> "IdenticalRanks":
         """Return some of the ranks, whose `times` are given."""
-        of_rows = {name: getattr(self, name)[rows] for name in ("ranks", "begun", "ended", "since", "unlaunched")}
-        return replace(self, times=times, **of_rows)
+        return IdenticalRanks(
+            self.ranks[rows],
+            self.signature,
+            self.kind,
+            self.row,
+            self.calls,
+            times,
+            self.begun[rows],
+            self.ended[rows],
+            self.since[rows],
+            self.unlaunched[rows],
+        )
 
 
 def group_identical_ranks(

@@ -132,9 +132,13 @@ class Coverage:
         """
         accounts, took_ns = self._analysis.account.of_steps, self._analysis.transfers.took
         step = np.arange(len(took_ns)).repeat(np.diff(accounts.first_group))
-        is_counted = np.broadcast_to(groups, took_ns.shape)[step, accounts.groups]
-        waits_ns = np.nan_to_num(took_ns[step, accounts.groups] * accounts.passed)
-        return np.bincount(step, waits_ns * is_counted, len(took_ns)).astype(np.float64)
+        rows = np.flatnonzero(np.broadcast_to(groups, took_ns.shape)[step, accounts.groups])
+        numbers, first = np.unique(step[rows], return_index=True)
+        waits_ns = np.zeros(len(took_ns))
+        if len(rows):
+            each_ns = took_ns[step[rows], accounts.groups[rows]] * accounts.passed[rows]
+            waits_ns[numbers] = np.add.reduceat(np.nan_to_num(each_ns), first)
+        return waits_ns
 
     def may_delay(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.

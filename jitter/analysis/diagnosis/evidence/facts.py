@@ -133,11 +133,11 @@ class Coverage:
         accounts, took_ns = self._analysis.account.of_steps, self._analysis.transfers.took
         step = np.arange(len(took_ns)).repeat(np.diff(accounts.first_group))
         rows = np.flatnonzero(np.broadcast_to(groups, took_ns.shape)[step, accounts.groups])
-        numbers, first = np.unique(step[rows], return_index=True)
-        waits_ns = np.zeros(len(took_ns))
-        if len(rows):
-            each_ns = took_ns[step[rows], accounts.groups[rows]] * accounts.passed[rows]
-            waits_ns[numbers] = np.add.reduceat(np.nan_to_num(each_ns), first)
+        each_ns = np.nan_to_num(took_ns[step[rows], accounts.groups[rows]] * accounts.passed[rows])
+        waits_ns, count = np.zeros(len(took_ns)), np.bincount(step[rows], minlength=len(took_ns))
+        for groups_of_step in np.unique(count).tolist():  # as a sum of each step alone is rounded
+            here = count == groups_of_step
+            waits_ns[here] = each_ns[here[step[rows]]].reshape(int(here.sum()), groups_of_step).sum(axis=1)
         return waits_ns
 
     def may_delay(self, slow: Finding) -> bool:

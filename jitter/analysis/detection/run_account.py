@@ -90,7 +90,7 @@ class RunAccount:
     def __init__(self, measured: MeasuredRun, of_steps: StepAccounts) -> None:
         self._measured, self.of_steps = measured, of_steps
 
-    @property
+    @cached_property
     def loss_ns(self) -> Floats:
         """(steps,) how much shorter each step would be with every own time and transfer at the baseline."""
         return self.of_steps.loss_ns

@@ -224,7 +224,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> St
         has_loss = False
     losses, statistics = evidence.after_launches.losses(number), analysis.measured.statistics
     waited_ns = statistics.arrivals.waited_ns[number]
-    waiting = analysis.run.rank_numbers[(waited_ns > 0) & (waited_ns == waited_ns.max())]
+    waiting = analysis.run.rank_numbers[(waited_ns > 0) & (waited_ns == waited_ns.max(initial=0.0))]
     min_rank = int(waiting.min()) if len(waiting) else None
     largest, own_ns = analysis.account.of_steps[number].largest, None
     # a single rank is compared with itself

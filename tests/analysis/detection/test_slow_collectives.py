@@ -69,8 +69,12 @@ def found(
         like = like if are_alike else its
         usual[its] = sorted(float(step[at]) for step in seen for at in like)[(len(seen) * len(like) - 1) // 2]
     every = np.arange(len(step_ns))
-    whole = [np.ones(len(numbered), np.bool_)] * len(seen)
-    return find_slow_collectives(matching, seen, [usual] * len(seen), whole, step_ns, [every], nodes or {}), seen, usual
+    whole = np.ones((len(seen), len(numbered)), np.bool_)
+    return (
+        find_slow_collectives(matching, np.array(seen), [usual] * len(seen), whole, step_ns, [every], nodes or {}),
+        seen,
+        usual,
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.detection.deviations import StepDeviations
 from jitter.analysis.detection.passes import measure_steps
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
@@ -63,17 +64,18 @@ def test_medians_totals_and_noise(steps: RunSteps):
     size = len(program.operations)
     measured = measure_steps(steps, 0, len(run.keys))
     recorded = list(steps.steps())
-    assert len(measured) == len(recorded) == 4
-    for one, step in zip(measured, recorded, strict=True):
+    assert len(measured.qualities) == len(recorded) == 4
+    for number, step in enumerate(recorded):
         rows = step.times.row.tolist()
-        for values, medians in zip(step.self_times, one.baseline, strict=True):
+        baseline = steps.baseline(number)
+        for values, medians in zip(step.self_times, baseline, strict=True):
             usual = [_lower_median([float(values[row + op]) for row in rows]) for op in range(size)]
             np.testing.assert_array_equal(medians, usual)
-        deviations = one.deviations
+        deviations = StepDeviations(*(values[number] for values in measured.deviations))
         border = program.first_kernel + 1
         for part in (START, CPU, GPU):
             places = {START: range(border), CPU: range(border, size), GPU: range(size)}[part]
-            usual = {op: _of_part(part, one.baseline, op) for op in places}
+            usual = {op: _of_part(part, baseline, op) for op in places}
             more = {op: [_of_part(part, step.self_times, row + op) - usual[op] for row in rows] for op in places}
             more = {op: [0.0 if math.isnan(ns) else ns for ns in own] for op, own in more.items()}
             assert deviations.total_ns[part].tolist() == pytest.approx(
@@ -114,7 +116,7 @@ def test_the_next_step_begins_as_this_one_ends(steps: RunSteps):
 
 
 def test_kernels_before_their_launch_are_counted(steps: RunSteps, monkeypatch: pytest.MonkeyPatch):
-    assert {one.quality.negative_latencies for one in measure_steps(steps, 0, 4)} == {0}
+    assert {quality.negative_latencies for quality in measure_steps(steps, 0, 4).qualities} == {0}
     read = type(steps.run).step_times
 
     def hurried(self, *told) -> StepTimes:
@@ -126,4 +128,4 @@ def test_kernels_before_their_launch_are_counted(steps: RunSteps, monkeypatch: p
 
     monkeypatch.setattr(type(steps.run), "step_times", hurried)
     again = RunSteps(steps.lake, steps.prepare())  # reads the steps anew: those of a small run are kept
-    assert {one.quality.negative_latencies for one in measure_steps(again, 0, 4)} == {1}
+    assert {quality.negative_latencies for quality in measure_steps(again, 0, 4).qualities} == {1}

@@ -158,7 +158,7 @@ def test_kept_answers_that_were_edited_are_not_used(lake: Path):
     """Valid JSON of the right form, whose checksum is that of other answers."""
     path, *_ = (lake / "derived" / "answers").glob("*.json")
     loss_ns = jitter.open(lake).diagnose().loss.ns
-    edited = path.read_bytes().replace(b'"ns": %d' % loss_ns, b'"ns": 77')
+    edited = path.read_bytes().replace(b'"ns":%d' % loss_ns, b'"ns":77')
     assert edited != path.read_bytes()
     path.write_bytes(edited)
     assert jitter.open(lake).diagnose().loss.ns == loss_ns

@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.core.files import file_state, made_from
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.integrity.checksums import is_sealed, seal_json
+from jitter.lake.integrity.checksums import is_sealed, seal_parts
 from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
@@ -65,7 +65,8 @@ class AnswerCache:
         path = self._path(steps)
         with staging.temporary_folder(self._root) as run, suppress(OSError):
             half = staging.create_folder(run) / path.name
-            half.write_bytes(seal_json(msgspec.json.encode(answers)))
+            with half.open("wb") as file:
+                file.writelines(seal_parts(msgspec.json.encode(answers)))
             path.parent.mkdir(parents=True, exist_ok=True)
             half.replace(path)
 

@@ -35,8 +35,13 @@ def file_checksum(path: Path) -> str:
 
 def seal_json(content: bytes) -> bytes:
     """Return a JSON object with its own checksum as the last member."""
-    body = memoryview(content)[: len(content.removesuffix(b"}").rstrip(b"\n"))]
-    return b"".join((body, f',\n "checksum": "{checksum(body)}"\n}}'.encode()))
+    return b"".join(seal_parts(content))
+
+
+def seal_parts(content: bytes) -> tuple[memoryview, bytes]:
+    """Return the two parts of what `seal_json` returns, without a copy of the content."""
+    body = memoryview(content)[: -2 if content.endswith(b"\n}") else -1]
+    return body, f',\n "checksum": "{checksum(body)}"\n}}'.encode()
 
 
 def is_sealed(content: bytes) -> bool:

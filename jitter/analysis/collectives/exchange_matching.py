@@ -55,7 +55,7 @@ class MatchedPair:
     @cached_property
     def exchanges(self) -> frozenset[tuple[int, int]]:
         """The (rank, position) of each exchange."""
-        return frozenset(self._wait_of)
+        return frozenset(self._times_of)
 
     def is_rivalled_by(self, other: "MatchedPair") -> bool:
         """Return whether these exchanges end together with those of another rank about as well."""
@@ -72,19 +72,26 @@ class MatchedPair:
         return is_longer_wait(self.wait_ns, least_ns)
 
     def is_refuted_by(self, other: "MatchedPair") -> bool:
-        """Return whether exchanges of these end about as closely with those of another rank, and then wait less."""
-        ours, theirs = self._wait_of, other._wait_of
-        shared = ours.keys() & theirs.keys()
+        """Return whether exchanges of these end about as closely with those of another rank, and then wait less.
+
+        Or whether most of these end far more closely with those of the other rank.
+        """
+        ours, theirs = self._times_of, other._times_of
+        shared = list(ours.keys() & theirs.keys())
         if not shared or other.spread_ns > THRESHOLDS.much_more * self.spread_ns:
             return False
-        wait_ns, other_ns = (float(np.mean([waits[at] for at in shared])) for waits in (ours, theirs))
-        return is_longer_wait(wait_ns, other_ns)
+        (wait_ns, apart_ns), (other_wait_ns, other_apart_ns) = (
+            np.mean([times[at] for at in shared], axis=0).tolist() for times in (ours, theirs)
+        )
+        return is_longer_wait(wait_ns, other_wait_ns) or (
+            2 * len(shared) >= len(self.messages) and THRESHOLDS.group_inference.clear_gap * other_apart_ns < apart_ns
+        )
 
     @cached_property
-    def _wait_of(self) -> dict[tuple[int, int], float]:
-        """By (rank, position) of each exchange how long the later rank stays in it."""
-        waits = zip(self.messages, self.waits_ns.tolist(), strict=True)
-        return {(rank, at[side]): wait for at, wait in waits for side, rank in enumerate(self.ranks)}
+    def _times_of(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """By (rank, position) of each exchange how long the later rank stays in it, and how far apart both end, ns."""
+        times = zip(self.messages, self.waits_ns.tolist(), self.apart_ns.tolist(), strict=True)
+        return {(rank, at[side]): (wait, apart) for at, wait, apart in times for side, rank in enumerate(self.ranks)}
 
     @property
     def apart(self) -> int:
@@ -132,6 +139,11 @@ class Exchanges(NamedTuple):
         end, took = self.end[:, :count], self.took[:, :count]
         return Exchanges(end, took, self.stream[:count], self.among[:count], self.named[:count])
 
+    @property
+    def are_left(self) -> bool:
+        """Whether some may have a peer."""
+        return any(ranks is None or ranks for ranks in self.among)
+
     def with_rank(self, rank: int) -> Bools:
         """Return, (exchanges,), which of them may be with a rank."""
         return np.array([ranks is None or rank in ranks for ranks in self.among], np.bool_)
@@ -166,40 +178,60 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
 
 
 def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]) -> list[MatchedPair]:
-    """Match the exchanges of these pairs of ranks."""
+    """Match the exchanges of these pairs of ranks: whole streams first, then the rest message by message.
+
+    Streams may seem to end together because ranks keep pace, as those of a pipeline's replicas do. Those in which even
+    the later rank waits are doubted; and those of ranks that both have more messages: a stream may hold several partners'.
+    """
     named = {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
+    shortest_ns = {rank: float(np.nanmin(one.took, initial=np.inf)) for rank, one in exchanges.items()}
+    streams = [pair for ranks in likely for pair in _match_streams(exchanges, ranks)]
+    waiting = [pair for pair in streams if pair.waits_more(max(shortest_ns[rank] for rank in pair.ranks))]
+    streams = _without_refuted(streams, waiting, exchanges, likely)
+    kept, used = _select(streams, exchanges)
+    rest = _without(named, used)
+    sharing = {rank for pair in kept if all(rest[rank].are_left for rank in pair.ranks) for rank in pair.ranks}
+    if sharing:
+        doubtful = [pair for pair in streams if not sharing.isdisjoint(pair.ranks)]
+        kept, used = _select(_without_refuted(streams, doubtful, exchanges, likely), exchanges)
+        rest = _without(named, used)
+    single = _closest([pair for ranks in likely for pair in _match_pair(rest, ranks)])
+    enough = [pair for pair in single if len(pair.messages) >= _least_of(exchanges, pair)]
+    return kept + _select(enough, exchanges)[0]
+
+
+def _without(exchanges: Mapping[int, Exchanges], used: AbstractSet[tuple[int, int]]) -> dict[int, Exchanges]:
+    """Return the exchanges, of which those in `used`, (rank, position), can have no peer."""
+    of_rank = by_key(used)
+    return {rank: one.without(of_rank.get(rank, ())) for rank, one in exchanges.items()}
+
+
+def _select(
+    candidates: Sequence[MatchedPair], exchanges: Mapping[int, Exchanges]
+) -> tuple[list[MatchedPair], set[tuple[int, int]]]:
+    """Return the likeliest of pairs that contradict each other, streams whole or not at all; and what has a partner.
+
+    Or has one of several, and it is unknown which: (rank, position). An exchange is in one pair.
+    """
     kept, used = list[MatchedPair](), set[tuple[int, int]]()
-    for matched, given in ((_match_streams, exchanges), (_match_pair, named)):
-        remaining = {
-            rank: rank_exchanges.without([at for taker, at in used if taker == rank])
-            for rank, rank_exchanges in given.items()
-        }
-        candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
-        if matched is _match_streams:
-            candidates = _without_refuted(candidates, exchanges, likely)
-        else:
-            candidates = [pair for pair in _closest(candidates) if len(pair.messages) >= _least_of(exchanges, pair)]
-        of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
-        waiting = [
-            any(pair.is_refuted_by(other) for rank in pair.ranks for other in of_rank[rank]) for pair in candidates
-        ]
-        apart = Counter(pair.apart for pair, is_waiting in zip(candidates, waiting, strict=True) if not is_waiting)
-        for _, pair in sorted(
-            zip(waiting, candidates, strict=True), key=lambda one: (one[0], *one[1].preference(apart[one[1].apart]))
-        ):
-            first_rank, second_rank = pair.ranks
-            rivals = [rival for rank in pair.ranks for rival in of_rank[rank] if pair.is_rivalled_by(rival)]
-            unclear = [rival.exchanges for rival in rivals if used.isdisjoint(rival.exchanges)]
-            if unclear and used.isdisjoint(pair.exchanges) and _states_members(exchanges, pair):
-                # several ranks may be in one kernel: which they are is unknown
-                used.update(pair.exchanges, *unclear)
-            is_free = [(first_rank, at) not in used and (second_rank, to) not in used for at, to in pair.messages]
-            free = pair.only(np.array(is_free, np.bool_))
-            is_enough = all(is_free) or matched is not _match_streams
-            if is_enough and len(free.messages) >= _least_of(exchanges, pair):
-                kept.append(free)
-                used |= free.exchanges
-    return kept
+    of_rank = by_key((rank, pair) for pair in candidates for rank in pair.ranks)
+    waiting = [any(pair.is_refuted_by(other) for rank in pair.ranks for other in of_rank[rank]) for pair in candidates]
+    apart = Counter(pair.apart for pair, is_waiting in zip(candidates, waiting, strict=True) if not is_waiting)
+    for _, pair in sorted(
+        zip(waiting, candidates, strict=True), key=lambda one: (one[0], *one[1].preference(apart[one[1].apart]))
+    ):
+        first_rank, second_rank = pair.ranks
+        rivals = [rival for rank in pair.ranks for rival in of_rank[rank] if pair.is_rivalled_by(rival)]
+        unclear = [rival.exchanges for rival in rivals if used.isdisjoint(rival.exchanges)]
+        if unclear and used.isdisjoint(pair.exchanges) and _states_members(exchanges, pair):
+            # several ranks may be in one kernel: which they are is unknown
+            used.update(pair.exchanges, *unclear)
+        is_free = [(first_rank, at) not in used and (second_rank, to) not in used for at, to in pair.messages]
+        free = pair.only(np.array(is_free, np.bool_))
+        if (all(is_free) or not pair.are_streams) and len(free.messages) >= _least_of(exchanges, pair):
+            kept.append(free)
+            used |= free.exchanges
+    return kept, used
 
 
 def _closest(pairs: Sequence[MatchedPair]) -> Iterator[MatchedPair]:
@@ -223,11 +255,12 @@ def _least_of(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> int:
 
 
 def _without_refuted(
-    streams: Sequence[MatchedPair], exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]
+    streams: Sequence[MatchedPair],
+    doubtful: Sequence[MatchedPair],
+    exchanges: Mapping[int, Exchanges],
+    likely: Sequence[tuple[int, int]],
 ) -> list[MatchedPair]:
-    """Leave out streams that seem to end together because ranks keep pace, as those of a pipeline's replicas do."""
-    shortest_ns = {rank: float(np.nanmin(one.took, initial=np.inf)) for rank, one in exchanges.items()}
-    doubtful = [pair for pair in streams if pair.waits_more(max(shortest_ns[rank] for rank in pair.ranks))]
+    """Leave out doubtful streams whose messages are likelier those of other ranks."""
     ranks = {rank for pair in doubtful for rank in pair.ranks}
     first = {rank: one.first(_LIMITS.refuting_exchanges) for rank, one in exchanges.items()}
     others = [other for pair in likely if not ranks.isdisjoint(pair) for other in _match_pair(first, pair)]

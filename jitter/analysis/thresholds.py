@@ -50,7 +50,7 @@ class ExchangeMatchingThresholds(NamedTuple):
     """Nanoseconds. The ends of messages agree within the least of these that fits: clocks differ in accuracy."""
     spread_ratio: float = 8.0
     """Factor on that. By known clocks a message may end so far apart: the few that agree best tell the clocks."""
-    refuting_exchanges: int = 256
+    refuting_exchanges: int = 48
     """Exchanges of a rank and step, the first ones, that may show another partner: each is compared with each."""
     max_ranks_for_all_pairs: int = 24
     """Ranks. Of more, each is compared with ranks at distances at which some stage's first rank has a partner."""

@@ -2,8 +2,9 @@
 
 A send and its receive end together, so the difference of their ends is that of the two ranks' clocks: the same for all
 messages between these ranks in a step. Programs exchange with each neighbour, or in each direction, on a stream of its
-own: streams with as many exchanges are matched, the first with the first, by the clocks that most of them agree on. For
-the rest, the difference that most pairs of exchanges of two ranks share, in every step, is taken for the clocks'.
+own: streams with as many exchanges are matched, the first with the first, by the clocks that most of them agree on. A
+stream without names may be a part of another one, on which a stage exchanges with both neighbours. For the rest, the
+difference that most pairs of exchanges of two ranks share, in every step, is taken for the clocks'.
 """
 
 import math
@@ -46,6 +47,10 @@ class MatchedPair:
         """Return this pair with some of its messages, (messages,)."""
         messages = tuple(compress(self.messages, chosen.tolist()))
         return replace(self, messages=messages, waits_ns=self.waits_ns[chosen], apart_ns=self.apart_ns[chosen])
+
+    def first(self, count: int) -> "MatchedPair":
+        """Return this pair with the messages among the first exchanges of both ranks."""
+        return self.only(np.array([max(at) < count for at in self.messages], np.bool_))
 
     @cached_property
     def wait_ns(self) -> float:
@@ -139,10 +144,9 @@ class Exchanges(NamedTuple):
         end, took = self.end[:, :count], self.took[:, :count]
         return Exchanges(end, took, self.stream[:count], self.among[:count], self.named[:count])
 
-    @property
-    def are_left(self) -> bool:
-        """Whether some may have a peer."""
-        return any(ranks is None or ranks for ranks in self.among)
+    def are_left(self, *, named: bool) -> bool:
+        """Return whether some that the trace calls a message, or not, may have a peer."""
+        return any(ranks is None or ranks for ranks in compress(self.among, self.named == named))
 
     def with_rank(self, rank: int) -> Bools:
         """Return, (exchanges,), which of them may be with a rank."""
@@ -178,26 +182,43 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
 
 
 def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]) -> list[MatchedPair]:
-    """Match the exchanges of these pairs of ranks: whole streams first, then the rest message by message.
-
-    Streams may seem to end together because ranks keep pace, as those of a pipeline's replicas do. Those in which even
-    the later rank waits are doubted; and those of ranks that both have more messages: a stream may hold several partners'.
-    """
-    named = {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
-    shortest_ns = {rank: float(np.nanmin(one.took, initial=np.inf)) for rank, one in exchanges.items()}
-    streams = [pair for ranks in likely for pair in _match_streams(exchanges, ranks)]
-    waiting = [pair for pair in streams if pair.waits_more(max(shortest_ns[rank] for rank in pair.ranks))]
-    streams = _without_refuted(streams, waiting, exchanges, likely)
-    kept, used = _select(streams, exchanges)
-    rest = _without(named, used)
-    sharing = {rank for pair in kept if all(rest[rank].are_left for rank in pair.ranks) for rank in pair.ranks}
-    if sharing:
-        doubtful = [pair for pair in streams if not sharing.isdisjoint(pair.ranks)]
-        kept, used = _select(_without_refuted(streams, doubtful, exchanges, likely), exchanges)
-        rest = _without(named, used)
-    single = _closest([pair for ranks in likely for pair in _match_pair(rest, ranks)])
+    """Match the exchanges of these pairs of ranks: whole streams first, then the rest message by message."""
+    kept, left = list[MatchedPair](), dict(exchanges)
+    while True:
+        found, used = _select_streams(left, likely)
+        kept, left = kept + found, _without(left, used)
+        # what is left of a stream with two neighbours, once the one's messages are known, is the other's
+        if not found or not any(one.are_left(named=False) for one in left.values()):
+            break
+    named = _only_named(left)
+    single = _closest([pair for ranks in likely for pair in _match_pair(named, ranks)])
     enough = [pair for pair in single if len(pair.messages) >= _least_of(exchanges, pair)]
     return kept + _select(enough, exchanges)[0]
+
+
+def _select_streams(
+    exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]
+) -> tuple[list[MatchedPair], set[tuple[int, int]]]:
+    """Return the likeliest whole streams of these pairs of ranks, and the exchanges in them, as `_select` does.
+
+    Streams may seem to end together because ranks keep pace, as those of a pipeline's replicas do; not if their first
+    messages then wait less with other ranks, or end far more closely.
+    """
+    streams = [pair for ranks in likely for pair in _match_streams(exchanges, ranks)]
+    first = {rank: one.first(_LIMITS.refuting_exchanges) for rank, one in _only_named(exchanges).items()}
+    others = [other for pair in likely for other in _match_pair(first, pair)] if streams else []
+    of_rank = by_key((rank, other) for other in others for rank in other.ranks)
+
+    def is_refuted(pair: MatchedPair) -> bool:
+        rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
+        return any(map(pair.first(_LIMITS.refuting_exchanges).is_refuted_by, rivals))
+
+    return _select([pair for pair in streams if not is_refuted(pair)], exchanges)
+
+
+def _only_named(exchanges: Mapping[int, Exchanges]) -> dict[int, Exchanges]:
+    """Return the exchanges, of which those without a name can have no peer: they are matched by whole streams alone."""
+    return {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
 
 
 def _without(exchanges: Mapping[int, Exchanges], used: AbstractSet[tuple[int, int]]) -> dict[int, Exchanges]:
@@ -254,26 +275,6 @@ def _least_of(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> int:
     return _least_messages(exchanges[first], exchanges[second])
 
 
-def _without_refuted(
-    streams: Sequence[MatchedPair],
-    doubtful: Sequence[MatchedPair],
-    exchanges: Mapping[int, Exchanges],
-    likely: Sequence[tuple[int, int]],
-) -> list[MatchedPair]:
-    """Leave out doubtful streams whose messages are likelier those of other ranks."""
-    ranks = {rank for pair in doubtful for rank in pair.ranks}
-    first = {rank: one.first(_LIMITS.refuting_exchanges) for rank, one in exchanges.items()}
-    others = [other for pair in likely if not ranks.isdisjoint(pair) for other in _match_pair(first, pair)]
-    of_rank = by_key((rank, other) for other in others for rank in other.ranks)
-
-    def is_refuted(pair: MatchedPair) -> bool:
-        rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
-        return any(map(pair.is_refuted_by, rivals))
-
-    refuted = {pair.ranks for pair in doubtful if is_refuted(pair)}
-    return [pair for pair in streams if pair.ranks not in refuted]
-
-
 def _states_members(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> bool:
     """Return whether the trace states of which ranks the peers are."""
     return all(exchanges[rank].among[at] is not None and exchanges[rank].named[at] for rank, at in pair.exchanges)
@@ -283,11 +284,13 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
     """Yield the messages on streams of two ranks on which as many exchanges end together, the first with the first.
 
     Passes that follow each other evenly make streams of different messages seem to end together, with other clocks: the
-    clocks by which most messages do are taken, then those by which the ranks wait least.
+    clocks by which most messages do are taken, then those by which the ranks wait least. Of operations without a name
+    a stream may be a part of another one.
     """
     first, second = (exchanges[rank] for rank in ranks)
     pairs = []
-    for first_places, second_places in product(first.by_stream(ranks[1]), second.by_stream(ranks[0])):
+    for places in product(first.by_stream(ranks[1]), second.by_stream(ranks[0])):
+        first_places, second_places = _cut_to_the_shorter(first, second, *places)
         if len(first_places) == len(second_places) > 1:
             apart = first.end[:, first_places] - second.end[:, second_places]
             middle = np.median(apart, axis=1)  # NaN where a rank lacks the step, or a part of it
@@ -301,6 +304,36 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
     together = [_join([pair, *pairs]) for pair in pairs]
     if together:
         yield min(together, key=lambda pair: pair.preference(0))
+
+
+def _cut_to_the_shorter(
+    first: Exchanges, second: Exchanges, first_places: Ints, second_places: Ints
+) -> tuple[Ints, Ints]:
+    """Return the places of two streams without a name; of the longer those that end with the shorter's, if all do."""
+    if len(first_places) > len(second_places):
+        return _cut_to_the_shorter(second, first, second_places, first_places)[::-1]
+    are_named = first.named[first_places].any() or second.named[second_places].any()
+    count, most_ns = len(first_places), 2 * THRESHOLDS.group_inference.clock_error_ns
+    both = np.hstack([first.end[:, first_places], second.end[:, second_places]])
+    whole = np.flatnonzero(~np.isnan(both).any(axis=1))
+    if count == len(second_places) or count < THRESHOLDS.min_repeats or are_named or not len(whole):
+        return first_places, second_places
+    shorter, longer = first.end[whole[0], first_places], second.end[whole[0], second_places]
+    ends = longer[: len(longer) - count + 1, None] + (shorter - shorter[0])
+    for at in range(count - 1, 0, -1):
+        ends = ends[np.abs(longer[_nearest(longer, ends[:, at])] - ends[:, at]) <= most_ns]
+    closest = [_nearest(longer, of_begin) for of_begin in ends]
+    fitting = [second_places[nearest] for nearest in closest if (np.diff(nearest) > 0).all()]
+    apart_of = [first.end[:, first_places] - second.end[:, places] for places in fitting]
+    spread_of = [float(np.nanmax(np.abs(apart - np.median(apart, axis=1)[:, None]))) for apart in apart_of]
+    best = min(range(len(fitting)), key=spread_of.__getitem__, default=None)
+    return first_places, second_places if best is None else fitting[best]
+
+
+def _nearest(ascending: Floats, values: Floats) -> Ints:
+    """Return the position of the nearest of the ascending ones to each value, (values,)."""
+    after = np.clip(np.searchsorted(ascending, values), 1, len(ascending) - 1)
+    return np.where(values - ascending[after - 1] <= ascending[after] - values, after - 1, after)
 
 
 def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:

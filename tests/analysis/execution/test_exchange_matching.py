@@ -194,6 +194,33 @@ def test_messages_on_a_slow_link_are_no_waits():
     assert sorted(pairs_of(exchanges)) == [(0, 1), (1, 2), (3, 4), (4, 5)]
 
 
+def test_streams_of_a_direction_hold_messages_with_both_neighbours():
+    """Replicas that keep pace leave whole streams together, to within 10 µs; partners do far more closely."""
+    pace = np.random.default_rng(4).normal(0, 2_500, (4, 24))
+    exchanges = {}
+    for rank, own in chain(4, 12, error_ns=300.0).items():
+        is_forward = np.arange(len(own.stream)) % 12 < 6
+        sends = is_forward == (own.stream == rank)
+        one = own._replace(stream=np.where(sends, 1, 0), took=np.full(own.end.shape, 2e5))
+        exchanges |= {rank: one, 4 + rank: one._replace(end=own.end + pace[:, : own.end.shape[1]])}
+    assert sorted(pairs_of(exchanges)) == [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
+
+
+@pytest.mark.parametrize("stages", [3, 4, 8])
+def test_a_stream_without_a_name_may_hold_those_of_both_neighbours(stages: int):
+    """The first stage's stream is a part of the second one's; what is left of this is shared with the third."""
+    exchanges = {
+        rank: own._replace(
+            named=np.zeros(len(own.stream), np.bool_),
+            among=[frozenset(range(2 * stages)) - {rank // 2 * 2, rank // 2 * 2 + 1}] * len(own.stream),
+        )
+        for rank, own in one_forward_one_backward(stages).items()
+    }
+    found = match_exchanges(exchanges, {rank: rank // 2 for rank in exchanges})
+    assert sorted(pair.ranks for pair in found) == [(rank, rank + 2) for rank in range(2 * stages - 2)]
+    assert sum(2 * len(pair.messages) for pair in found) == sum(own.end.shape[1] for own in exchanges.values())
+
+
 def test_of_operations_without_a_name_whole_streams_are_matched():
     exchanges = chain(3, 6)
     unnamed = {rank: own._replace(named=np.zeros(len(own.stream), np.bool_)) for rank, own in exchanges.items()}

@@ -216,5 +216,10 @@ def _links(transfer: Floats) -> Floats:
 
 
 def _variation(took: Floats) -> float:
-    """Return how far (steps, groups, exchanges, ranks) times are from the median of each exchange, on average."""
-    return float(np.abs(took - np.median(took, axis=(0, 1, 3), keepdims=True)).mean())
+    """Return how far (steps, groups, exchanges, ranks) times are from the usual of each exchange, on average.
+
+    Times the usual ratio to that of a step and group: the messages of one may be longer than those of another.
+    """
+    usual = np.maximum(np.median(took, axis=(0, 1, 3), keepdims=True), _LIMITS.resolution_ns)
+    ratio = np.median(took / usual, axis=(2, 3), keepdims=True)
+    return float(np.abs(took - usual * ratio).mean())

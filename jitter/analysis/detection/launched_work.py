@@ -27,7 +27,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import centred, known_medians, qn_sigma
+from jitter.core.numeric.stats import centred, known_medians, lower_median, qn_sigma
 
 _LIMITS: Final = THRESHOLDS.launched_work
 
@@ -53,6 +53,13 @@ class LaunchedWork:
         time_ns, expected = self.own_ns[:, :, column], self.expected_ns[:, :, column]
         where = np.nonzero(~np.isnan(time_ns + expected))
         return tuple(zip(self.name[where[0]].tolist(), time_ns[where].tolist(), expected[where].tolist(), strict=True))
+
+    def is_behind(self, outlier: Outlier) -> bool:
+        """Return whether a rank takes longer in these steps than most, whatever its work: else none waits for it."""
+        late = [at for at, number in enumerate(self.steps) if number in outlier.steps]
+        total_ns = np.nansum(self.own_ns[:, late], axis=0)
+        behind_ns = total_ns[:, np.searchsorted(self.deviations.ranks, outlier.rank)] - lower_median(total_ns)[:, 0]
+        return float(behind_ns.sum()) > 0
 
 
 WorkOfTeams = Mapping[int, LaunchedWork]
@@ -88,7 +95,7 @@ def find_outliers_by_work(
             excess = outlier.excess_ns * len(outlier.steps) / len(late)
             if excess >= THRESHOLDS.main_share * plain_ns.get(outlier.rank, 0.0):
                 slow.append(replace(outlier, excess_ns=excess, pace=1 + outlier.excess_ns / expected))
-        elif outlier.rank not in by_plain:
+        elif outlier.rank not in by_plain and work.is_behind(outlier):
             slow.append(outlier)  # one long kernel is no pace
     ranks = {outlier.rank for outlier in slow}
     return [outlier for outlier in outliers if outlier.part is not TimePart.GPU or outlier.rank not in ranks] + slow

@@ -124,12 +124,14 @@ class RunAccount:
         return loss_ns
 
     def _loss_of_pace(self, rank: int, pace: float, steps: Sequence[int]) -> float:
-        """Return what is charged to a rank's GPU, ns, as far as its pace, and not more work, is above the others'."""
+        """Return what is charged to a rank's GPU, ns, as far as its pace, on top of its work, may cost so much."""
+        run = self._measured.steps.run
+        column, team = run.number_of[rank], run.team_of[rank]
+        seen = [self._measured.of_steps[number].deviations for number in steps]
+        own_ns = [step.usual_ns[TimePart.GPU, team] + step.total_ns[TimePart.GPU, column] for step in seen]
+        by_pace_ns = (1 - 1 / pace) * np.nan_to_num(own_ns)
         charged_ns = self.charges.own_ns[TimePart.GPU, steps, self.charges.column(rank)]
-        team = self._measured.deviations_of(self._measured.steps.run.team_of[rank])
-        above_ns = np.nan_to_num(team.total_ns[TimePart.GPU, steps, np.searchsorted(team.ranks, rank)])
-        by_pace_ns = (1 - 1 / pace) * (team.usual_ns[TimePart.GPU, steps, 0] + above_ns)
-        return float((charged_ns * np.fmin(by_pace_ns / np.maximum(above_ns, 1.0), 1.0)).sum())
+        return float(np.fmin(charged_ns.clip(0), by_pace_ns).sum())
 
     def loss_from_noise(self, steps: Iterable[int]) -> float:
         """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""

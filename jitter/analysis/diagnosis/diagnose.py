@@ -70,7 +70,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     beside = [_price_beside(evidence, group) for group in group_job_findings(evidence)]
     steps = answer_steps(evidence, [*groups, *beside])
     loss = _sum_loss(steps)
-    shares = _limit_to_loss([analysis.account.loss_of(group.scenario) for group in groups], loss.ns)
+    charged = [
+        analysis.account.loss_of(together(group.scenario for group in groups[:count]))
+        for count in range(len(groups) + 1)
+    ]
+    shares = _limit_to_loss(np.diff(charged).tolist(), loss.ns)  # nothing is charged to two of them
     ranges = _gain_ranges(evidence, groups, gains)
     priced = [
         replace(group, gain_ns=gain_ns, share_ns=share_ns, gain_range=gain_range)

@@ -63,7 +63,8 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     is_above_noise = loss_ns > noise_ns
     pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]
-    named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers}
+    # a rank that is slow for its work may have more of it as well
+    named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers if outlier.pace is None}
     lead = _every_rank(evidence, charges, named, timed, time_ns, is_above_noise) or lead
     if lead is None:
         return [*groups]

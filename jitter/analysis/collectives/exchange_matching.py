@@ -173,27 +173,29 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
     """
     ranks = sorted(exchanges)
     if len(ranks) <= _LIMITS.max_ranks_for_all_pairs:
-        return _match_likely(exchanges, list(combinations(ranks, 2)))
+        return _match_likely(exchanges, list(combinations(ranks, 2)), team_of)
     first_of = {team_of[rank]: rank for rank in reversed(ranks)}
     of_first = {(min(first, peer), max(first, peer)) for first in first_of.values() for peer in ranks if peer != first}
-    distances = {pair.apart for pair in _match_likely(exchanges, sorted(of_first))}
+    distances = {pair.apart for pair in _match_likely(exchanges, sorted(of_first), team_of)}
     at_distances = [(rank, rank + distance) for distance in sorted(distances) for rank in ranks]
-    return _match_likely(exchanges, [pair for pair in at_distances if pair[1] in exchanges])
+    return _match_likely(exchanges, [pair for pair in at_distances if pair[1] in exchanges], team_of)
 
 
-def _match_likely(exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]]) -> list[MatchedPair]:
+def _match_likely(
+    exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]], team_of: Mapping[int, int]
+) -> list[MatchedPair]:
     """Match the exchanges of these pairs of ranks: whole streams first, then the rest message by message."""
     kept, left = list[MatchedPair](), dict(exchanges)
     while True:
         found, used = _select_streams(left, likely)
-        kept, left = kept + found, _without(left, used)
+        kept, left = kept + found, _tell_messages(left, used, team_of)
         # what is left of a stream with two neighbours, once the one's messages are known, is the other's
         if not found or not any(one.are_left(named=False) for one in left.values()):
             break
     named = _only_named(left)
     single = _closest([pair for ranks in likely for pair in _match_pair(named, ranks)])
-    enough = [pair for pair in single if len(pair.messages) >= _least_of(exchanges, pair)]
-    return kept + _select(enough, exchanges)[0]
+    enough = [pair for pair in single if len(pair.messages) >= _least_of(left, pair)]
+    return kept + _select(enough, left)[0]
 
 
 def _select_streams(
@@ -221,10 +223,21 @@ def _only_named(exchanges: Mapping[int, Exchanges]) -> dict[int, Exchanges]:
     return {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
 
 
-def _without(exchanges: Mapping[int, Exchanges], used: AbstractSet[tuple[int, int]]) -> dict[int, Exchanges]:
-    """Return the exchanges, of which those in `used`, (rank, position), can have no peer."""
+def _tell_messages(
+    exchanges: Mapping[int, Exchanges], used: AbstractSet[tuple[int, int]], team_of: Mapping[int, int]
+) -> dict[int, Exchanges]:
+    """Return the exchanges, of which those in `used`, (rank, position), can have no other peer.
+
+    The others on their streams, on any rank of the team, are messages as well, if they have no name.
+    """
     of_rank = by_key(used)
-    return {rank: one.without(of_rank.get(rank, ())) for rank, one in exchanges.items()}
+    streams = by_key((team_of[rank], exchanges[rank].stream[at]) for rank, at in used)
+    told = {}
+    for rank, one in exchanges.items():
+        named = one.named | np.isin(one.stream, streams.get(team_of[rank], []))
+        among = [None if is_told else ranks for is_told, ranks in zip(named & ~one.named, one.among, strict=True)]
+        told[rank] = one._replace(named=named, among=among).without(of_rank.get(rank, ()))
+    return told
 
 
 def _select(
@@ -312,7 +325,7 @@ def _cut_to_the_shorter(
     """Return the places of two streams without a name; of the longer those that end with the shorter's, if all do."""
     if len(first_places) > len(second_places):
         return _cut_to_the_shorter(second, first, second_places, first_places)[::-1]
-    are_named = first.named[first_places].any() or second.named[second_places].any()
+    are_named = first.named[first_places].any() and second.named[second_places].any()
     count, most_ns = len(first_places), 2 * THRESHOLDS.group_inference.clock_error_ns
     both = np.hstack([first.end[:, first_places], second.end[:, second_places]])
     whole = np.flatnonzero(~np.isnan(both).any(axis=1))

@@ -221,6 +221,28 @@ def test_a_stream_without_a_name_may_hold_those_of_both_neighbours(stages: int):
     assert sum(2 * len(pair.messages) for pair in found) == sum(own.end.shape[1] for own in exchanges.values())
 
 
+def test_middle_stages_of_one_program_exchange_without_names():
+    """A stream of theirs that holds messages with the first stage holds those with each other as well."""
+    rng = np.random.default_rng(8)
+    stages, passes = 6, 6
+    # of each link all messages of the forward passes, and then all of the backward ones
+    forward = np.arange(passes) * 1e6 + np.arange(stages - 1)[:, None] * 2e5
+    backward = 2e7 + np.arange(passes) * 2e6 + np.arange(stages - 1)[::-1, None] * 4e5
+    ends = np.hstack([forward, backward]) + rng.normal(0, 3e4, (4, stages - 1, 2 * passes))
+    exchanges = {}
+    for rank in range(stages):
+        links = [link for link in (rank - 1, rank) if 0 <= link < stages - 1]
+        end = ends[:, links].reshape(4, -1) + rng.uniform(-9e9, 9e9) + rng.normal(0, 300, (4, len(links) * 2 * passes))
+        is_sent = np.repeat([link == rank for link in links], 2 * passes) == (np.arange(end.shape[1]) % 12 < passes)
+        order = np.argsort(end[0])
+        own = exchanges_of(end[:, order], np.full(end.shape, 2e4), np.where(is_sent, 1, 0)[order])
+        middle = frozenset(range(1, stages - 1))
+        among = [frozenset(range(stages)) - (middle if rank in middle else {rank})] * len(order)
+        exchanges[rank] = own._replace(named=np.zeros(len(order), np.bool_), among=among)
+    found = match_exchanges(exchanges, {0: 0, 5: 2} | dict.fromkeys(range(1, 5), 1))
+    assert sorted((pair.ranks, len(pair.messages)) for pair in found) == [(ranks, 12) for ranks in pairwise(range(6))]
+
+
 def test_of_operations_without_a_name_whole_streams_are_matched():
     exchanges = chain(3, 6)
     unnamed = {rank: own._replace(named=np.zeros(len(own.stream), np.bool_)) for rank, own in exchanges.items()}

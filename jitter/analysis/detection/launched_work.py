@@ -8,8 +8,12 @@ recording has the launches' sizes, each kernel's time is compared with
 g of a kernel is the slope, by least squares, of ln(time) over ln(threads), each less the rank's mean over steps and the
 step's mean over ranks: a rank that is always slow, or has always more work, does not change it.
 
-Where the sizes do not tell the work, as of packed sequences or of unlike numbers of generated tokens, kernels whose
-times hardly follow the step's tell the GPU's pace:
+Where the sizes do not tell the work, as of packed sequences or of unlike numbers of generated tokens, ranks that share
+it do: those of a tensor-parallel group, whose times differ far less from each other's than from those of other groups.
+
+    expected = median time in the step of the rank's group
+
+Else kernels whose times hardly follow the step's tell the GPU's pace:
 
     expected = time ÷ (time of the steady kernels in the step ÷ their median over ranks)
 """
@@ -120,7 +124,14 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     sized_share = float(np.nansum(few.gpu_ns[differs, 0]) / max(float(np.nansum(few.gpu_ns[:, 0])), 1.0))
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
     is_sized = sized_share >= 1 - THRESHOLDS.whole_share
-    expected = expected_times(read.gpu_ns, read.threads) if is_sized else times_at_usual_pace(read.gpu_ns)
+    sharing = None if is_sized else find_shared_work(read.gpu_ns, _partitions(steps, deviations))
+    expected: Floats | None
+    if is_sized:
+        expected = expected_times(read.gpu_ns, read.threads)
+    elif sharing is not None:
+        expected = times_of_groups(read.gpu_ns, sharing)
+    else:
+        expected = times_at_usual_pace(read.gpu_ns)
     if expected is None:
         return None
     compared = (~np.isnan(read.gpu_ns)).any(axis=0)
@@ -128,7 +139,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     excess[chosen] = np.where(compared, np.nansum(read.gpu_ns - expected, axis=0), np.nan)
     relative = deviations.total_ns.copy()
     relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
-    if not is_sized:
+    if not is_sized and sharing is None:
         _leave_out_where_paces_differ(relative[TimePart.GPU], total)
     return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name)
 
@@ -148,6 +159,44 @@ def expected_times(times_ns: Floats, threads: Floats) -> Floats:
     power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _LIMITS.max_power)
     expected: Floats = np.where(np.isnan(times_ns), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
     return expected
+
+
+def _partitions(steps: RunSteps, deviations: TeamDeviations) -> list[Ints]:
+    """Return the ways, (ranks,) each, in which collectives divide a team's ranks into several groups."""
+    run = steps.run
+    arrays = run.collective_arrays
+    numbers = np.array([run.number_of[rank] for rank in deviations.ranks.tolist()], np.int64)
+    column = np.full(len(run.rank_numbers), -1, np.int64)
+    column[numbers] = np.arange(len(numbers))
+    here = np.flatnonzero(column[arrays.rank] >= 0)
+    labels = np.full((len(run.programs[deviations.team].operations), len(numbers)), -1, np.int64)
+    labels[arrays.place[here], column[arrays.rank[here]]] = arrays.group[here]
+    attended = labels[(labels >= 0).all(axis=1)]
+    distinct = {np.unique(of_place, return_inverse=True)[1].tobytes() for of_place in attended}
+    partitions = [np.frombuffer(key, np.int64) for key in sorted(distinct)]
+    return [groups for groups in partitions if groups.any() and np.bincount(groups).min() >= THRESHOLDS.min_repeats]
+
+
+def find_shared_work(times_ns: Floats, partitions: Sequence[Ints]) -> Ints | None:
+    """Return, (ranks,), the groups whose ranks do the same work; None if no partition tells so.
+
+    Within them most GPU times of a step differ by far less than between all ranks. `times_ns` as in `expected_times`.
+    """
+    total_ns = np.nansum(times_ns, axis=0)
+    apart_ns = [
+        float(np.median(np.abs(total_ns - times_of_groups(total_ns, groups))))
+        for groups in (np.zeros(total_ns.shape[1], np.int64), *partitions)
+    ]
+    best = int(np.argmin(apart_ns))
+    return partitions[best - 1] if apart_ns[best] < THRESHOLDS.main_share * apart_ns[0] else None
+
+
+def times_of_groups(times_ns: Floats, groups: Ints) -> Floats:
+    """Return the median times of each rank's group, of times (…, ranks); NaN where all are."""
+    usual = np.empty_like(times_ns)
+    for group in np.unique(groups).tolist():
+        usual[..., groups == group] = known_medians(times_ns[..., groups == group], axis=-1)[..., None]
+    return np.where(np.isnan(times_ns), np.nan, usual)
 
 
 def times_at_usual_pace(times_ns: Floats) -> Floats | None:

@@ -642,7 +642,7 @@ RULES: Final = (
     Rule("gpu_compute", _GPU, "likely",
          lambda _, late: None if late.pace is None else Match({"longer": format_percent(late.pace - 1)}),
          "its kernels take {longer} longer than the other ranks' for the same work, which varies over ranks and steps "
-         "(by launch sizes, or by kernels whose work does not vary)"),
+         "(by launch sizes, by ranks that share its work, or by kernels whose work does not vary)"),
     Rule("gpu_time", _GPU, "unknown", _whole_stage,
          "the whole pipeline stage is slower ({ranks}): more work in launches of a fixed size, or slow GPUs"),
     Rule("gpu_time", _GPU, "unknown", _unknown_batches,

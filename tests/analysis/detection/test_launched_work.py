@@ -8,7 +8,12 @@ import pytest
 
 import jitter
 from jitter.analysis.detection import launched_work
-from jitter.analysis.detection.launched_work import expected_times, times_at_usual_pace
+from jitter.analysis.detection.launched_work import (
+    expected_times,
+    find_shared_work,
+    times_at_usual_pace,
+    times_of_groups,
+)
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
@@ -118,6 +123,22 @@ def test_the_pace_where_ranks_run_unlike_numbers_of_like_kernels():
     assert at_usual is not None
     paces = np.nanmedian(np.nansum(times_ns, axis=0) / np.nansum(at_usual, axis=0), axis=0)
     assert paces == pytest.approx([1, 1, 1, 1.08, 1, 1, 1, 1], abs=0.01)
+
+
+def test_the_pace_where_the_ranks_of_a_group_share_their_work():
+    """As of tensor parallelism: each replica has its own lengths, which its launches do not show."""
+    rng = np.random.default_rng(3)
+    replica, other = np.repeat([0, 1], 8), np.tile([0, 1, 2, 3], 4)
+    lengths = rng.uniform(0.7, 1.3, (9, 2))
+    times_ns = 15e3 * lengths[:, replica] * rng.normal(1.0, 0.01, (60, 9, 16))
+    assert find_shared_work(times_ns, [other]) is None
+    times_ns[:, :, 3] *= 1.2
+    sharing = find_shared_work(times_ns, [other, replica])
+    assert sharing is not None
+    assert sharing.tolist() == replica.tolist()
+    expected = times_of_groups(times_ns, sharing)
+    paces = np.nanmedian(np.nansum(times_ns, axis=0) / np.nansum(expected, axis=0), axis=0)
+    assert paces == pytest.approx([1.2 if rank == 3 else 1 for rank in range(16)], abs=0.01)
 
 
 def test_scenarios_of_paces():

@@ -63,9 +63,11 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     is_above_noise = loss_ns > noise_ns
     pauses = [group for group in groups if all(candidate.kind == "random_pauses" for candidate in group.candidates)]
     others = [group for group in groups if group not in pauses]
+    outliers = [outlier for group in others for outlier in group.outliers]
     # a rank that is slow for its work may have more of it as well
-    named = {(outlier.rank, outlier.part) for group in others for outlier in group.outliers if outlier.pace is None}
-    lead = _every_rank(evidence, charges, named, timed, time_ns, is_above_noise) or lead
+    named = {(outlier.rank, outlier.part) for outlier in outliers if outlier.pace is None}
+    slow_ranks = {outlier.rank for outlier in outliers if outlier.pace is not None}
+    lead = _every_rank(evidence, charges, named, slow_ranks, timed, time_ns, is_above_noise) or lead
     if lead is None:
         return [*groups]
     return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
@@ -166,6 +168,7 @@ def _every_rank(
     evidence: Evidence,
     charges: Charges,
     named: Collection[tuple[int, TimePart]],
+    slow_ranks: Collection[int],
     steps: Sequence[int],
     time_ns: float,
     is_above_noise: bool,
@@ -173,7 +176,7 @@ def _every_rank(
     """Return what holds up the job on all ranks but those `named` in turn, if it is most of the loss.
 
     Late launches, where the loss is above noise, or GPU time that varies by rank and step, as that of uneven batches.
-    Work that recorded launches show to differ needs no test.
+    Work that recorded launches show to differ needs no test. `slow_ranks`, slow for their work, do not tell the cause.
     """
     analysis, run = evidence.analysis, evidence.analysis.run
     totals = charges.totals_ns()
@@ -195,7 +198,8 @@ def _every_rank(
     ]
     is_lasting = varied.lasting_ns >= THRESHOLDS.main_share * whole
     candidate = join_outliers("uneven_ranks" if is_lasting else "in_turn", members)
-    judgement = find_cause(evidence, candidate)
+    at_pace = [member for member in members if part is not TimePart.GPU or member.rank not in slow_ranks]
+    judgement = find_cause(evidence, join_outliers(candidate.kind, at_pace or members))
     if part is TimePart.GPU:
         # operations that vary by themselves lose time between any two collectives, GPUs that differ for ever in no turn
         is_above_noise = varied.sigmas >= THRESHOLDS.outlier_sigmas and varied.ns >= THRESHOLDS.main_share * whole

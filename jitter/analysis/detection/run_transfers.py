@@ -21,14 +21,14 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
-from jitter.analysis.replay.shared_work import work_of_transfers
+from jitter.analysis.replay.shared_work import compute_between, work_by_sizes, work_of_transfers
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, mad_sigma
 from jitter.core.step_key import StepKey
 
 _GROUPS_AT_ONCE: Final = 4096
@@ -307,8 +307,8 @@ def transfers_by_benchmark(
     return expected_ns
 
 
-def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
-    """Return the kind of each group, of all groups of all collectives, whose operation is known."""
+def _sizes_of_groups(lake: RunReader, run: RunModel, key: StepKey) -> Floats:
+    """Return the largest size that a member of each group, of all groups, records in a step, bytes; NaN: unknown."""
     arrays = run.collective_arrays
     size, largest = np.full(len(arrays.rank), np.nan), np.full(int(arrays.first_group[-1]), np.nan)
     attendances = np.split(
@@ -323,6 +323,12 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
             row = rank_rows[arrays.place[of_rank]]
             size[of_rank[row >= 0]] = sizes[row[row >= 0]]
     np.fmax.at(largest, arrays.group, size)
+    return largest
+
+
+def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
+    """Return the kind of each group, of all groups of all collectives, whose operation is known."""
+    arrays, largest = run.collective_arrays, _sizes_of_groups(lake, run, key)
     members = np.bincount(arrays.group, minlength=len(largest))
     kind_of_group: dict[int, _Kind] = {}
     is_incomplete = arrays.incomplete.tolist()
@@ -486,14 +492,27 @@ class RunTransfers:
         teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
         places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
         for numbers in steps.alike.by_known_size if len(places) else ():
-            if len(numbers) >= THRESHOLDS.min_steps:
-                gpu_ns, took_ns = steps.baselines.gpu[numbers], self.took[numbers]
-                for first in range(0, len(places), _GROUPS_AT_ONCE):
-                    here = slice(first, first + _GROUPS_AT_ONCE)
-                    work[numbers, here] = work_of_transfers(
-                        run.job.first, is_collective, gpu_ns, places[here], took_ns[:, here]
-                    )
+            if len(numbers) < THRESHOLDS.min_steps:
+                continue
+            computed = compute_between(run.job.first, is_collective, steps.baselines.gpu[numbers])
+            if not computed.varies:
+                continue
+            took_ns, sizes = self.took[numbers], self._relative_sizes(numbers)
+            is_sized: Bools = np.logical_not(np.isnan(sizes).any(axis=0))
+            for first in range(0, len(places), _GROUPS_AT_ONCE):
+                here = np.arange(first, min(first + _GROUPS_AT_ONCE, len(places)))
+                sized, others = here[is_sized[here]], here[~is_sized[here]]
+                work[np.ix_(numbers, sized)] = work_by_sizes(sizes[:, sized], took_ns[:, sized])
+                of_others = work_of_transfers(run.job.first, computed, places[others], took_ns[:, others])
+                work[np.ix_(numbers, others)] = of_others
         return work
+
+    def _relative_sizes(self, numbers: Ints) -> Floats:
+        """Return, (steps, groups of all collectives), recorded sizes ÷ the collective's usual one; NaN: unknown."""
+        keys, first = [self.run.keys[number] for number in numbers.tolist()], self.run.collective_arrays.first_group
+        sizes = np.stack([_sizes_of_groups(self._lake, self.run, key) for key in keys])
+        usual = [known_medians(of_collective) for of_collective in np.split(known_medians(sizes), first[1:-1])]
+        return sizes / np.repeat(usual, np.diff(first))
 
     @cached_property
     def _varies(self) -> bool:

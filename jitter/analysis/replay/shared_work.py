@@ -108,35 +108,66 @@ def work_of_operations(team: int, own_ns: Floats, names: Ints, size: Floats, par
     return np.where(known_count > 1, work, 1.0).T
 
 
-def work_of_transfers(first: Ints, is_collective: Bools, gpu_ns: Floats, place: Ints, took_ns: Floats) -> Floats:
-    """Return, (steps, transfers), the work of each in each of some like steps, 1 for the usual one.
+class Computed(NamedTuple):
+    """What is computed between two collectives, of those parts of a job in which anything is."""
 
-    A transfer carries as much in each step, or what its ranks compute next before or after it: what varies most as its
-    own times do. All have 1 unless most of what is computed between two collectives varies from step to step.
+    ratios: Floats
+    """(steps, parts) how long it takes in some like steps, 1 for the usual time."""
+    begins: Ints
+    """(parts,) the operation, of all teams, with which each begins."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether most of them vary from step to step."""
+        return len(self.begins) > 0 and float(np.median(qn_sigma(self.ratios))) > THRESHOLDS.tolerance_share
+
+
+def compute_between(first: Ints, is_collective: Bools, gpu_ns: Floats) -> Computed:
+    """Return what is computed between collectives in some like steps.
 
     Args:
         first: (teams + 1,) where each team's operations begin.
         is_collective: (operations of all teams,).
         gpu_ns: (steps, operations of all teams) medians over ranks; NaN where no rank of the team has the step.
-        place: (transfers,) an operation of each.
-        took_ns: (steps, transfers) from the last arrival to the end.
 
     """
     begins = np.unique(np.append(first[:-1][np.diff(first) > 0], np.flatnonzero(is_collective)))
-    computed = _relative(np.add.reduceat(np.where(is_collective, 0.0, np.nan_to_num(gpu_ns)), begins, axis=1))
-    parts = np.flatnonzero(~np.isnan(computed).all(axis=0))
+    ratios = _relative(np.add.reduceat(np.where(is_collective, 0.0, np.nan_to_num(gpu_ns)), begins, axis=1))
+    parts = np.flatnonzero(~np.isnan(ratios).all(axis=0))
+    return Computed(np.nan_to_num(ratios[:, parts], nan=1.0), begins[parts])
+
+
+def work_of_transfers(first: Ints, computed: Computed, place: Ints, took_ns: Floats) -> Floats:
+    """Return, (steps, transfers), the work of each in each of some like steps, 1 for the usual one.
+
+    A transfer carries as much in each step, or what its ranks compute next before or after it: what varies most as its
+    own times do.
+
+    Args:
+        first: (teams + 1,) where each team's operations begin.
+        computed: varies.
+        place: (transfers,) an operation of each, of all teams.
+        took_ns: (steps, transfers) from the last arrival to the end.
+
+    """
     work = np.ones_like(took_ns)
-    computed, begins = np.nan_to_num(computed[:, parts], nan=1.0), begins[parts]
-    if not len(parts) or np.median(qn_sigma(computed)) <= THRESHOLDS.tolerance_share:
-        return work
-    team_of_part, team = (np.searchsorted(first, places, side="right") for places in (begins, place))
-    after, least = np.searchsorted(begins, place), known_medians(np.abs(_relative(took_ns) - 1))
+    team_of_part, team = (np.searchsorted(first, places, side="right") for places in (computed.begins, place))
+    after, least = np.searchsorted(computed.begins, place), known_medians(np.abs(_relative(took_ns) - 1))
     for part in (after - 1, after):
-        at = np.clip(part, 0, len(parts) - 1)
-        shared = 1 + _share_that_grows(took_ns, computed[:, at]) * (computed[:, at] - 1)
+        at = np.clip(part, 0, len(computed.begins) - 1)
+        shared = 1 + _share_that_grows(took_ns, computed.ratios[:, at]) * (computed.ratios[:, at] - 1)
         spread = known_medians(np.abs(_relative(took_ns / shared) - 1))
         is_nearer = (at == part) & (team_of_part[at] == team) & (spread < least)
         work[:, is_nearer], least[is_nearer] = shared[:, is_nearer], spread[is_nearer]
+    return work
+
+
+def work_by_sizes(sizes: Floats, took_ns: Floats) -> Floats:
+    """Return, (steps, transfers), the work of each by its recorded sizes, 1 for the size 1.
+
+    `sizes` (steps, transfers) are ÷ those of the usual one of a collective, `took_ns` as in `work_of_transfers`.
+    """
+    work: Floats = 1 + _share_that_grows(took_ns, sizes) * (sizes - 1)
     return work
 
 

@@ -5,8 +5,10 @@ import pytest
 
 from jitter.analysis.replay.shared_work import (
     at_usual_pace,
+    compute_between,
     find_most_alike,
     parts_of_teams,
+    work_by_sizes,
     work_of_operations,
     work_of_transfers,
 )
@@ -105,5 +107,16 @@ def test_a_transfer_carries_its_micro_batch_or_as_much_in_each_step(variation: f
     took_ns[:, 5], took_ns[:, 7] = np.nan, 0  # never recorded; too short for the clock
     expected = np.hstack([sizes / np.median(sizes, axis=0), np.ones((5, 1))] * 2)
     expected[:, 5] = 1
-    work = work_of_transfers(np.array([0, 10, 20, 20]), is_collective, gpu_ns, place, took_ns)
-    np.testing.assert_allclose(work, expected if variation == 1 else 1.0)
+    first = np.array([0, 10, 20, 20])
+    computed = compute_between(first, is_collective, gpu_ns)
+    assert computed.varies == (variation == 1)
+    if computed.varies:
+        np.testing.assert_allclose(work_of_transfers(first, computed, place, took_ns), expected)
+
+
+def test_the_work_of_recorded_sizes():
+    """Of two groups of a collective, of which one has twice the sizes; 4 µs of each transfer are latency."""
+    sizes = np.random.default_rng(5).uniform(0.5, 1.5, (9, 1)) * [1, 2]
+    took_ns = 4e3 + 1e4 * sizes
+    took_ns[3, 1] *= 3  # a link that is slow once
+    np.testing.assert_allclose(work_by_sizes(sizes, took_ns), (4e3 + 1e4 * sizes) / 1.4e4)

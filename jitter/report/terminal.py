@@ -14,8 +14,8 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit
 from jitter.analysis.diagnosis.verdict import (
+    describe_differing_saving,
     describe_loss,
-    describe_saving,
     describe_seen,
     write_advice,
     write_jitter_verdict,
@@ -135,9 +135,9 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
 def _describe_other(finding: Culprit) -> str:
     lead = ", low confidence" if finding.confidence == "low" else ""
     details = list_evidence(finding)[:1] if finding.is_of_program else [describe_seen(finding)]
-    if finding.hides_others:
-        details.append(describe_saving(finding))
-    said = ", ".join((describe_symptom(finding), *details))
+    if not finding.is_of_program:
+        details.append(describe_differing_saving(finding))
+    said = ", ".join(filter(None, (describe_symptom(finding), *details)))
     return f"{name_with_device(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
 
 

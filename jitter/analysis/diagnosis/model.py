@@ -347,11 +347,6 @@ class Culprit:
         return self.excess_ns if self.is_of_unknown_cost else self.loss_ns
 
     @property
-    def hides_others(self) -> bool:
-        """Whether fixing it alone saves at least twice its share: the rest is charged to what it is late with."""
-        return self.gain_ns >= THRESHOLDS.much_more * self.loss_ns > 0 and not self.is_beyond_loss
-
-    @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because others are as late or later."""
         most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]

@@ -312,12 +312,16 @@ def describe_loss(culprit: Culprit, of_run: str = " of the run") -> str:
 
 
 def describe_price(culprit: Culprit) -> str:
-    """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
-    saving = describe_saving(culprit)
+    """Return the culprit's loss, and what fixing it alone saves where that differs."""
+    return "; ".join(filter(None, (describe_loss(culprit), describe_differing_saving(culprit))))
+
+
+def describe_differing_saving(culprit: Culprit) -> str:
+    """Return what fixing the culprit alone saves, as a clause; empty where that is the loss, within 5%."""
     is_plain = culprit.gain_range_ns is None and not culprit.unpriced_because and culprit.gain_ns > 0
     if is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= (1 - THRESHOLDS.whole_share) * culprit.loss_ns:
-        saving = "fixing it alone would save at most that" if _is_bound(culprit) else ""
-    return "; ".join(filter(None, (describe_loss(culprit), saving)))
+        return "fixing it alone would save at most that" if _is_bound(culprit) else ""
+    return describe_saving(culprit)
 
 
 def describe_saving(culprit: Culprit, fix: str = "fixing it") -> str:

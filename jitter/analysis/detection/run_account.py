@@ -147,9 +147,10 @@ class RunAccount:
 
     @cached_property
     def contradicts_recording(self) -> bool:
-        """Whether the run with every own time at the baseline would take longer than recorded.
+        """Whether the run with every own time at the baseline would take longer, or a rank numbers steps otherwise.
 
         Then operations waited for other ones than the inferred dependencies say: no loss and no saving holds.
         """
         whole_ns = float(self._measured.total(self._measured.assumed_step_ns))
-        return self.prolonged_ns > THRESHOLDS.min_cost_share * whole_ns
+        is_longer = self.prolonged_ns > THRESHOLDS.min_cost_share * whole_ns
+        return is_longer or bool(self._measured.shifted_numbers)

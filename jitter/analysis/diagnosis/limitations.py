@@ -270,14 +270,14 @@ def list_limits(
     analysis, run = evidence.analysis, evidence.analysis.run
     (start_doubt, start_note), peerless = _describe_first_starts(analysis), find_lone_ranks(run)
     is_compared = not run.misses_partners and len(find_exchanging_teams(run)) > 1
-    has_waits = culprits or run.is_unexplained
+    has_waits, misnumbered = culprits or run.is_unexplained, doubt_step_numbers(analysis)
     doubts = [
         NO_COMMON_STEP if lacks_common_step(evidence) else None,
         None if unrecorded is None else explain_unrecorded(unrecorded),
-        doubt_step_numbers(analysis),
+        misnumbered,
         start_doubt,
         *_describe_uncounted(evidence),
-        CONTRADICTION if analysis.account.contradicts_recording else None,
+        CONTRADICTION if misnumbered is None and analysis.account.contradicts_recording else None,
         *_describe_model_error(evidence, loss),
         *(() if has_waits else _describe_possible_waits(evidence, loss)),
         _NO_PARTNERS if run.matching.unpaired else None,

@@ -168,9 +168,11 @@ def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 
 def describe_rest(diagnosis: Diagnosis) -> str:
-    """Return what jitter costs beside a headline that is not of jitter; empty beside one that is."""
+    """Return what jitter costs beside a headline that is not of jitter, or why that is unknown; else nothing."""
     if not diagnosis.culprits:
         return capitalize(write_jitter_verdict(diagnosis).removeprefix("Jitter costs "))
+    if diagnosis.loss.ns is None and diagnosis.conclusion.doubts:
+        return f"What it costs the run is unknown. {diagnosis.conclusion.doubts[0]}"
     return "" if diagnosis.headline is None or diagnosis.headline.rung == "ranks" else describe_jitter(diagnosis)
 
 

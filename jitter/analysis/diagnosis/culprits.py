@@ -325,9 +325,12 @@ def _kernel_range(losses: Losses, late: Sequence[StepAnswer], evidence: Evidence
     running = np.cumsum(lost) / lost.sum()
     tail = (1 - THRESHOLDS.whole_share) / 2
     stays_over = np.minimum.accumulate(running[::-1])[::-1] > tail
-    first, last = indices[np.argmax(stays_over)], indices[np.argmax(running >= 1 - tail)]
-    began = [step.divergence.kernel_index for step in late if step.divergence is not None]
-    return IndexRange(min(began, default=int(first)), int(last))
+    at = int(np.argmax(stays_over))
+    last = int(indices[at + np.argmax(running[at:] >= 1 - tail)])
+    first = min(
+        (step.divergence.kernel_index for step in late if step.divergence is not None), default=int(indices[at])
+    )
+    return IndexRange(first, max(first, last))
 
 
 def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:

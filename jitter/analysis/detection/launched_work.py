@@ -50,6 +50,8 @@ class LaunchedWork:
     """The same, of the launched work."""
     name: Ints
     """(operations,) each kernel's name as a number; -1 for none."""
+    sharing: Ints | None
+    """(ranks,) the groups whose ranks do the same work; None where none is known to."""
 
     def times(self, rank: int) -> tuple[tuple[int, float, float], ...]:
         """Return name, time and expected time of each of a rank's kernels in each step."""
@@ -60,10 +62,22 @@ class LaunchedWork:
 
     def is_behind(self, outlier: Outlier) -> bool:
         """Return whether a rank takes longer in these steps than most, whatever its work: else none waits for it."""
+        return self._behind_ns(outlier)[0] > 0
+
+    def is_shared(self, outlier: Outlier) -> bool:
+        """Return whether the ranks that share a rank's work are behind most as it is: that is what they have to do."""
+        own_ns, shared_ns = self._behind_ns(outlier)
+        return self.sharing is not None and shared_ns >= THRESHOLDS.main_share * own_ns
+
+    def _behind_ns(self, outlier: Outlier) -> tuple[float, float]:
+        """Return how much longer than most ranks a rank takes in these steps, and the ranks of its group."""
         late = [at for at, number in enumerate(self.steps) if number in outlier.steps]
         total_ns = np.nansum(self.own_ns[:, late], axis=0)
-        behind_ns = total_ns[:, np.searchsorted(self.deviations.ranks, outlier.rank)] - lower_median(total_ns)[:, 0]
-        return float(behind_ns.sum()) > 0
+        column = np.searchsorted(self.deviations.ranks, outlier.rank)
+        alike = [column] if self.sharing is None else np.flatnonzero(self.sharing == self.sharing[column])
+        own, shared = total_ns[:, [column]], total_ns[:, alike]
+        behind = (float((lower_median(times) - lower_median(total_ns)).sum()) for times in (own, shared))
+        return next(behind), next(behind)
 
 
 WorkOfTeams = Mapping[int, LaunchedWork]
@@ -77,7 +91,7 @@ def find_outliers_by_work(
 
     In place of what ranks that always are so have by plain time, if they are no slower by plain time, or if their pace
     explains most of that: a repair of the pace leaves their work as it is, which varies. In some steps alone only what
-    does not stand out by plain time.
+    does not stand out by plain time. What the ranks that share a rank's work take longer as well is no lateness.
 
     Args:
         work: of the team.
@@ -102,7 +116,8 @@ def find_outliers_by_work(
         elif outlier.rank not in by_plain and work.is_behind(outlier):
             slow.append(outlier)  # one long kernel is no pace
     ranks = {outlier.rank for outlier in slow}
-    return [outlier for outlier in outliers if outlier.part is not TimePart.GPU or outlier.rank not in ranks] + slow
+    others = [outlier for outlier in outliers if outlier.part is not TimePart.GPU]
+    return [*others, *(one for one in plain if one.rank not in ranks and not work.is_shared(one)), *slow]
 
 
 def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDeviations) -> LaunchedWork | None:
@@ -124,7 +139,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     sized_share = float(np.nansum(few.gpu_ns[differs, 0]) / max(float(np.nansum(few.gpu_ns[:, 0])), 1.0))
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
     is_sized = sized_share >= 1 - THRESHOLDS.whole_share
-    sharing = None if is_sized else find_shared_work(read.gpu_ns, _partitions(steps, deviations))
+    sharing = find_shared_work(read.gpu_ns, _partitions(steps, deviations))
     expected: Floats | None
     if is_sized:
         expected = expected_times(read.gpu_ns, read.threads)
@@ -141,7 +156,9 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
     if not is_sized and sharing is None:
         _leave_out_where_paces_differ(relative[TimePart.GPU], total)
-    return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name)
+    return LaunchedWork(
+        replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name, sharing
+    )
 
 
 def expected_times(times_ns: Floats, threads: Floats) -> Floats:

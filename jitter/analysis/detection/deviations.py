@@ -63,7 +63,7 @@ class KernelDeviations(NamedTuple):
     """How far the kernels of each name of one team's program (`Program.kernels`) deviate in steps; NaN: unknown."""
 
     total_ns: Floats
-    """(steps, names, ranks of the team): a rank's GPU time − the median rank's; kernels that it lacks do not count."""
+    """(steps, names, ranks of the team): a rank's GPU time − the median rank's, of kernels that both have."""
     usual_ns: Floats
     """(steps, names) the median rank's."""
 
@@ -109,6 +109,8 @@ def kernel_deviations_of_steps(
 def add_kernel_deviations(row: Ints, number: Ints, start: Floats, gpu: Floats, usual: Floats, total: Floats) -> None:
     """Add up GPU times less the `usual` ones, (steps, operations), by name: `total` (steps, names, ranks).
 
+    What most ranks lack does not count: more kernels are not slow ones, and a rank that has fewer has no less for it.
+
     `start` and `gpu` (steps × cells,) hold the steps one after the other; `number` is that of `Program.kernels`.
     """
     steps, names, ranks = total.shape
@@ -120,7 +122,7 @@ def add_kernel_deviations(row: Ints, number: Ints, start: Floats, gpu: Floats, u
                     total[step, name, rank] = 0.0
                 for op in range(len(number)):
                     cell = step * cells + row[rank] + op
-                    if number[op] < names and not isnan(start[cell]):
+                    if number[op] < names and not isnan(start[cell]) and usual[step, op] > 0:
                         total[step, number[op], rank] += gpu[cell] - usual[step, op]
 
 

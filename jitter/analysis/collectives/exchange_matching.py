@@ -325,17 +325,20 @@ def _cut_to_the_shorter(
     """Return the places of two streams without a name; of the longer those that end with the shorter's, if all do."""
     if len(first_places) > len(second_places):
         return _cut_to_the_shorter(second, first, second_places, first_places)[::-1]
-    are_named = first.named[first_places].any() and second.named[second_places].any()
     count, most_ns = len(first_places), 2 * THRESHOLDS.group_inference.clock_error_ns
+    are_named = first.named[first_places].any() and second.named[second_places].any()
+    if count == len(second_places) or count < THRESHOLDS.min_repeats or are_named:
+        return first_places, second_places
     both = np.hstack([first.end[:, first_places], second.end[:, second_places]])
     whole = np.flatnonzero(~np.isnan(both).any(axis=1))
-    if count == len(second_places) or count < THRESHOLDS.min_repeats or are_named or not len(whole):
+    if not len(whole):
         return first_places, second_places
-    shorter, longer = first.end[whole[0], first_places], second.end[whole[0], second_places]
-    ends = longer[: len(longer) - count + 1, None] + (shorter - shorter[0])
-    for at in range(count - 1, 0, -1):
-        ends = ends[np.abs(longer[_nearest(longer, ends[:, at])] - ends[:, at]) <= most_ns]
-    closest = [_nearest(longer, of_begin) for of_begin in ends]
+    after, longer = both[whole[0], :count] - both[whole[0], 0], both[whole[0], count:]
+    begins_ns = longer[: len(longer) - count + 1]
+    for after_ns in after[:0:-1].tolist():
+        ends_ns = begins_ns + after_ns
+        begins_ns = begins_ns[np.abs(longer[_nearest(longer, ends_ns)] - ends_ns) <= most_ns]
+    closest = [_nearest(longer, begin_ns + after) for begin_ns in begins_ns[: THRESHOLDS.max_tried].tolist()]
     fitting = [second_places[nearest] for nearest in closest if (np.diff(nearest) > 0).all()]
     apart_of = [first.end[:, first_places] - second.end[:, places] for places in fitting]
     spread_of = [float(np.nanmax(np.abs(apart - np.median(apart, axis=1)[:, None]))) for apart in apart_of]

@@ -508,9 +508,10 @@ class RunTransfers:
         return work
 
     def _relative_sizes(self, numbers: Ints) -> Floats:
-        """Return, (steps, groups of all collectives), recorded sizes ÷ the collective's usual one; NaN: unknown."""
+        """Return, (steps, groups of all collectives), sizes ÷ the collective's usual one; NaN: not recorded, or 0."""
         keys, first = [self.run.keys[number] for number in numbers.tolist()], self.run.collective_arrays.first_group
         sizes = np.stack([_sizes_of_groups(self._lake, self.run, key) for key in keys])
+        sizes = np.where(sizes > 0, sizes, np.nan)
         usual = [known_medians(of_collective) for of_collective in np.split(known_medians(sizes), first[1:-1])]
         return sizes / np.repeat(usual, np.diff(first))
 

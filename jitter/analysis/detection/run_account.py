@@ -125,10 +125,9 @@ class RunAccount:
 
     def _loss_of_pace(self, rank: int, pace: float, steps: Sequence[int]) -> float:
         """Return what is charged to a rank's GPU, ns, as far as its pace, on top of its work, may cost so much."""
-        run = self._measured.steps.run
-        column, team = run.number_of[rank], run.team_of[rank]
-        seen = [self._measured.of_steps[number].deviations for number in steps]
-        own_ns = [step.usual_ns[TimePart.GPU, team] + step.total_ns[TimePart.GPU, column] for step in seen]
+        run, seen = self._measured.steps.run, self._measured.statistics.deviations
+        usual_ns = seen.usual_ns[steps, TimePart.GPU, run.team_of[rank]]
+        own_ns = usual_ns + seen.total_ns[steps, TimePart.GPU, run.number_of[rank]]
         by_pace_ns = (1 - 1 / pace) * np.nan_to_num(own_ns)
         charged_ns = self.charges.own_ns[TimePart.GPU, steps, self.charges.column(rank)]
         return float(np.fmin(charged_ns.clip(0), by_pace_ns).sum())

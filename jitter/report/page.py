@@ -54,6 +54,7 @@ from jitter.report.text.fix_list import (
     describe_finding,
     describe_rest,
     list_fixes,
+    name_rows,
     write_headline,
 )
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
@@ -210,7 +211,7 @@ def find_first_lines(report: RunReport) -> Headline:
     diagnosis = report.diagnosis
     first = diagnosis.headline
     if diagnosis.hang is not None:
-        seen = tuple(("" if at else "seen", line) for at, line in enumerate(diagnosis.hang.evidence))
+        seen = name_rows("seen", diagnosis.hang.evidence)
         return Headline(diagnosis.hang.headline, (*seen, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
     if first is None:
         return Headline(diagnosis.verdict, (), is_calm=True)

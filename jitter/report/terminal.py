@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from rich.console import Console, Group, RenderableType
@@ -37,6 +37,7 @@ from jitter.report.text.fix_list import (
     describe_rest,
     describe_symptom,
     list_evidence,
+    name_rows,
     name_with_device,
     write_headline,
 )
@@ -99,19 +100,19 @@ def render_answer(diagnosis: Diagnosis, facts: RunOverview, console: Console) ->
 def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[RenderableType]:
     if (hang := diagnosis.hang) is not None:
         yield _text(hang.headline, "bold")
-        yield _grid([*_listed("seen", hang.evidence[: limits.hang]), ("do", capitalize(hang.advice))])
+        yield _grid([*name_rows("seen", hang.evidence[: limits.hang]), ("do", capitalize(hang.advice))])
     verdict = write_jitter_verdict(diagnosis)
     if (first := diagnosis.headline) is not None:
         yield _text(write_headline(first), "bold")
         rows = describe_finding(first, diagnosis, limits.evidence)
-        yield _grid([*rows, *_listed("jitter", filter(None, [describe_rest(diagnosis)]))])
+        yield _grid([*rows, *name_rows("jitter", filter(None, [describe_rest(diagnosis)]))])
     elif diagnosis.measurements and not diagnosis.steps:  # what logs alone say comes first
         yield _text(diagnosis.measurements[0], "bold")
-        yield _grid([*_listed("measured", diagnosis.measurements[1 : limits.facts]), ("jitter", verdict)])
+        yield _grid([*name_rows("measured", diagnosis.measurements[1 : limits.facts]), ("jitter", verdict)])
     elif hang is None or diagnosis.steps:
         yield _text(verdict, "bold")
     if diagnosis.steps and diagnosis.measurements:
-        yield _grid(list(_listed("measured", diagnosis.measurements[: limits.facts])))
+        yield _grid(name_rows("measured", diagnosis.measurements[: limits.facts]))
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
     if limits.steps and any(finding.rung == "ranks" for finding in diagnosis.culprits):
@@ -121,13 +122,13 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     others = [finding for finding in diagnosis.findings if finding is not diagnosis.headline]
-    yield from _listed("also", map(_describe_other, others[: limits.others]))
+    yield from name_rows("also", map(_describe_other, others[: limits.others]))
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
     facts = [fact.words for fact in diagnosis.facts]
     of_program = "program" if diagnosis.ranks == 1 else "all ranks"
     for name, texts, most in ((of_program, diagnosis.limits, limits.of_all), ("logs", facts, limits.facts)):
-        yield from _listed(name, map(capitalize, texts[:most]))
+        yield from name_rows(name, map(capitalize, texts[:most]))
         if len(texts) > most:
             yield "", f"and {len(texts) - most} more"
 
@@ -191,7 +192,7 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
     unusable = [f"{problem.first_file}: {problem.text}" for problem in facts.refused[: limits.notes]]
     if (others := len(facts.refused) - limits.notes) > 0:
         unusable.append(f"{format_count(others, 'more reason' if unusable else 'reason')} why files are unusable")
-    yield from _listed("unusable", unusable)
+    yield from name_rows("unusable", unusable)
     if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
         yield "network", "slow for all ranks? unknown without nccl-tests: ingest their output"
     limited = f"{format_count(len(diagnosis.notes), 'limit')} and " if diagnosis.notes else ""
@@ -208,10 +209,10 @@ def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> Re
         questions += [("", f"· {line}") for line in answer.evidence]
     hang = () if diagnosis.hang is None else diagnosis.hang.evidence
     groups = (
-        _listed("hang", (f"· {line}" for line in hang)),
+        name_rows("hang", (f"· {line}" for line in hang)),
         questions,
         _efficiency(diagnosis),
-        _listed("logs", (capitalize(fact.words) for fact in diagnosis.facts)),
+        name_rows("logs", (capitalize(fact.words) for fact in diagnosis.facts)),
         _all_data_quality(diagnosis, facts),
     )
     return Group(
@@ -223,14 +224,11 @@ def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> Re
 
 def _efficiency(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Return what all ranks lose alike, and what else limits them, if anything is known of it."""
-    rows: list[tuple[str, str]] = []
+    texts: list[str] = []
     for loss in diagnosis.of_all_ranks:
         cost = f"{CAUSES[loss.cause].words}: {format_time(loss.loss_ns)} = {format_percent(loss.fraction)} of the run"
-        rows.append(("" if rows else "all ranks alike", capitalize(cost)))
-        rows += [("", f"· {line}") for line in (*loss.evidence, write_advice(loss))]
-    for sentence in diagnosis.limits:
-        rows.append(("" if rows else "all ranks alike", capitalize(sentence)))
-    return rows
+        texts += [capitalize(cost), *(f"· {line}" for line in (*loss.evidence, write_advice(loss)))]
+    return name_rows("all ranks alike", [*texts, *map(capitalize, diagnosis.limits)])
 
 
 def _all_data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
@@ -246,10 +244,6 @@ def _all_data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[st
     if len(facts.refused) > _MAX_PROBLEMS:
         rows.append(("", f"and for {len(facts.refused) - _MAX_PROBLEMS} more reasons; --html lists all"))
     return rows
-
-
-def _listed(name: str, texts: Iterable[str]) -> list[tuple[str, str]]:
-    return [("" if number else name, text) for number, text in enumerate(texts)]
 
 
 def _grid(rows: list[tuple[str, str]], min_width: int = 9) -> Table:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -134,7 +134,7 @@ def describe_finding(culprit: Culprit, diagnosis: Diagnosis, most: int) -> Itera
     """Yield the rows below a headline, each with its name: cost, at most so much evidence, place, what to do."""
     yield "cost", describe_cost(culprit, diagnosis)
     side = CAUSES[culprit.cause].side or "seen"
-    yield from (("" if number else side, line) for number, line in enumerate(list_evidence(culprit)[:most]))
+    yield from name_rows(side, list_evidence(culprit)[:most])
     if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), describe_launch(culprit.code)))):
         yield "where", where
     if (look := culprit.look_at) is not None:
@@ -142,6 +142,11 @@ def describe_finding(culprit: Culprit, diagnosis: Diagnosis, most: int) -> Itera
     yield "do", describe_action(culprit)
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
+
+
+def name_rows(name: str, texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Return a row for each text, the first one with the name."""
+    return [("" if number else name, text) for number, text in enumerate(texts)]
 
 
 def as_typed(path: Path) -> str:

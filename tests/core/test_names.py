@@ -226,6 +226,13 @@ def test_which_align():
             "vectorized_layer_norm_kernel",
         ),
         ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
+        ("void cutlass::Kernel<gemv_bf16>()", "gemv_bf16"),
+        (
+            "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<A<int>>>(P)",
+            "enable_3x_kernel_for_sm9x",
+        ),
+        ("void my::kernel<c10::BFloat16, 4>(int)", "kernel"),
+        ("void my_kernel<a_b>(int)", "my_kernel"),
         ("CUDA graph 3", "CUDA graph 3"),
         ("Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH"),
         (

@@ -271,15 +271,23 @@ def host_memory(name: str) -> str | None:
     return None if match is None else match[1].lower()
 
 
+_WRAPPED: Final = re.compile(r"[^<]*\b(?:device_)?[Kk]ernel\d?<\s*(?:\w+::){0,9}(\w*[A-Za-z]\w*_\w+)")
+"""A function template that says nothing, as CUTLASS has, and what it runs."""
+
+
 @lru_cache(maxsize=65536)
 def short_name(name: str) -> str:
     """Return a kernel's name without return type, namespaces, template arguments and parameters.
 
     >>> short_name("void at::native::elementwise_kernel<128, 4, Foo<a::b>>(int, Foo)")
     'elementwise_kernel'
+    >>> short_name("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(cutlass_80_tensorop_s1688gemm::Params)")
+    'cutlass_80_tensorop_s1688gemm'
     >>> short_name("Memcpy DtoH (Device -> Pinned)")
     'Memcpy DtoH'
     """
+    if (wrapped := _WRAPPED.match(name)) is not None:
+        return wrapped[1]
     depth = 0
     kept: list[str] = []
     for char in name.replace("(anonymous namespace)::", "").replace("operator()", "operator").replace("->", ""):

@@ -328,7 +328,9 @@ def _uncounted(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not 0 < len(untimed) < len(diagnosis.steps):
         return ()
     named, began = (f"{untimed[0]} is", "it") if len(untimed) == 1 else (f"{len(untimed):,} steps are", "they")
-    return (f"{named} not counted: the step before was not recorded, so when {began} began is unknown",)
+    return (
+        f"{named} not counted: the step before was not recorded, or not asked for, so when {began} began is unknown",
+    )
 
 
 def _steps(diagnosis: Diagnosis) -> str:

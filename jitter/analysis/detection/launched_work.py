@@ -31,7 +31,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import centred, known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import centred, known_median, known_medians, lower_median, qn_sigma
 
 _LIMITS: Final = THRESHOLDS.launched_work
 
@@ -67,17 +67,20 @@ class LaunchedWork:
     def is_shared(self, outlier: Outlier) -> bool:
         """Return whether the ranks that share a rank's work are behind most as it is: that is what they have to do."""
         own_ns, shared_ns = self._behind_ns(outlier)
-        return self.sharing is not None and shared_ns >= THRESHOLDS.main_share * own_ns
+        return self.sharing is not None and 0 < THRESHOLDS.main_share * own_ns <= shared_ns
 
     def _behind_ns(self, outlier: Outlier) -> tuple[float, float]:
-        """Return how much longer than most ranks a rank takes in these steps, and the ranks of its group."""
+        """Return how much longer than most ranks a rank takes in these steps, and the ranks of its group.
+
+        Both 0 where none of these steps was compared.
+        """
         late = [at for at, number in enumerate(self.steps) if number in outlier.steps]
-        total_ns = np.nansum(self.own_ns[:, late], axis=0)
+        total_ns = _totals(self.own_ns[:, late])
         column = np.searchsorted(self.deviations.ranks, outlier.rank)
         alike = [column] if self.sharing is None else np.flatnonzero(self.sharing == self.sharing[column])
-        own, shared = total_ns[:, [column]], total_ns[:, alike]
-        behind = (float((lower_median(times) - lower_median(total_ns)).sum()) for times in (own, shared))
-        return next(behind), next(behind)
+        behind = (lower_median(total_ns[:, ranks]) - lower_median(total_ns) for ranks in ([column], alike))
+        own_ns, shared_ns = (float(np.nansum(of_steps)) for of_steps in behind)
+        return own_ns, shared_ns
 
 
 WorkOfTeams = Mapping[int, LaunchedWork]
@@ -149,9 +152,8 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
         expected = times_at_usual_pace(read.gpu_ns)
     if expected is None:
         return None
-    compared = (~np.isnan(read.gpu_ns)).any(axis=0)
     excess = np.full(total.shape, np.nan)
-    excess[chosen] = np.where(compared, np.nansum(read.gpu_ns - expected, axis=0), np.nan)
+    excess[chosen] = _totals(read.gpu_ns - expected)
     relative = deviations.total_ns.copy()
     relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
     if not is_sized and sharing is None:
@@ -159,6 +161,11 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     return LaunchedWork(
         replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name, sharing
     )
+
+
+def _totals(times_ns: Floats) -> Floats:
+    """Return, (steps, ranks), the sum over operations of times (operations, steps, ranks); NaN where none is known."""
+    return np.where(np.isnan(times_ns).all(axis=0), np.nan, np.nansum(times_ns, axis=0))
 
 
 def expected_times(times_ns: Floats, threads: Floats) -> Floats:
@@ -199,9 +206,9 @@ def find_shared_work(times_ns: Floats, partitions: Sequence[Ints]) -> Ints | Non
 
     Within them most GPU times of a step differ by far less than between all ranks. `times_ns` as in `expected_times`.
     """
-    total_ns = np.nansum(times_ns, axis=0)
+    total_ns = _totals(times_ns)
     apart_ns = [
-        float(np.median(np.abs(total_ns - times_of_groups(total_ns, groups))))
+        known_median(np.abs(total_ns - times_of_groups(total_ns, groups)))
         for groups in (np.zeros(total_ns.shape[1], np.int64), *partitions)
     ]
     best = int(np.argmin(apart_ns))

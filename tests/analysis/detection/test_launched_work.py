@@ -8,13 +8,18 @@ import pytest
 
 import jitter
 from jitter.analysis.detection import launched_work
+from jitter.analysis.detection.deviations import TeamDeviations
 from jitter.analysis.detection.launched_work import (
+    LaunchedWork,
     expected_times,
+    find_outliers_by_work,
     find_shared_work,
     times_at_usual_pace,
     times_of_groups,
 )
+from jitter.analysis.detection.standouts import Outlier, find_standouts
 from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from tests.accuracy.irregular.job import Fault, IrregularJob
@@ -139,6 +144,23 @@ def test_the_pace_where_the_ranks_of_a_group_share_their_work():
     expected = times_of_groups(times_ns, sharing)
     paces = np.nanmedian(np.nansum(times_ns, axis=0) / np.nansum(expected, axis=0), axis=0)
     assert paces == pytest.approx([1.2 if rank == 3 else 1 for rank in range(16)], abs=0.01)
+
+
+def test_of_a_step_that_was_not_compared_nothing_is_known_of_the_work():
+    """Nor do ranks tell it that lack a step, as most do the last one here."""
+    own_ns = np.ones((4, 3, 8))
+    own_ns[:, 0, :4] = 2.0  # a group has more work
+    own_ns[:, 1, 0] = 2.0
+    own_ns[:, 2, 2:] = np.nan
+    zero = np.zeros((len(OWN_PARTS), 30, 8))
+    of_team = TeamDeviations(0, np.arange(8), zero, zero, zero)
+    work = LaunchedWork(of_team, (0, 10, 20), own_ns, own_ns, np.zeros(4, np.int64), np.repeat([0, 1], 4))
+    late = {number: Outlier(0, 0, TimePart.GPU, (number,), 1.0, 9.0) for number in (0, 10, 20, 21)}
+    assert [number for number, outlier in late.items() if work.is_shared(outlier)] == [0]
+    assert [number for number, outlier in late.items() if work.is_behind(outlier)] == [0, 10]
+    nobody = find_standouts(of_team, TimePart.GPU, np.ones(30))
+    kept = find_outliers_by_work(work, nobody, list(late.values()), np.ones(30))
+    assert kept == [late[number] for number in (10, 20, 21)]
 
 
 def test_scenarios_of_paces():

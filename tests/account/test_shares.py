@@ -67,6 +67,11 @@ def test_each_rank_is_charged_its_own_losses_whatever_the_order_of_teams(tmp_pat
             charged = sum(one.losses.of(CLASSES_OF_PART[part], rank).loss_ns.sum() for one in timed)
             assert analysis.account.loss_of(Scenario({(rank, part): every})) == pytest.approx(charged, abs=1)
     assert analysis.account.loss_of(Scenario({(2, part): every for part in OWN_PARTS})) > 100e3
+    # the pace costs something in the steps in which the GPU's whole time is not repaired
+    whole, pace, rest = {(2, int(TimePart.GPU)): frozenset({3})}, {2: (1.2, every)}, {2: (1.2, every - {3})}
+    of_both = analysis.account.loss_of(Scenario(whole, paces=pace))
+    assert of_both == analysis.account.loss_of(Scenario(whole)) + analysis.account.loss_of(Scenario(paces=rest))
+    assert of_both >= analysis.account.loss_of(Scenario(paces=pace)) > 50e3
     # what a lead is weighed by: the first step, of unknown time, lost its part too, and does not count
     of_ranks = [sum(one.losses.of(RANK_CLASSES, rank).loss_ns.sum() for one in timed) for rank in analysis.run.team_of]
     transfers = sum(one.losses.of([LossClass.TRANSFER]).loss_ns.sum() for one in timed)

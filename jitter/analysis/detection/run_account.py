@@ -117,8 +117,9 @@ class RunAccount:
             if rank in in_team
         )
         for rank, (pace, steps) in scenario.paces.items():
-            if rank in in_team and (rank, int(TimePart.GPU)) not in scenario.parts:
-                loss_ns += self._loss_of_pace(rank, pace, sorted(steps))
+            if rank in in_team:  # all of its GPU's time counts where that is repaired too
+                other_steps = steps - scenario.parts.get((rank, int(TimePart.GPU)), frozenset())
+                loss_ns += self._loss_of_pace(rank, pace, sorted(other_steps))
         for group, steps in scenario.transfers.items():
             loss_ns += sum(ns for number, ns in self.charges.transfers_ns.get(group, {}).items() if number in steps)
         return loss_ns

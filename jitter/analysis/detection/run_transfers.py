@@ -27,7 +27,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SEND_RECV
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, mad_sigma
 from jitter.core.step_key import StepKey
 
@@ -508,10 +508,19 @@ class RunTransfers:
         return work
 
     def _relative_sizes(self, numbers: Ints) -> Floats:
-        """Return, (steps, groups of all collectives), sizes ÷ the collective's usual one; NaN: not recorded, or 0."""
-        keys, first = [self.run.keys[number] for number in numbers.tolist()], self.run.collective_arrays.first_group
-        sizes = np.stack([_sizes_of_groups(self._lake, self.run, key) for key in keys])
-        sizes = np.where(sizes > 0, sizes, np.nan)
+        """Return, (steps, groups of all collectives), sizes ÷ the collective's usual one; NaN: not recorded, or 0.
+
+        Where no size varies in a few steps, they are taken to be the same in all: to read a step opens a file a rank.
+        """
+        first, count = self.run.collective_arrays.first_group, len(numbers)
+        for chosen in (spread_positions(count, THRESHOLDS.sampled_steps), np.arange(count)):
+            keys = [self.run.keys[number] for number in numbers[chosen].tolist()]
+            sizes = np.stack([_sizes_of_groups(self._lake, self.run, key) for key in keys])
+            sizes = np.where(sizes > 0, sizes, np.nan)
+            least, most = np.fmin.reduce(sizes), np.fmax.reduce(sizes)
+            if not (most > least).any():
+                sizes = np.broadcast_to(most, (count, len(most)))
+                break
         usual = [known_medians(of_collective) for of_collective in np.split(known_medians(sizes), first[1:-1])]
         return sizes / np.repeat(usual, np.diff(first))
 

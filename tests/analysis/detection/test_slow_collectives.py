@@ -1,14 +1,18 @@
 """Collectives that are slow though all have arrived: everywhere, in one group, behind one rank; and chance."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.detection.run_transfers import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.simulate import simulate
 from tests.support.programs import program
+from tests.support.simulated import ingest_run, small
 
 STEPS = 12
 STEP_NS = np.full(STEPS, 1e6)
@@ -266,3 +270,20 @@ def test_transfers_that_hiccup_in_most_steps_are_events_and_no_noise(seed: int):
     )
     assert slow.steps == tuple(np.flatnonzero(late_ns.any(axis=1)).tolist())
     assert slow.excess_ns == pytest.approx(late_ns.sum(), rel=0.05)
+
+
+def test_sizes_are_read_of_few_steps_unless_they_vary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of 10,000 steps or 1,000 ranks it takes longer than all else to open each one's file."""
+    transfers = ingest_run(simulate(small("tensor_parallel", ranks=2, steps=12), []), tmp_path).analyze().transfers
+    read, seen = RunReader.message_sizes, []
+
+    def stated(reader: RunReader, key, ranks):
+        seen.append(key.step)
+        return [sizes * (key.step + 1 if are_varied else 1) for sizes in read(reader, key, ranks)]
+
+    monkeypatch.setattr(RunReader, "message_sizes", stated)
+    for are_varied, expected in ((False, np.ones(12)), (True, np.arange(1, 13) / 6.5)):
+        seen.clear()
+        sizes = transfers._relative_sizes(np.arange(12))
+        np.testing.assert_allclose(sizes, np.broadcast_to(expected[:, None], sizes.shape))
+        assert len(set(seen)) == (12 if are_varied else THRESHOLDS.sampled_steps)

@@ -41,7 +41,10 @@ class RankGroup:
 
 
 def group_late_ranks(
-    late: Collection[int], locations: Mapping[int, RankPlace], masked: Collection[int] = ()
+    late: Collection[int],
+    locations: Mapping[int, RankPlace],
+    masked: Collection[int] = (),
+    fewest_masked: int = THRESHOLDS.min_repeats,
 ) -> list[RankGroup]:
     """Divide late ranks into groups; a rank that shares nothing with the others is a group of its own.
 
@@ -51,8 +54,9 @@ def group_late_ranks(
     Args:
         late: the ranks to divide.
         locations: of all ranks of the run.
-        masked: late ranks whose repair alone saves nothing because others are equally late; several that share nothing
+        masked: late ranks whose repair alone saves nothing because others are equally late; those that share nothing
             else form one group.
+        fewest_masked: how many of them do.
 
     """
     remaining = set(late)
@@ -77,7 +81,7 @@ def group_late_ranks(
             remaining -= late_here
             ungrouped -= set(candidate.ranks)
     others = remaining & set(masked)
-    if len(others) >= THRESHOLDS.min_repeats:
+    if len(others) >= fewest_masked:
         groups.append(RankGroup("ranks", tuple(sorted(others))))
         remaining -= others
     single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(remaining)]
@@ -302,7 +306,10 @@ def _group_ranks(
     for alike in divide_by_steps(members):
         by_rank = {late.rank: late for late in alike}
         hidden = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
-        for group in group_late_ranks(by_rank, evidence.locations, hidden):
+        # two ranks that are always late may be so each for itself; in the same few steps they are of one event
+        is_event = not any(outlier.persistent for late in alike for outlier in late.outliers)
+        fewest = 2 if is_event else THRESHOLDS.min_repeats
+        for group in group_late_ranks(by_rank, evidence.locations, hidden, fewest):
             groups.append(_join_ranks(by_rank, group, "the same"))
     single = {late.rank: late for late in groups if late.group.scope == "rank"}
     masked_too = _masked_beside(single, masked, evidence)

@@ -69,3 +69,12 @@ def test_many_late_ranks_are_found_with_what_fixing_all_saves(
     assert (culprit.scope, set(culprit.ranks), culprit.cause) == (scope, set(fault.ranks), "gpu_compute")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, fault), rel=0.1)
     assert any(said in sentence for sentence in culprit.evidence), culprit.evidence
+
+
+def test_two_ranks_that_stall_in_the_same_step_are_one_event(tmp_path: Path):
+    """Mending one of them saves nothing: the other one is as late."""
+    stalls = [Fault.parse(f"cpu_stall:rank={rank},step=5,kernel=20,ms=60") for rank in (1, 4)]
+    run = simulate(small(ranks=8, steps=12), stalls)
+    (culprit,) = [one for one in ingest_run(run, tmp_path, "kineto").diagnose().culprits if one.rung == "ranks"]
+    assert (culprit.ranks, culprit.cause, [key.step for key in culprit.steps]) == ((1, 4), "cpu_launch", [5])
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.05)

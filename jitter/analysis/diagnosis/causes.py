@@ -6,7 +6,7 @@ each. The rules over the logs of a job are in `evidence.logs.rules`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.schema import OFF_CPU, PROFILER
@@ -328,10 +329,18 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
         "share": format_percent(work.differing_ns / work.excess_ns),
         "operations": format_count(work.differing, "operation"),
         "where": where,
-        "extra": f", {work.extra} of which {they} do not have" if work.extra else "",
+        "extra": _describe_extra(evidence, work.extra, they) if work.extra else "",
         "they": they,
     }
     return Match(values, (*evidence.side_work(late).values(), *evidence.marker_numbers(late)))
+
+
+def _describe_extra(evidence: "Evidence", extra: Sequence[tuple[int, float]], they: str) -> str:
+    """Say how many kernels others do not have, and which one takes most of their time."""
+    took_ns = {name: sum(of_name) for name, of_name in by_key(extra).items()}
+    kernel = short_name(evidence.analysis.lake.kernel_name(max(took_ns, key=took_ns.__getitem__)))
+    mostly = "" if len(took_ns) == 1 else "mostly "
+    return f", {len(extra)} of which {they} do not have ({mostly}{kernel})"
 
 
 def _unknown_shapes(evidence: "Evidence", late: "Outlier") -> Match | None:

@@ -38,8 +38,8 @@ class WorkloadComparison:
     """How many operations took longer."""
     differing: int = 0
     """How many of them had more or different work."""
-    extra: int = 0
-    """How many of those most ranks lack."""
+    extra: tuple[tuple[int, float], ...] = ()
+    """Those of them that most ranks lack: the kernel's name as a number, and how long it took, ns."""
     replaced: tuple[tuple[int, int, float], ...] = ()
     """Where the rank runs another kernel than most: its name and theirs, as numbers, and what it explains, ns.
 
@@ -193,7 +193,7 @@ def compare_launch_shapes(
         float(late[slow & unknown].sum()),
         operations=int(slow.sum()),
         differing=int((explained[slow] > 0).sum()),
-        extra=int(lacked[slow].sum()),
+        extra=tuple(zip(name[lacked & slow, column].tolist(), late[lacked & slow].tolist(), strict=True)),
         replaced=tuple((int(name[at, column]), _commonest(name[at]), float(explained[at])) for at in replaced.tolist()),
         times=_times(rows_of[:, column], np.where(copies, 0.0, gpu), baseline, shapes[column]),
     )

@@ -106,7 +106,9 @@ def _opened(run: RemoteRun) -> RunSteps:
             # arrays as they are sent may be read-only, which compiled loops take for another type
             copied: Any = map(np.array, model.matching.arrays)
             model = model._replace(matching=replace(model.matching, arrays=CollectiveArrays(*copied)))
-            _open[run.name] = RunSteps(lake, replace(run.shared, understood=model))
+            steps = RunSteps(lake, replace(run.shared, understood=model))
+            steps.prepare()  # here, as tasks on several threads begin at once
+            _open[run.name] = steps
         return _open[run.name]
 
 

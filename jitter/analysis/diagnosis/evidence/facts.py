@@ -132,13 +132,9 @@ class Coverage:
         """
         accounts, took_ns = self._analysis.account.of_steps, self._analysis.transfers.took
         step = np.arange(len(took_ns)).repeat(np.diff(accounts.first_group))
-        rows = np.flatnonzero(np.broadcast_to(groups, took_ns.shape)[step, accounts.groups])
-        each_ns = np.nan_to_num(took_ns[step[rows], accounts.groups[rows]] * accounts.passed[rows])
-        waits_ns, count = np.zeros(len(took_ns)), np.bincount(step[rows], minlength=len(took_ns))
-        for groups_of_step in np.unique(count).tolist():  # as a sum of each step alone is rounded
-            here = count == groups_of_step
-            waits_ns[here] = each_ns[here[step[rows]]].reshape(int(here.sum()), groups_of_step).sum(axis=1)
-        return waits_ns
+        chosen = np.broadcast_to(groups, took_ns.shape)[step, accounts.groups]
+        each_ns = np.where(chosen, np.nan_to_num(took_ns[step, accounts.groups] * accounts.passed), 0.0)
+        return np.bincount(step, each_ns, len(took_ns)).astype(np.float64, copy=False)
 
     def may_delay(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.

@@ -125,11 +125,14 @@ class RunAccount:
         return loss_ns
 
     def _loss_of_pace(self, rank: int, pace: float, steps: Sequence[int]) -> float:
-        """Return what is charged to a rank's GPU, ns, as far as its pace, on top of its work, may cost so much."""
+        """Return what is charged to a rank's GPU in steps, ns: in each at most what its work takes longer by pace.
+
+        Where it is unknown how long its work takes, it is taken to be the usual rank's.
+        """
         run, seen = self._measured.steps.run, self._measured.statistics.deviations
-        usual_ns = seen.usual_ns[steps, TimePart.GPU, run.team_of[rank]]
-        own_ns = usual_ns + seen.total_ns[steps, TimePart.GPU, run.number_of[rank]]
-        by_pace_ns = (1 - 1 / pace) * np.nan_to_num(own_ns)
+        usual_ns = np.nan_to_num(seen.usual_ns[steps, TimePart.GPU, run.team_of[rank]])
+        own_ns = usual_ns + np.nan_to_num(seen.total_ns[steps, TimePart.GPU, run.number_of[rank]])
+        by_pace_ns = (1 - 1 / pace) * own_ns
         charged_ns = self.charges.own_ns[TimePart.GPU, steps, self.charges.column(rank)]
         return float(np.fmin(charged_ns.clip(0), by_pace_ns).sum())
 

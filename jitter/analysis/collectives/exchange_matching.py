@@ -338,6 +338,8 @@ def _cut_to_the_shorter(
     for after_ns in after[:0:-1].tolist():
         ends_ns = begins_ns + after_ns
         begins_ns = begins_ns[np.abs(longer[_nearest(longer, ends_ns)] - ends_ns) <= most_ns]
+        if not len(begins_ns):  # as of most streams, after a few
+            return first_places, second_places
     closest = [_nearest(longer, begin_ns + after) for begin_ns in begins_ns[: THRESHOLDS.max_tried].tolist()]
     fitting = [second_places[nearest] for nearest in closest if (np.diff(nearest) > 0).all()]
     apart_of = [first.end[:, first_places] - second.end[:, places] for places in fitting]

@@ -3,7 +3,7 @@
 All stages of a pipeline work on the same batches: what most of them take longer in a step is the batch's size. Each
 micro-batch has a size of its own. So an operation of a rank without peers is compared, in each other team, with the
 operations of its name between two collectives whose time varies most as its own: they work on the same micro-batch. A
-transfer carries the micro-batch that is computed next before or after it.
+transfer has the work that its recorded sizes tell, or else that of the micro-batch computed next before or after it.
 """
 
 import math

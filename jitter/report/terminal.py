@@ -14,8 +14,8 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit
 from jitter.analysis.diagnosis.verdict import (
-    describe_differing_saving,
     describe_loss,
+    describe_saving_beside,
     describe_seen,
     write_advice,
     write_jitter_verdict,
@@ -122,7 +122,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     others = [finding for finding in diagnosis.findings if finding is not diagnosis.headline]
-    yield from name_rows("also", map(_describe_other, others[: limits.others]))
+    yield from name_rows("also", (_describe_other(finding, diagnosis) for finding in others[: limits.others]))
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
     facts = [fact.words for fact in diagnosis.facts]
@@ -133,11 +133,11 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
             yield "", f"and {len(texts) - most} more"
 
 
-def _describe_other(finding: Culprit) -> str:
+def _describe_other(finding: Culprit, diagnosis: Diagnosis) -> str:
     lead = ", low confidence" if finding.confidence == "low" else ""
     details = list_evidence(finding)[:1] if finding.is_of_program else [describe_seen(finding)]
     if not finding.is_of_program:
-        details.append(describe_differing_saving(finding))
+        details.append(describe_saving_beside(finding, diagnosis))
     said = ", ".join(filter(None, (describe_symptom(finding), *details)))
     return f"{name_with_device(finding)}: {describe_loss(finding, of_run='')}{lead}; {said}"
 

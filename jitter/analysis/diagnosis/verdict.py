@@ -313,15 +313,25 @@ def describe_loss(culprit: Culprit, of_run: str = " of the run") -> str:
 
 def describe_price(culprit: Culprit) -> str:
     """Return the culprit's loss, and what fixing it alone saves where that differs."""
-    return "; ".join(filter(None, (describe_loss(culprit), describe_differing_saving(culprit))))
+    saving = describe_saving(culprit)
+    if _saves_its_loss(culprit):
+        saving = "fixing it alone would save at most that" if _is_bound(culprit) else ""
+    return "; ".join(filter(None, (describe_loss(culprit), saving)))
 
 
-def describe_differing_saving(culprit: Culprit) -> str:
-    """Return what fixing the culprit alone saves, as a clause; empty where that is the loss, within 5%."""
+def describe_saving_beside(culprit: Culprit, diagnosis: "Diagnosis") -> str:
+    """Return what fixing a finding below the headline saves, in few words; empty where that is its loss, or unknown.
+
+    And where the headline says what fixing both saves.
+    """
+    is_told = culprit.unpriced_because or _saves_its_loss(culprit) or culprit in _alike(_headline_first(diagnosis))
+    return "" if is_told else f"its fix saves {_saved(culprit)}"
+
+
+def _saves_its_loss(culprit: Culprit) -> bool:
+    """Return whether fixing the culprit alone saves its loss, within 5%."""
     is_plain = culprit.gain_range_ns is None and not culprit.unpriced_because and culprit.gain_ns > 0
-    if is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= (1 - THRESHOLDS.whole_share) * culprit.loss_ns:
-        return "fixing it alone would save at most that" if _is_bound(culprit) else ""
-    return describe_saving(culprit)
+    return is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= (1 - THRESHOLDS.whole_share) * culprit.loss_ns
 
 
 def describe_saving(culprit: Culprit, fix: str = "fixing it") -> str:

@@ -44,13 +44,16 @@ class GroupLabels(NamedTuple):
     """Of these ranks."""
 
 
-def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -> GroupLabels:
+def infer_groups(
+    collectives: Sequence[Operation], start: Floats, end: Floats, known: "_JointClocks | None" = None
+) -> GroupLabels:
     """Infer the groups of collectives that ranks have in the same order.
 
     Args:
         collectives: the collectives without a recorded group.
         start: (steps, collectives, ranks) when each rank enters each of them, on its own clock; NaN where it lacks it.
         end: likewise, when it leaves.
+        known: the clocks of these ranks as far as their messages tell them.
 
     """
     channels = by_key(((collective.stream, collective.collective), at) for at, collective in enumerate(collectives))
@@ -62,15 +65,15 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
     waiting = [at for at in range(len(collectives)) if at not in labels_of]
     while waiting:
         # a collective whose groups are known connects ranks, which may tell those of the next one
-        clocks = _Clocks(end, labels_of)
+        clocks = _Clocks(end, labels_of, known)
         settled = {at: labels for at in waiting if (labels := _divide_place(at, end, took, clocks)) is not None}
         if not settled and len(waiting) > 1:
             settled = dict(_divide_channel(end, took, np.array(waiting)))
         labels_of.update(settled)
         waiting = [at for at in waiting if at not in settled] if settled else []
     channel_of = {at: number for number, channel in enumerate(channels.values()) for at in channel}
-    labels_of = _without_contradictions(labels_of, channel_of, end, took)
-    clocks = _Clocks(end, labels_of)
+    labels_of = _without_contradictions(labels_of, channel_of, end, took, known)
+    clocks = _Clocks(end, labels_of, known)
     labels_of = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in labels_of.items()}
     every = [at for at, labels in labels_of.items() if (labels == 0).all() or clocks.are_left_by_all(end[:, at])]
     return GroupLabels(labels_of, frozenset(every), clocks.joint)
@@ -325,6 +328,12 @@ class _JointClocks:
         self.component = np.arange(ranks)
         """(ranks,) ranks with equal numbers are connected."""
 
+    def among(self, ranks: Sequence[int]) -> "_JointClocks":
+        """Return those of some ranks."""
+        clocks = _JointClocks(len(ranks), len(self.offset_ns))
+        clocks.offset_ns, clocks.component = self.offset_ns[:, ranks], self.component[ranks]
+        return clocks
+
     def connect(self, members: Ints, ahead_ns: Floats) -> None:
         """Connect ranks; `ahead_ns` (steps, members) is what the clock of each is ahead, less a common time."""
         offset, component, first = self.offset_ns, self.component, members[0]
@@ -352,12 +361,14 @@ def _by_groups(labels_of: Mapping[int, Ints]) -> list[tuple[Ints, list[int]]]:
     return [(np.frombuffer(key, np.int64), places) for key, places in places_of.items()]
 
 
-def align_clocks(end: Floats, labels_of: Mapping[int, Ints]) -> _JointClocks:
-    """Return the clocks of ranks that known groups connect.
+def align_clocks(end: Floats, labels_of: Mapping[int, Ints], known: _JointClocks | None = None) -> _JointClocks:
+    """Return the clocks of ranks that known groups connect, or messages, whose clocks are `known`.
 
     Ranks of one group differ by the median over the collectives with these groups; offsets add up along groups.
     """
     clocks = _JointClocks(end.shape[2], len(end))
+    if known is not None:
+        clocks.offset_ns, clocks.component = known.offset_ns.copy(), known.component.copy()
     # groups of most collectives first: their offsets are the surest
     for labels, places in sorted(_by_groups(labels_of), key=lambda item: (-len(item[1]), item[0].tobytes())):
         middle = _median_over_places(_within_groups(end[:, places], labels))
@@ -369,12 +380,12 @@ def align_clocks(end: Floats, labels_of: Mapping[int, Ints]) -> _JointClocks:
 class _Clocks:
     """The clocks of the ranks as the collectives of known groups tell them."""
 
-    def __init__(self, end: Floats, labels_of: Mapping[int, Ints]) -> None:
+    def __init__(self, end: Floats, labels_of: Mapping[int, Ints], known: _JointClocks | None) -> None:
         by_groups = _by_groups(labels_of)
         self.partitions = [labels for labels, _ in by_groups]
         """Each (ranks,) way in which a collective divides the ranks."""
         errors = [_errors(end[:, places], labels) for labels, places in by_groups]
-        self.joint = align_clocks(end, labels_of)
+        self.joint = align_clocks(end, labels_of, known)
         self.limit_ns = _error_limit(float(np.median(np.concatenate(errors))) if errors else 0.0)
         """By how much ranks of one group may leave apart."""
 
@@ -422,7 +433,11 @@ def _divide_on_one_clock(end: Floats, took: Floats, offset: Floats) -> Ints:
 
 
 def _without_contradictions(
-    labels_of: Mapping[int, Ints], channel_of: Mapping[int, int], end: Floats, took: Floats
+    labels_of: Mapping[int, Ints],
+    channel_of: Mapping[int, int],
+    end: Floats,
+    took: Floats,
+    known: "_JointClocks | None",
 ) -> dict[int, Ints]:
     """Return the groups, divided further where the clocks that they give contradict each other.
 
@@ -436,7 +451,7 @@ def _without_contradictions(
         best: tuple[float, list[int], Ints] | None = None
         for places in by_groups.values():
             labels = labels_of[places[0]]
-            clocks = align_clocks(end, {at: others for at, others in labels_of.items() if at not in places})
+            clocks = align_clocks(end, {at: others for at, others in labels_of.items() if at not in places}, known)
             if not clocks.are_comparable:
                 continue
             divided = _refine(labels, _divide_on_one_clock(end[:, places], took[:, places], clocks.offset_ns))
@@ -623,7 +638,8 @@ def infer_attended(
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
         elif chosen:
             collectives = [operations[places[at]] for at in chosen]
-            inferred = infer_groups(collectives, unit.start[:, chosen], unit.end[:, chosen])
+            known = clocks.among([column[rank] for rank in ranks])
+            inferred = infer_groups(collectives, unit.start[:, chosen], unit.end[:, chosen], known)
             labels_of = {chosen[at]: labels for at, labels in inferred.labels.items()}
             left_together = frozenset(chosen[at] for at in inferred.left_together)
             for members in _groups_of(inferred.clocks.component):

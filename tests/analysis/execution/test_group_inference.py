@@ -10,6 +10,7 @@ from jitter.analysis.alignment.program import Operation, Program
 from jitter.analysis.collectives.group_inference import (
     ALONE,
     _divide_on_one_clock,
+    _JointClocks,
     infer_attended,
     infer_groups,
     with_absent_ranks,
@@ -67,6 +68,20 @@ def test_collectives_of_one_stream_may_have_different_groups():
     layout = [ROWS, ROWS, ROWS, COLUMNS, ROWS, COLUMNS, ROWS, ROWS, ALL]
     found = infer_groups(on_streams(*[1] * len(layout)), *times(works(5, len(layout), 4), layout)).labels
     assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+def test_messages_tell_the_clocks_of_stages_that_share_a_program():
+    """Each of two stages reduces among its replicas, and then all ranks do: two collectives alone look alike."""
+    layout = [ROWS, ALL]
+    start, end = times(works(6, 2, 4), layout)
+    found = infer_groups(on_streams(1, 1), start, end).labels
+    assert [groups_of(labels) for labels in found.values()] == [ROWS, ROWS]
+    clocks = _JointClocks(4, 6)
+    for first, second in ([0, 2], [1, 3]):  # the stages of a replica exchange messages
+        ahead_ns = np.array([0, CLOCKS[second] - CLOCKS[first]])
+        clocks.connect(np.array([first, second]), np.tile(ahead_ns, (6, 1)))
+    found = infer_groups(on_streams(1, 1), start, end, clocks).labels
+    assert [groups_of(found[at]) for at in (0, 1)] == layout
 
 
 @pytest.mark.parametrize(("seed", "spread_ns"), [(8, 0.0), (10, 0.0), (10, 1_500.0)])

@@ -117,9 +117,9 @@ class Files(NamedTuple):
 class SourceReader(ABC):
     """One profiler's format: a reader needs `name`, `sniff` and `batches`, and `files` if a recording has several.
 
-    Memory is bounded: batches are yielded while the source is read, about 10 MB each at most. Bytes of the files are
-    reported to a `Progress`, at the end those that a reader did not report. Rows with an impossible start or end, or
-    with a null where their table allows none, are left out and counted here.
+    Memory is bounded: batches are yielded while the source is read, about 10 MB each at most. A reader reports the
+    bytes that it has read to a `Progress`; the rest is reported when it is done. Rows with an impossible start or end,
+    or with a null where their table allows none, are left out and counted here.
     """
 
     name: str

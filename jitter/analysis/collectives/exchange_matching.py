@@ -322,7 +322,10 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
 def _cut_to_the_shorter(
     first: Exchanges, second: Exchanges, first_places: Ints, second_places: Ints
 ) -> tuple[Ints, Ints]:
-    """Return the places of two streams without a name; of the longer those that end with the shorter's, if all do."""
+    """Return the places of two streams; the longer one is cut to what ends together with the shorter one.
+
+    Only if all of the shorter one does, and the trace does not call both of them messages.
+    """
     if len(first_places) > len(second_places):
         return _cut_to_the_shorter(second, first, second_places, first_places)[::-1]
     count, most_ns = len(first_places), 2 * THRESHOLDS.group_inference.clock_error_ns

@@ -329,7 +329,7 @@ class _JointClocks:
         """(ranks,) ranks with equal numbers are connected."""
 
     def among(self, ranks: Sequence[int]) -> "_JointClocks":
-        """Return those of some ranks."""
+        """Return a copy of those of some ranks."""
         clocks = _JointClocks(len(ranks), len(self.offset_ns))
         clocks.offset_ns, clocks.component = self.offset_ns[:, ranks], self.component[ranks]
         return clocks
@@ -366,9 +366,7 @@ def align_clocks(end: Floats, labels_of: Mapping[int, Ints], known: _JointClocks
 
     Ranks of one group differ by the median over the collectives with these groups; offsets add up along groups.
     """
-    clocks = _JointClocks(end.shape[2], len(end))
-    if known is not None:
-        clocks.offset_ns, clocks.component = known.offset_ns.copy(), known.component.copy()
+    clocks = _JointClocks(end.shape[2], len(end)) if known is None else known.among(range(end.shape[2]))
     # groups of most collectives first: their offsets are the surest
     for labels, places in sorted(_by_groups(labels_of), key=lambda item: (-len(item[1]), item[0].tobytes())):
         middle = _median_over_places(_within_groups(end[:, places], labels))
@@ -437,7 +435,7 @@ def _without_contradictions(
     channel_of: Mapping[int, int],
     end: Floats,
     took: Floats,
-    known: "_JointClocks | None",
+    known: _JointClocks | None,
 ) -> dict[int, Ints]:
     """Return the groups, divided further where the clocks that they give contradict each other.
 

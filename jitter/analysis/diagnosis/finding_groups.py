@@ -54,9 +54,8 @@ def group_late_ranks(
     Args:
         late: the ranks to divide.
         locations: of all ranks of the run.
-        masked: late ranks whose repair alone saves nothing because others are equally late; those that share nothing
-            else form one group.
-        fewest_masked: how many of them do.
+        masked: late ranks whose repair alone saves nothing because others are as late. Those in no other group are one.
+        fewest_masked: how many are a group.
 
     """
     remaining = set(late)

@@ -531,7 +531,7 @@ class RunSteps:
         lost = self._lost[:, steps.first : steps.first + len(steps)]
         if np.isnan(lost).any():
             counts = self.lake.kernel_counts(self.run.rank_numbers.tolist(), steps.keys)
-            lost[0], lost[1] = 0.0, 0.0
+            lost[1] = 0.0
             lost[0] = np.nan_to_num(counts.lost / np.maximum(counts.lost + counts.recorded, 1.0))
             has_launches = self.run.job.has_launches[steps.times.team]
             for at, key in enumerate(steps.keys):

@@ -49,10 +49,8 @@ class KernelLocator:
 
         As `locate`.
         """
-        indices, rows = (
-            np.full(len(losses), UNMATCHED, np.int64),
-            np.flatnonzero((losses.place >= 0) & (losses.rank >= 0)),
-        )
+        indices = np.full(len(losses), UNMATCHED, np.int64)
+        rows = np.flatnonzero((losses.place >= 0) & (losses.rank >= 0))
         number = losses.origin[rows].astype(np.int64) * (losses.rank.max(initial=0) + 1) + losses.rank[rows]
         _, first, of_rank = np.unique(number, return_index=True, return_inverse=True)
         tables, table_of_rank = dict[int, Ints](), np.full(len(first), -1)

@@ -13,7 +13,7 @@ from jitter.analysis.detection.deviations import (
 )
 from jitter.analysis.detection.significance import differ_steadily
 from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random_over
-from jitter.analysis.execution.rank_clusters import separate_clusters
+from jitter.analysis.execution.rank_clusters import least_gap, separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
@@ -281,7 +281,10 @@ def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float)
     ordered = levels[order]
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
-    sigmas = [float(separate_clusters(ordered[:cut], ordered[cut:], floor)) for cut in range(1, ranks - 1)]
+    sigmas = np.zeros(ranks - 2)
+    # other cuts lie in no gap
+    for at in np.flatnonzero(np.diff(ordered)[:-1] >= least_gap(ranks, floor)).tolist():
+        sigmas[at] = separate_clusters(ordered[: at + 1], ordered[at + 1 :], floor)
     cut = 1 + int(np.argmax(sigmas))
     (low, high), (fast, slow) = np.split(ordered, [cut]), np.split(order, [cut])
     excess_ns = float(high.mean() - low.mean())
@@ -289,7 +292,7 @@ def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float)
     if sigmas[cut - 1] < THRESHOLDS.outlier_sigmas or not is_much or not differ_steadily(relative_ns, slow, fast):
         return None
     named = [tuple(np.sort(deviations.ranks[columns]).tolist()) for columns in (fast, slow)]
-    return Clusters(named[0], named[1], excess_ns, float(high[0] - low[-1]), sigmas[cut - 1])
+    return Clusters(named[0], named[1], excess_ns, float(high[0] - low[-1]), float(sigmas[cut - 1]))
 
 
 def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[Finding]:

@@ -179,14 +179,15 @@ def find_shifted_numbers(ends_ns: Floats, keys: Sequence[StepKey]) -> dict[int, 
 def _shift_of(reference: Floats, grown: Floats, least_ns: float) -> int:
     """Return by how many steps later the same times come in `grown`, (steps,) each; 0 where no other shift fits."""
     apart_ns: dict[int, float] = {}
-    for shift in range(-THRESHOLDS.max_shifted_numbers, THRESHOLDS.max_shifted_numbers + 1):
+    every = range(-THRESHOLDS.max_shifted_numbers, THRESHOLDS.max_shifted_numbers + 1)
+    for shift in sorted(every, key=abs):  # most ranks fit without any
         later, earlier = grown[max(shift, 0) :], reference[max(-shift, 0) :]
         count = min(len(later), len(earlier))
         apart = np.abs(later[:count] - earlier[:count])
         apart = apart[~np.isnan(apart)]
         if len(apart) >= THRESHOLDS.few_steps:
             apart_ns[shift] = float(apart.mean())
-    if not apart_ns.get(0, 0.0) >= max(least_ns, 1.0):
-        return 0
+        if not apart_ns.get(0, 0.0) >= max(least_ns, 1.0):
+            return 0
     best = min(apart_ns, key=apart_ns.__getitem__)
     return best if apart_ns[best] <= THRESHOLDS.minor_share * apart_ns[0] else 0

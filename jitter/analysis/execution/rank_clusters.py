@@ -109,3 +109,9 @@ def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Fl
     apart = high.mean(axis=-1) - low.mean(axis=-1)
     sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).eps), 0.0)
     return sigmas
+
+
+def least_gap(values: int, usual_sigma: float) -> float:
+    """Return the gap below which so many values fall into no clusters (`separate_clusters`), whatever they are."""
+    degrees = values - 2 + THRESHOLDS.spread_degrees
+    return THRESHOLDS.cluster_gap_sigmas * math.sqrt(THRESHOLDS.spread_degrees * usual_sigma**2 / degrees)

@@ -254,7 +254,7 @@ class RunModel:
         """Return, (2, waits), from and until when a rank, by its number, waits for data, ns from its origin."""
         rank = int(self.rank_numbers[number])
         waits = self.reader.host(key, rank).loading(key)
-        return (np.stack([waits.start_ns, waits.end_ns]) - self.reader.origins(key)[rank]).astype(np.float64)
+        return (np.stack([waits.start_ns, waits.end_ns]) - self.reader.origin(key, rank)).astype(np.float64)
 
     def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
         """Return the places of a group's operations in a team's program; a signature new to it is fitted into it."""

@@ -29,7 +29,7 @@ from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unk
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.rank_places import RankPlace, assign_nodes
-from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, batch_size, commonest_kind
+from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, commonest_kind
 from jitter.lake.step_reader import StepColumns, read_step
 from jitter.lake.times import TIMES, ActivityTimes, TimesReader, activity_times
 
@@ -259,6 +259,10 @@ class RunReader:
         """
         return {rank: self._origin(held) for rank, held in self._held[key].items()}
 
+    def origin(self, key: StepKey, rank: int) -> int:
+        """Return one rank's origin, as `origins` does."""
+        return self._origin(self._held[key][rank])
+
     def _origin(self, held: RankStepRecord) -> int:
         rank = _rank_of(held)
         offset, first_offset = held.record.utc_offset_ns, self._first_records[rank].utc_offset_ns
@@ -275,21 +279,33 @@ class RunReader:
 
     def kernel_counts(self, ranks: Sequence[int], keys: Sequence[StepKey] | None = None) -> KernelCounts:
         """Return the kernels of each of these steps (all) of these ranks, from the records."""
-        counted = self._of_records(ranks, lambda step: step.kernels, keys)
-        return KernelCounts(counted, self._of_records(ranks, lambda step: step.launches_without_kernel, keys))
+        steps = slice(None) if keys is None else [self._position[key] for key in keys]
+        of_records, column_of = self._of_records
+        of_steps = of_records[:2, steps]
+        return KernelCounts(*of_steps[:, :, [column_of[rank] for rank in ranks]])
 
     def kernel_sequences(self, ranks: Sequence[int]) -> Floats:
         """Return, (steps, ranks), a number for each sequence of kernels; NaN where a rank lacks the step."""
-        numbers: dict[str, int] = {}
-        return self._of_records(ranks, lambda step: numbers.setdefault(step.sequence, len(numbers)))
+        of_records, column_of = self._of_records
+        return of_records[2][:, [column_of[rank] for rank in ranks]]
 
-    def _of_records(
-        self, ranks: Sequence[int], value: Callable[[StepRecord], float], keys: Sequence[StepKey] | None = None
-    ) -> Floats:
-        """Return, (steps, ranks), a value of each record of a step; NaN where a rank lacks the step."""
-        held = [[self._held[key].get(rank) for rank in ranks] for key in (self.steps if keys is None else keys)]
-        values = [[np.nan if of_rank is None else value(of_rank.step) for of_rank in of_step] for of_step in held]
-        return np.array(values, np.float64).reshape(len(held), len(ranks))
+    @cached_property
+    def _of_records(self) -> tuple[Floats, dict[int, int]]:
+        """Of each record of a step its kernels, lost kernels, and the number of its sequence; and each rank's column.
+
+        Shape (3, steps, ranks), NaN where a rank lacks the step.
+        """
+        column_of = {rank: column for column, rank in enumerate(sorted(self.origin_ns))}
+        of_records, numbers = np.full((3, len(self.steps), len(column_of)), np.nan), dict[str, int]()
+        for at, key in enumerate(self.steps):
+            ranks = sorted(self._held[key])
+            records = [self._held[key][rank].step for rank in ranks]
+            of_records[:, at, [column_of[rank] for rank in ranks]] = (
+                [step.kernels for step in records],
+                [step.launches_without_kernel for step in records],
+                [numbers.setdefault(step.sequence, len(numbers)) for step in records],
+            )
+        return of_records, column_of
 
     def host(self, key: StepKey, rank: int) -> HostEvents:
         """Host activity of the rank, from the source of this step."""

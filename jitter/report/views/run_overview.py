@@ -1,7 +1,7 @@
 """Counts over the run: what was recorded, what is missing or excluded, how the ranks were aligned."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.api import Lake
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
-from jitter.lake.records import SourceRecord
+from jitter.lake.records import SourceRecord, StepRecord
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,14 @@ class RunOverview:
 def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     """Count over these steps of the lake."""
     chosen = set(steps)
-    held: dict[int, set[StepKey]] = {}
-    records = [(source, step) for source in lake.sources for step in source.steps if step.key in chosen]
-    for source, step in records:
+    held: dict[int, set[tuple[int | None, int]]] = {}
+    records = list[StepRecord]()
+    for source in lake.sources:
         assert source.rank is not None
-        held.setdefault(source.rank, set()).add(step.key)
+        # equal to their keys, and made in a third of the time
+        named = {(step.epoch, step.step): step for step in source.steps if (step.epoch, step.step) in chosen}
+        held.setdefault(source.rank, set()).update(named)
+        records += named.values()
     answers = lake.results(steps)
     qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
@@ -115,11 +118,11 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         hosts=tuple(sorted(hosts)),
         ranks_without_host=sum(lake.hosts.get(rank) is None for rank in lake.ranks),
         cohorts=cohorts,
-        kernels=sum(step.kernels for _, step in records),
+        kernels=sum(step.kernels for step in records),
         kernels_per_step=(min(counts, default=0), max(counts, default=0)),
         formats=tuple(sorted(formats)),
         holes=_holes(lake.ranks, held, steps),
-        cut=sum(step.cut for _, step in records),
+        cut=sum(step.cut for step in records),
         left_out=sum(quality.left_out for quality in qualities),
         unmatched_kernels=sum(quality.unmatched_kernels for quality in qualities),
         unmatched_ns=sum(quality.unmatched_ns for quality in qualities),
@@ -134,7 +137,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     )
 
 
-def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[StepHole, ...]:
+def _holes(ranks: Sequence[int], held: Mapping[int, Collection[object]], steps: Sequence[StepKey]) -> tuple[StepHole, ...]:
     lacking = by_key((tuple(step for step in steps if step not in held.get(rank, ())), rank) for rank in ranks)
     return tuple(StepHole(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items() if missing)
 

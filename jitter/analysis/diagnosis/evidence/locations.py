@@ -217,6 +217,6 @@ def find_profile_location(
     # a stall of the host lies before the launch that it delays
     since = np.nanmax(before) if len(before) and not np.isnan(before).all() else begun[chosen].min() - late_ns
     first_ns = float(np.fmin(since, begun[chosen].min()))
-    origin = analysis.lake.origins(key)[rank]
+    origin = analysis.lake.origin(key, rank)
     file = records[key][rank].record.file
     return ProfileLocation(file, origin + round(first_ns), origin + round(float(ended[chosen].max())))

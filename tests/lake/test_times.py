@@ -78,7 +78,7 @@ def test_the_same_answers_without_some_and_without_all(
     wanted = jitter.open(ingested)
     for record in records(root)[left:]:
         (root / times_file(record.digest)).unlink()
-    if is_large:  # the times come from a temporary file from the second time on
+    if is_large:  # the times are read again from the second time on
         monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
     lake = jitter.open(root)
     assert lake.diagnose() == wanted.diagnose()

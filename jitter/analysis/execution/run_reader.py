@@ -1,17 +1,12 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, starmap
 from pathlib import Path
-from tempfile import TemporaryFile
-from threading import Lock
 from typing import Any, Final, NamedTuple
-from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
@@ -49,18 +44,8 @@ class ActivityReader:
         `held` are their records by any ascending numbers, which the result has for ranks. Raises `LakeError` if a
         rank's file is missing or damaged.
         """
-        times_of = dict(zip(held, self._times.read(list(held.values())), strict=True))
-        for key, numbers in by_key((_key_of(held[at]), at) for at, times in times_of.items() if times is None).items():
-            records = {_rank_of(held[at]): held[at] for at in numbers}
-            for some in pieces_of(begins_of([held[at].step.rows for at in numbers]), _ROWS_AT_ONCE):
-                rows = read_step(self._root, key, records, (*TIMES, "kind"), list(records)[some])
-                start_ns = np.array([records[rank].step.start_ns for rank in rows.ranks], np.int64)
-                times, kinds = activity_times(rows.table, start_ns[rows.of_rank])
-                for at, (first, last) in zip(numbers[some], pairwise(rows.bounds.tolist()), strict=True):
-                    times_of[at] = ActivityTimes(times[:, first:last], kinds[first:last])
         alike: dict[tuple[str, bytes], list[tuple[int, IntTimes]]] = {}
-        for at, read in times_of.items():
-            assert read is not None
+        for at, read in self._read(held).items():
             alike.setdefault((held[at].step.sequence, read.kinds.tobytes()), []).append((at, read.times))
         return [
             StepActivities(
@@ -72,6 +57,24 @@ class ActivityReader:
             )
             for (sequence, kinds), members in alike.items()
         ]
+
+    def times(self, held: Sequence[RankStepRecord]) -> IntTimes:
+        """Return, (ranks, 4, activities), the times of steps of ranks that ran as many activities; see `read`."""
+        return _stack([read.times for read in self._read(dict(enumerate(held))).values()])
+
+    def _read(self, held: Mapping[int, RankStepRecord]) -> dict[int, ActivityTimes]:
+        """Return the times and kinds of steps of ranks, from the parquet files where the file of times lacks them."""
+        read = dict(zip(held, self._times.read(list(held.values())), strict=True))
+        times_of = {at: times for at, times in read.items() if times is not None}
+        for key, numbers in by_key((_key_of(held[at]), at) for at in held if at not in times_of).items():
+            records = {_rank_of(held[at]): held[at] for at in numbers}
+            for some in pieces_of(begins_of([held[at].step.rows for at in numbers]), _ROWS_AT_ONCE):
+                rows = read_step(self._root, key, records, (*TIMES, "kind"), list(records)[some])
+                start_ns = np.array([records[rank].step.start_ns for rank in rows.ranks], np.int64)
+                times, kinds = activity_times(rows.table, start_ns[rows.of_rank])
+                for at, (first, last) in zip(numbers[some], pairwise(rows.bounds.tolist()), strict=True):
+                    times_of[at] = ActivityTimes(times[:, first:last], kinds[first:last])
+        return {at: times_of[at] for at in held}
 
     def columns_of_step(self, held: Mapping[int, RankStepRecord]) -> StepColumns:
         """Return kinds, starts and ends of all rows of a step's ranks, as `read_step` does."""
@@ -194,8 +197,8 @@ class KernelCounts(NamedTuple):
 class RunReader:
     """Reads the rows of a run's steps. Thread-safe.
 
-    An analysis reads each step several times. Those of a small run stay in memory. Those of a large one come from a
-    temporary file from the second time on, where the times of a step's ranks lie in one piece.
+    An analysis reads each step several times. Those of a small run stay in memory. Of those of a large one it stays
+    which ranks did the same; their times are read again.
     """
 
     def __init__(
@@ -217,17 +220,13 @@ class RunReader:
         self.is_small = self.rows <= _ROWS_KEPT
         """Whether all steps may stay in memory."""
         self._activities = ActivityReader(root)
-        self._file = None if self.is_small else TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the reader
-        if self._file is not None:
-            finalize(self, self._file.close)
         self._members: dict[int, tuple[Sequence[KernelIndex], list[RankSequence]]] = {}
         """By the identity of a step's indices, which most steps share."""
-        self._kept: dict[StepKey, list[tuple[IdenticalRanks, slice, int]]] = {}
+        self._kept: dict[StepKey, list[tuple[IdenticalRanks, slice]]] = {}
         """The groups of steps that were read before: their rows in the groups of all steps that were read together.
 
-        Of a large run without times, and where these are in the file.
+        Of a large run without times.
         """
-        self._lock = Lock()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
@@ -371,29 +370,19 @@ class RunReader:
         """
         some = None if self.is_small or wanted is None else list(wanted)
         if key in self._kept:
-            is_whole = self._file is None or not with_times
-            return [
-                group.cut(own, group.times[own]) if is_whole else self._with_times(group, own, at, some)
-                for group, own, at in self._kept[key]
-            ]
+            if self.is_small or not with_times:
+                return [group.cut(own, group.times[own]) for group, own in self._kept[key]]
+            return [self._with_times(key, group, own, some) for group, own in self._kept[key]]
         keys = [key] if some is not None else self._read_together(key)
         of_steps = self._read(keys, some)
         of_key = [group.cut(own, group.times[own]) for group, own in of_steps[0]]
         if some is not None:
             return of_key
-        without_times = dict[int, IdenticalRanks]()
-        for one, groups in zip(keys, of_steps, strict=True):
-            if self._file is None:
-                self._kept[one] = [(group, own, 0) for group, own in groups]
-                continue
-            with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
-                places = []
-                for group, own in groups:
-                    if id(group) not in without_times:  # a view of nothing would hold the times
-                        without_times[id(group)] = replace(group, times=group.times[:0].copy())
-                    places.append((without_times[id(group)], own, self._file.seek(0, os.SEEK_END)))
-                    group.times[own].tofile(self._file)
-                self._kept[one] = places
+        if not self.is_small:  # a view of no times would hold all of them
+            every = {id(group): group for groups in of_steps for group, _ in groups}
+            without = {at: replace(group, times=group.times[:0].copy()) for at, group in every.items()}
+            of_steps = [[(without[id(group)], own) for group, own in groups] for groups in of_steps]
+        self._kept.update(zip(keys, of_steps, strict=True))
         return of_key
 
     def _read_together(self, key: StepKey) -> list[StepKey]:
@@ -433,20 +422,14 @@ class RunReader:
             groups.sort(key=lambda part: int(part[0].ranks[part[1].start]))
         return of_steps
 
-    def _with_times(self, group: IdenticalRanks, own: slice, at: int, wanted: Sequence[int] | None) -> IdenticalRanks:
-        """Return part of a group, or those ranks of it that are wanted; its times begin at a byte of the file."""
-        assert self._file is not None
+    def _with_times(
+        self, key: StepKey, group: IdenticalRanks, own: slice, wanted: Sequence[int] | None
+    ) -> IdenticalRanks:
+        """Return part of a group, or those ranks of it that are wanted, with the times of a step."""
         ranks = group.ranks[own]
         rows = np.arange(len(ranks)) if wanted is None else np.flatnonzero(np.isin(ranks, wanted))
-        first, last = (int(rows[0]), int(rows[-1]) + 1) if rows.size else (0, 0)
-        shape = last - first, *group.times.shape[1:]
-        with self._lock:
-            self._file.seek(at + first * int(np.prod(shape[1:])) * group.times.itemsize)
-            read: Any = np.fromfile(self._file, group.times.dtype, int(np.prod(shape)))
-        times = read.reshape(shape)
-        if rows.size < len(times):
-            times = times[rows - first]
-        return group.cut(own.start + rows, times)
+        held = [self._held[key][rank] for rank in ranks[rows].tolist()]
+        return group.cut(own.start + rows, self._activities.times(held) if held else group.times)
 
     def _split_by_streams(
         self, held: Mapping[int, RankStepRecord], activities: StepActivities

@@ -52,7 +52,6 @@ class MachineCode(NullCache):  # type: ignore[misc]  # numba has no types
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function for a signature; None if no folder has it or its file cannot be read."""
-        target_context.refresh()
         for path in self._files(sig, target_context):
             try:
                 return CompileResult._rebuild(target_context, *pickle.loads(path.read_bytes()))

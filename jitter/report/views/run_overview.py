@@ -137,7 +137,9 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     )
 
 
-def _holes(ranks: Sequence[int], held: Mapping[int, Collection[object]], steps: Sequence[StepKey]) -> tuple[StepHole, ...]:
+def _holes(
+    ranks: Sequence[int], held: Mapping[int, Collection[object]], steps: Sequence[StepKey]
+) -> tuple[StepHole, ...]:
     lacking = by_key((tuple(step for step in steps if step not in held.get(rank, ())), rank) for rank in ranks)
     return tuple(StepHole(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items() if missing)
 

@@ -220,9 +220,9 @@ def find_heads_of_operations(  # noqa: PLR0912, PLR0915  # one rule
         frees, backs = heads.free[low:high], heads.back[low:high]
         for at in range(last - first):
             op, thread, stream = first + at, of_thread[at], of_stream[at]
-            if follows_call[at] and follows_stream[at] and not is_coupled[at]:
-                if threads[rank, thread] < 0 and streams[rank, stream] < 0 and of_operation == WHOLE:
-                    continue  # nor has it any head
+            follows_both = follows_call[at] and follows_stream[at] and not is_coupled[at] and of_operation == WHOLE
+            if follows_both and threads[rank, thread] < 0 and streams[rank, stream] < 0:
+                continue  # nor has it a head
             if of_operation != STARTS:
                 is_plain = follows_call[at] and before[at] >= 0
                 is_plain = is_plain and not isnan(recorded.host[at] - usual.host[at] + nodes.back[at] - others.back[at])

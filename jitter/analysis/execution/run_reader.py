@@ -286,7 +286,8 @@ class RunReader:
     def kernel_sequences(self, ranks: Sequence[int]) -> Floats:
         """Return, (steps, ranks), a number for each sequence of kernels; NaN where a rank lacks the step."""
         of_records, column_of = self._of_records
-        return of_records[2][:, [column_of[rank] for rank in ranks]]
+        sequences: Floats = of_records[2][:, [column_of[rank] for rank in ranks]]
+        return sequences
 
     @cached_property
     def _of_records(self) -> tuple[Floats, dict[int, int]]:

@@ -29,7 +29,7 @@ NOT_THRESHOLDS = {
     "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "account/losses.py": {"_ROWS_AT_ONCE"},
-    "execution/self_times.py": {"_OPERATIONS_AT_ONCE"},
+    "execution/self_times.py": {"OPERATIONS_AT_ONCE"},
     "execution/run_reader.py": {"_ROWS_AT_ONCE", "_ROWS_KEPT", "_ROWS_TOGETHER"},
     "execution/run_model.py": {"_SMALL_STEP", "_MOST_AHEAD"},
     "replay/run_steps.py": {"_CELLS_AT_ONCE"},

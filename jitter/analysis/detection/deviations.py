@@ -12,7 +12,7 @@ import numpy as np
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
+from jitter.analysis.execution.self_times import CPU, GPU, OPERATIONS_AT_ONCE, OWN_PARTS, START, SelfTimes
 from jitter.analysis.replay.run_steps import LoneBaseline, RecordedSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -74,7 +74,7 @@ def deviations_of_steps(job: JobArrays, steps: RecordedSteps, baseline: SelfTime
     count, ranks, teams = len(steps), len(row), len(job.launch_ns)
     total, variance = np.zeros((count, len(OWN_PARTS), ranks)), np.zeros((count, len(OWN_PARTS), teams))
     few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
-    flat, room = SelfTimes(*(values.ravel() for values in baseline)), np.empty(max(ranks, few))
+    flat, room = SelfTimes(*(values.ravel() for values in baseline)), np.empty(max(OPERATIONS_AT_ONCE * ranks, few))
     find_deviations(job, row, steps.self_times, flat, total, variance, room)
     noise, usual = np.full((2, *variance.shape), np.nan)
     is_first = np.zeros((count, teams), np.bool_)
@@ -140,7 +140,7 @@ def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, is_first: Bool
 
 
 @compiled
-def find_deviations(
+def find_deviations(  # noqa: PLR0912  # one formula
     job: JobArrays,
     row: Ints,
     self_times: SelfTimes,
@@ -168,28 +168,35 @@ def find_deviations(
             border = min(job.first_kernel[team] + 1, operations)
             for part in (START, CPU, GPU):
                 first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
-                count, squares = 0, 0.0
-                is_known = True
-                for op in range(first, last):
-                    usual = usual_of(usual_cell + job.first[team] + op, part, baseline)
-                    size = max(abs(usual), 1.0)
-                    is_known = is_known and not isnan(usual)
-                    if ranks >= _MIN_RANKS:
-                        count = 0
+                count, squares, is_known = 0, 0.0, True
+                for begin in range(first, last, OPERATIONS_AT_ONCE):
+                    after, usual_op = min(begin + OPERATIONS_AT_ONCE, last), usual_cell + job.first[team]
+                    place = count
                     for rank in range(job.first_rank[team], job.first_rank[team + 1]):
                         if row[rank] >= 0:
-                            excess = usual_of(cell + row[rank] + op, part, self_times) - usual
-                            if isnan(excess):
-                                excess = 0.0
-                            total[step, part, rank] += excess
-                            room[count] = excess if ranks >= _MIN_RANKS else abs(excess) / size
-                            count += 1
-                    sigma = size
-                    if ranks >= _MIN_RANKS:
-                        middle = (ranks - 1) // 2
-                        median = select(room, count, middle)  # and the smaller ones stand before it
-                        sigma = MAD_TO_SIGMA * (median - select_quantile(room, middle + 1, middle - ranks / 4))
-                    squares += sigma * sigma
+                            added = total[step, part, rank]
+                            for op in range(begin, after):
+                                usual = usual_of(usual_op + op, part, baseline)
+                                excess = usual_of(cell + row[rank] + op, part, self_times) - usual
+                                if isnan(excess):
+                                    excess = 0.0
+                                added += excess
+                                if ranks < _MIN_RANKS:
+                                    excess = abs(excess) / max(abs(usual), 1.0)
+                                room[place + (op - begin) * ranks] = excess
+                            total[step, part, rank] = added
+                            place += 1
+                    for op in range(begin, after):
+                        usual = usual_of(usual_op + op, part, baseline)
+                        is_known = is_known and not isnan(usual)
+                        sigma = max(abs(usual), 1.0)
+                        if ranks >= _MIN_RANKS:
+                            own, middle = room[(op - begin) * ranks :], (ranks - 1) // 2
+                            median = select(own, ranks, middle)  # and the smaller ones stand before it
+                            sigma = MAD_TO_SIGMA * (median - select_quantile(own, middle + 1, middle - ranks / 4))
+                        squares += sigma * sigma
+                    if ranks < _MIN_RANKS:
+                        count += (after - begin) * ranks
                 if ranks < _MIN_RANKS and last > first:
                     relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan
                     squares *= relative * relative

@@ -104,8 +104,8 @@ def find_awaited(
     return latest
 
 
-_OPERATIONS_AT_ONCE: Final = 8
-"""Whose values are put together over ranks: as many as a processor reads from memory at once."""
+OPERATIONS_AT_ONCE: Final = 32
+"""Whose values are put together over ranks: a processor reads ahead in each rank's."""
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
 """For compiled loops, which know no enums."""
 
@@ -310,7 +310,7 @@ def baselines(job: JobArrays, steps: StepTimes, self_times: SelfTimes, lost: Flo
     """
     count, ranks = lost.shape
     baseline = SelfTimes(*(np.empty((count, int(job.first[-1]))) for _ in SelfTimes._fields))
-    room, known = np.empty(_OPERATIONS_AT_ONCE * ranks), np.empty(_OPERATIONS_AT_ONCE, np.int64)
+    room, known = np.empty(OPERATIONS_AT_ONCE * ranks), np.empty(OPERATIONS_AT_ONCE, np.int64)
     here, is_whole = steps.row >= 0, lost <= THRESHOLDS.min_cost_share
     if not is_whole.all():
         of_team = np.arange(len(job.launch_ns))[:, None] == steps.team

@@ -169,7 +169,7 @@ def look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
 
 
 class LaunchesWithin:
-    """Which launches lie within the calls of a communication library, by thread; calls have numbers."""
+    """Which launches lie within calls of their thread, as of a communication library; calls have numbers."""
 
     def __init__(self) -> None:
         self.calls: dict[Any, list[tuple[int, int, int]]] = {}
@@ -191,6 +191,19 @@ class LaunchesWithin:
         starts, ends, numbers = self._sorted[thread]
         at = np.searchsorted(starts, start_ns, side="right") - 1
         return np.where((at >= 0) & (start_ns < ends[at]), numbers[at], -1)
+
+    def around_launches(self, launches: pa.Table) -> Ints:
+        """Return `around` of launches with the columns `process`, `thread` and `start_ns`.
+
+        A thread of the calls is a process and a thread of it, None where that is unknown.
+        """
+        numbers = np.full(len(launches), -1, np.int64)
+        process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
+        has_thread, thread = launches["thread"].is_valid().to_numpy(), launches["thread"].fill_null(0).to_numpy()
+        for place in self.calls:
+            is_own = (process == place[0]) & (~has_thread if place[1] is None else has_thread & (thread == place[1]))
+            numbers[is_own] = self.around(place, start_ns[is_own])
+        return numbers
 
 
 def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> dict[str, pa.Array]:

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.names.kernels import collective_operation, is_collective, parse_operation, short_name
-from jitter.core.numeric.arrays import Ints
 from jitter.readers.columns import LaunchesWithin
 
 _LIBRARY = re.compile(r"p?(?:nccl|rccl)[A-Z]\w*|nvshmemx?_\w+|roc_?shmem\w*_\w+|mscclpp\w*|ucc_(?:collective|coll)_\w+")
@@ -47,9 +46,10 @@ class CommunicationFinder:
         self.of_library = np.array([call.of_library for call in self.calls], np.bool_)
         """For each of `calls` whether it is a library's, shape (calls,)."""
         self.operation_of_call = pa.array([call.operation for call in self.calls], pa.string())
-        self._launches = LaunchesWithin()
+        self.launches = LaunchesWithin()
+        """Finds the outermost call of communication around launches, by its position in `calls`."""
         for number, call in enumerate(self.calls):
-            self._launches.add_call((call.process, call.thread), call.start_ns, _end(call), number)
+            self.launches.add_call((call.process, call.thread), call.start_ns, _end(call), number)
 
     def of_names(self, names: Iterable[str]) -> list[bool]:
         """Return for each name whether it is a communication kernel's, by the table of names or as declared."""
@@ -65,20 +65,6 @@ class CommunicationFinder:
     def may_be_in_framework_call(self, names: Iterable[str]) -> list[bool]:
         """Return for each name whether a framework's range makes it communication: not kernels of the framework."""
         return [_FRAMEWORK_KERNEL.search(name) is None for name in names]
-
-    def find_enclosing(self, launches: pa.Table) -> Ints:
-        """Return for each call the outermost call of communication around it on its thread; -1 if there is none.
-
-        `launches` have the columns `process`, `thread` and `start_ns`.
-        """
-        enclosing = np.full(len(launches), -1, np.int64)
-        process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
-        has_thread, thread = launches["thread"].is_valid().to_numpy(), launches["thread"].fill_null(0).to_numpy()
-        for place in self._launches.calls:
-            is_own = process == place[0]
-            is_own &= ~has_thread if place[1] is None else has_thread & (thread == place[1])
-            enclosing[is_own] = self._launches.around(place, start_ns[is_own])
-        return enclosing
 
     def _is_declared(self, name: str) -> bool:
         return self._declared is not None and self._declared.search(name) is not None

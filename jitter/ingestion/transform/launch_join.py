@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import coded, column_or_nulls, table_of_rows
-from jitter.core.grouping import by_key
 from jitter.core.names.kernels import copy_direction, host_memory
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
@@ -24,6 +23,7 @@ from jitter.ingestion.names import HostRangeKind
 from jitter.ingestion.transform.collective_calls import CommunicationFinder
 from jitter.ingestion.transform.sorted_rows import GROUP, KEY, SortedRows, windows
 from jitter.ingestion.transform.steps.step_markers import StepRange
+from jitter.readers.columns import LaunchesWithin
 
 COLLECTIVE_COLUMNS = ("collective", "group_name", "group_size")
 """Columns of `schema.ACTIVITIES` that only communication has: a kernel with one of them is communication."""
@@ -270,14 +270,13 @@ class JoinedCapture:
         """
         counts: Counter[Gpu] = Counter()
         processes = np.array([stream_of_gpu.gpu.process for stream_of_gpu in self._streams])
-        following = _NearestLaunches(len(self._streams))
+        following = _NearestLaunches(len(self._streams), backward=True)
         for low, high in reversed(windows(self._beside, ROWS_AT_ONCE)) if self._beside else ():
             launched, waiting = (table.rows(low, high) for table in self._beside or ())
-            next_ns, has_next = following.find(launched, waiting, backward=True)
             start_ns, place_ns, stream = (
                 waiting[name].to_numpy() for name in ("start_ns", "place_ns", "stream_number")
             )
-            latest_ns = np.where(has_next, np.minimum(start_ns, next_ns), start_ns)
+            latest_ns = np.minimum(start_ns, following.find(launched, waiting))
             first, last = (_step_rows(processes[stream], times_ns, steps) for times_ns in (place_ns, latest_ns))
             counts.update(self._gpus_of(stream[(latest_ns > place_ns) & (first != last)]))
         return dict(counts)
@@ -376,24 +375,14 @@ class JoinedCapture:
         return calls.filter(calls["is_outer"]) if self._is_nested else calls
 
     def _in_graph_capture(self, launches: pa.Table) -> Bools:
-        is_in_capture = np.zeros(len(launches), np.bool_)
         edges = self._that_count(pa.concat_tables(self._host_calls))
-        edges = edges.filter(pa.array(self._flags["is_capture_edge"][edges["name"].to_numpy()]))
-        if not len(edges):
-            return is_in_capture
-        process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
-        edges = edges.filter(edges["thread"].is_valid())
-        columns = (edges[name].to_pylist() for name in ("process", "thread", "start_ns", "name"))
-        of_thread = by_key(
-            ((process_number, thread), (at_ns, "Begin" in self._names[name]))
-            for process_number, thread, at_ns, name in zip(*columns, strict=True)
-        )
-        for (process_number, thread), begins in of_thread.items():
-            on_thread = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == process_number)
-            times, is_begin = zip(*sorted(begins), strict=True)
-            edge = np.searchsorted(np.array(times, np.int64), start_ns[on_thread], side="right")
-            is_in_capture[on_thread] = np.array([False, *is_begin])[edge]
-        return is_in_capture
+        is_edge = self._flags["is_capture_edge"][edges["name"].to_numpy()] & edges["thread"].is_valid().to_numpy()
+        columns = ("process", "thread", "start_ns", "name")
+        captures = LaunchesWithin()
+        for edge in edges.select(columns).filter(pa.array(is_edge)).to_pylist():
+            is_begin = "Begin" in self._names[edge["name"]]
+            captures.add_call((edge["process"], edge["thread"]), edge["start_ns"], _NEVER, 0 if is_begin else _NONE)
+        return captures.around_launches(launches) >= 0
 
     def _with_communication(self, activities: pa.Table, calls: pa.Table, call: Codes) -> tuple[pa.Table, Bools]:
         """Return the activities with the operations of the calls around their launches, and which are communication.
@@ -409,7 +398,7 @@ class JoinedCapture:
                 is_communication |= activities[column].is_valid().to_numpy()
         around = self._communication
         if around.calls:
-            enclosing = np.append(around.find_enclosing(calls), _NONE)[call]
+            enclosing = np.append(around.launches.around_launches(calls), _NONE)[call]
             open_to_framework = self._flags["may_be_in_framework_call"][name]
             enclosing[(enclosing >= 0) & ~around.of_library[enclosing] & ~(open_to_framework | is_communication)] = (
                 _NONE
@@ -471,9 +460,8 @@ class JoinedCapture:
         for low, high in windows((launched, self._waiting), ROWS_AT_ONCE):
             waiting = self._waiting.rows(low, high).drop_columns([KEY, GROUP])
             start_ns, stream = (waiting[name].to_numpy() for name in ("start_ns", "stream_number"))
-            place_ns, is_placed = preceding.find(launched.rows(low, high), waiting)
-            place_ns = np.where(by_start[stream], start_ns, place_ns)
-            is_placed |= by_start[stream]
+            place_ns = np.where(by_start[stream], start_ns, preceding.find(launched.rows(low, high), waiting))
+            is_placed = place_ns < _NEVER
             self.before_capture.update(self._gpus_of(stream[~is_placed & ~waiting["is_memory"].to_numpy()]))
             self._add_placed(waiting.filter(pa.array(is_placed)), place_ns[is_placed])
             may_be_later = is_placed & ~by_start[stream] & (start_ns > place_ns)
@@ -488,37 +476,36 @@ class JoinedCapture:
 class _NearestLaunches:
     """The launch next to activities on their streams, from one range of time to the next."""
 
-    def __init__(self, streams: int) -> None:
-        self._launch_ns = np.zeros(streams, np.int64)
-        self._is_known = np.zeros(streams, np.bool_)
+    def __init__(self, streams: int, *, backward: bool = False) -> None:
+        self._launch_ns = np.full(streams, _NEVER)
+        """By stream the launch of its last launched activity in the ranges of time so far."""
+        self._step = -1 if backward else 1
 
-    def find(self, launched: pa.Table, waiting: pa.Table, *, backward: bool = False) -> tuple[Ints, Bools]:
-        """Return for each waiting activity the launch of the last launched one before it, and whether there is one.
+    def find(self, launched: pa.Table, waiting: pa.Table) -> Ints:
+        """Return the launch of the last launched activity before each waiting one, `_NEVER` where there is none.
 
-        Call it for ranges of time in their order. `backward`: of the first one after it, in the reverse order.
+        Call it for ranges of time in their order; where `backward`, in the reverse order: of the first one after it.
         """
-        stream, start_ns, end_ns = (
-            np.concatenate([launched[name].to_numpy(), waiting[name].to_numpy()]) for name in _BESIDE.names[:3]
+        streams = len(self._launch_ns)
+        # the launches of the ranges so far come first
+        before = (
+            np.arange(streams),
+            np.full(streams, -_NEVER * self._step),
+            np.zeros(streams, np.int64),
+            self._launch_ns,
         )
-        launch_ns = launched["place_ns"].to_numpy()
-        count = len(launched)
-        tie = np.concatenate([launch_ns, np.full(len(waiting), _NEVER)])  # launched ones first
-        order = np.lexsort((tie, end_ns, start_ns, stream))[:: -1 if backward else 1]
-        # begin each stream with the launch of the ranges before
-        is_launched = order < count
-        position = np.maximum.accumulate(np.where(is_launched, np.arange(len(order)), -1))
-        nearest = order[position]
-        is_here = (position >= 0) & (stream[nearest] == stream[order])
-        found_ns = np.where(
-            is_here, launch_ns[np.where(is_here, nearest, 0)] if count else 0, self._launch_ns[stream[order]]
+        unknown = waiting.select(_BESIDE.names[:3]).append_column("place_ns", pa.array(np.full(len(waiting), _NEVER)))
+        stream, start_ns, end_ns, launch_ns = (
+            np.concatenate([of_streams, launched[name].to_numpy(), unknown[name].to_numpy()])
+            for name, of_streams in zip(_BESIDE.names, before, strict=True)
         )
-        is_known = is_here | self._is_known[stream[order]]
-        mine = order[is_launched]
-        self._launch_ns[stream[mine]] = launch_ns[mine]  # the last one of each stream stays
-        self._is_known[stream[mine]] = True
-        of_row, known = np.empty_like(found_ns), np.empty_like(is_known)
-        of_row[order], known[order] = found_ns, is_known
-        return of_row[count:], known[count:]
+        order = np.lexsort((launch_ns, end_ns, start_ns, stream))[:: self._step]  # of equal times, launched ones first
+        is_launched = order < streams + len(launched)
+        nearest_ns = np.empty_like(launch_ns)
+        nearest_ns[order] = launch_ns[order[np.maximum.accumulate(np.where(is_launched, np.arange(len(order)), 0))]]
+        self._launch_ns[stream[order]] = nearest_ns[order]  # the last one of each stream stays
+        found_ns: Ints = nearest_ns[streams + len(launched) :]
+        return found_ns
 
 
 _HOST = pa.schema([pa.field("process", pa.int32()), *(HOST.field(name) for name in HOST.names[2:])])

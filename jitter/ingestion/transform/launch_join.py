@@ -32,7 +32,6 @@ ROWS_AT_ONCE = 65_536
 """Activities and calls that are matched at a time."""
 _NEVER = np.iinfo(np.int64).max
 _NONE = -1
-_DENSE = 4
 _LAUNCH_COLUMNS = {
     "launch_name": "name",
     "launch_start_ns": "start_ns",
@@ -612,25 +611,15 @@ def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Codes, Codes, int]:
     Rows without a correlation have the key `size`.
     """
     correlation, process = (
-        pa.chunked_array([*calls[name].chunks, *activities[name].chunks], calls[name].type)
+        pa.chunked_array([*calls[name].chunks, *activities[name].chunks], calls[name].type).combine_chunks()
         for name in ("correlation", "process")
     )
-    keys, size = _codes(correlation.combine_chunks())
+    encoded = correlation.dictionary_encode()
     if (last := pc.max(process).as_py() or 0) > 0:
-        keys, size = _codes(pc.add(pc.multiply(keys.cast(pa.int64()), last + 1), process.combine_chunks()))
-    of_calls, of_activities = np.split(keys.fill_null(size).to_numpy(), [len(calls)])
+        encoded = pc.add(pc.multiply(encoded.indices.cast(pa.int64()), last + 1), process).dictionary_encode()
+    size = len(encoded.dictionary)
+    of_calls, of_activities = np.split(encoded.indices.fill_null(size).to_numpy(), [len(calls)])
     return of_calls, of_activities, size
-
-
-def _codes(values: pa.Array) -> tuple[pa.Array, int]:
-    """Return equal codes for equal values, null for null, and the number of codes."""
-    bounds = pc.min_max(values)
-    low = bounds["min"].as_py() or 0
-    size = (bounds["max"].as_py() or 0) - low + 1
-    if size <= _DENSE * len(values):  # profilers count correlations up: how far a value is above the least is its code
-        return pc.subtract(values, low), size
-    encoded = values.dictionary_encode()
-    return encoded.indices, len(encoded.dictionary)
 
 
 def _in_launch_order(rows: pa.Table) -> pa.Table:

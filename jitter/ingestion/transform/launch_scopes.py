@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,12 @@ BUILT_IN: Final = 4
 BUILT_IN_PREFIX: Final = "built-in "
 """How the text of such a function begins."""
 NO_THREAD: Final = -1
+KINDS: Final = 3
+"""Kinds of texts of one number, each with a key of its own: annotation, operator and module."""
+LISTED: Final = KINDS << 32
+"""The first key of texts that are no names of the recording."""
+KEYS: Final = 2 * LISTED
+"""All keys are below."""
 OPEN: Final = np.iinfo(np.int64).max
 """End of a range whose end was not recorded."""
 _SHORT: Final = pa.schema([("end_ns", pa.int64()), ("text", pa.int64())])
@@ -65,8 +71,6 @@ class ThreadLinks(NamedTuple):
 class CodeRanges:
     """Collects ranges while a recording is read, then gives those of each thread around some time."""
 
-    KINDS: ClassVar[int] = 3
-
     def __init__(self, scratch: Path) -> None:
         """Start empty; `scratch` is a folder for temporary files."""
         self._texts: dict[str, int] = {}
@@ -78,15 +82,13 @@ class CodeRanges:
         """The number of each thread that has ranges."""
         self._backward: list[pa.RecordBatch] = []
         self._links: dict[_Place, ThreadLinks] = {}
-        self._names = 0
 
     def add_ranges(self, process: Ints, thread: Ints, text: Codes, texts: Sequence[str], times_ns: Ints) -> None:
         """Add annotations, and operators that texts name.
 
         `process`, `thread` (−1: unknown) and `text` (position in `texts`) have shape (ranges,), `times_ns` (2, ranges).
         """
-        # negative until all names are known: the keys of these texts come after those of names
-        keys = np.array([-1 - self._key(range_text) for range_text in texts], np.int64)
+        keys = np.array([self._key(range_text) for range_text in texts], np.int64)
         self._add(process, thread, np.stack([*times_ns, keys[text]]))
 
     def _key(self, text: str) -> int:
@@ -96,13 +98,12 @@ class CodeRanges:
         if number is None:
             number = self._texts[shown] = len(self._listed)
             self._listed.append(shown)
-        return number * self.KINDS + (ANNOTATION if operator is None else OPERATOR)
+        return LISTED + number * KINDS + (ANNOTATION if operator is None else OPERATOR)
 
     def add_operators(self, rows: pa.RecordBatch) -> None:
         """Add rows of `schema.OPERATORS`."""
         kind = np.where(rows["is_module"].to_numpy(zero_copy_only=False), MODULE, OPERATOR)
-        key = rows["name"].to_numpy().astype(np.int64) * self.KINDS + kind
-        self._names = max(self._names, (int(key.max(initial=-1)) // self.KINDS + 1) * self.KINDS)
+        key = rows["name"].to_numpy().astype(np.int64) * KINDS + kind
         thread = rows["thread"].fill_null(NO_THREAD).to_numpy()
         self._add(rows["process"].to_numpy(), thread, np.stack([rows["start_ns"], rows["end_ns"], key]))
 
@@ -132,18 +133,13 @@ class CodeRanges:
         rows = self._short.rows(low_ns, high_ns, self._numbers.get(place, -1))
         return np.stack([rows[name].to_numpy() for name in (KEY, *_SHORT.names)])
 
-    @property
-    def keys(self) -> int:
-        """The number of keys: they are 0 to `keys` − 1."""
-        return self._names + len(self._listed) * self.KINDS
-
     def text(self, key: int, names: Sequence[str]) -> tuple[str, int]:
         """Return the text and the kind of a key; `names` are the recording's."""
-        listed = names if key < self._names else self._listed
-        number, kind = divmod(key if key < self._names else key - self._names, self.KINDS)
-        if kind == MODULE and listed[number].startswith(BUILT_IN_PREFIX):
+        number, kind = divmod(key % LISTED, KINDS)
+        text = (names if key < LISTED else self._listed)[number]
+        if kind == MODULE and text.startswith(BUILT_IN_PREFIX):
             kind = BUILT_IN
-        return listed[number], FRAME if kind == MODULE and is_frame(listed[number]) else kind
+        return text, FRAME if kind == MODULE and is_frame(text) else kind
 
     def has(self, process: int) -> bool:
         """Return whether the process has ranges."""
@@ -155,15 +151,13 @@ class CodeRanges:
         short = self._short_of((process, thread), first_ns - LONG_OPERATION_NS + 1, last_ns + 1)
         return self._in_order(short, long[:, (long[0] <= last_ns) & (long[1] >= first_ns)])
 
-    def operations(self, process: int, thread: int, text: str, names: Sequence[str]) -> ThreadRanges:
-        """Return the long ranges of a thread, and all of this text; `names` are the recording's."""
+    def operations(self, process: int, thread: int, names: Sequence[str]) -> ThreadRanges:
+        """Return the long ranges of a thread, and all `MIGRATION`s; `names` are the recording's."""
         place = process, thread
         parts = [self._long_of(place)]
-        keys = [-1 - self._texts[text] * self.KINDS - kind for kind in range(self.KINDS) if text in self._texts]
-        keys += [names.index(text) * self.KINDS + kind for kind in range(self.KINDS) if text in names]
-        if keys:
-            rows = self._short_of(place)
-            parts.append(rows[:, np.isin(rows[2], keys)])
+        if MIGRATION in names:
+            short = self._short_of(place)
+            parts.append(short[:, short[2] // KINDS == names.index(MIGRATION)])
         return self._in_order(*parts)
 
     def _long_of(self, place: _Place) -> Ints:
@@ -174,8 +168,7 @@ class CodeRanges:
 
     def _in_order(self, *parts: Ints) -> ThreadRanges:
         rows = np.concatenate(parts, axis=1)
-        start_ns, end_ns, key = rows[:, np.lexsort((-rows[1], rows[0]))]
-        return ThreadRanges(start_ns, end_ns, np.where(key < 0, self._names - 1 - key, key))
+        return ThreadRanges(*rows[:, np.lexsort((-rows[1], rows[0]))])
 
     def links(self, process: int, thread: int) -> ThreadLinks:
         """Return the links of a thread."""
@@ -365,7 +358,7 @@ class LaunchScopes:
     def _note_launches(self, process: int, thread: int, times: Ints) -> None:
         """Mark the operations of a thread that hold one of these times."""
         if (process, thread) not in self._operations:
-            ranges = self._ranges.operations(process, thread, MIGRATION, self._names)
+            ranges = self._ranges.operations(process, thread, self._names)
             self._operations[process, thread] = ranges, np.zeros(len(ranges.key), np.bool_)
         ranges, holds_launch = self._operations[process, thread]
         near = np.flatnonzero((ranges.start_ns <= times.max()) & (ranges.end_ns >= times.min()))
@@ -390,9 +383,9 @@ class LaunchScopes:
             level = by_depth[low:high]
             lengths = until[level] - first[level]
             rows = np.repeat(first[level] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-            pairs = nodes[rows] * self._ranges.keys + np.repeat(keys[level], lengths)
-            nodes[rows] = _map_distinct(pairs, lambda pair: self._inside(*divmod(pair, self._ranges.keys)))
-            is_operator = keys[level] % CodeRanges.KINDS == OPERATOR
+            pairs = nodes[rows] * KEYS + np.repeat(keys[level], lengths)
+            nodes[rows] = _map_distinct(pairs, lambda pair: self._inside(*divmod(pair, KEYS)))
+            is_operator = keys[level] % KINDS == OPERATOR
             begun = np.where(is_operator, ranges.start_ns[kept][level], np.iinfo(np.int64).max)
             outer_ns[rows] = np.minimum(outer_ns[rows], np.repeat(begun, lengths))
         nodes = self._with_pass(process, thread, nodes, outer_ns, times)

@@ -480,8 +480,8 @@ def _begins_like(outcome: Outcome, records: Sequence[SourceRecord]) -> bool:
 
 def _newer(first: SourceRecord, second: SourceRecord) -> bool:
     """Return whether `first` is at least as new: by recorded UTC time where both have it, else by file times."""
-    if first.utc_offset_ns is not None and second.utc_offset_ns is not None and first.steps and second.steps:
-        return first.utc_offset_ns + first.steps[0].start_ns >= second.utc_offset_ns + second.steps[0].start_ns
+    if (of_first := first.utc_range) and (of_second := second.utc_range):
+        return of_first[0] >= of_second[0]
     return first.mtime_ns >= second.mtime_ns
 
 

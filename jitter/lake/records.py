@@ -183,6 +183,15 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
         return self.rank_told_by == RANK_ASSUMED
 
     @property
+    def utc_range(self) -> tuple[int, int] | None:
+        """First and last time of its steps in ns since 1970; None without a wall clock or steps."""
+        if self.utc_offset_ns is None or not self.steps:
+            return None
+        first, last = self.steps[0], self.steps[-1]
+        end_ns = last.start_ns if last.end_ns is None else last.end_ns
+        return self.utc_offset_ns + first.start_ns, self.utc_offset_ns + end_ns
+
+    @property
     def has_guessed_steps(self) -> bool:
         """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
         return self.rank is not None and self.steps_from != "marker"

@@ -163,21 +163,17 @@ def decide_ranks(
     for a rank that no job has.
     """
     strays = _strays(gpus)
-    if strays:
-        own = [gpu for gpu in gpus if gpu not in strays]
-        ways = {"is_only": is_only, "is_window": is_window}
-        of_own = decide_ranks(path, own, options, in_name, hint, node, **ways, devices=devices)
-        decided = dict(zip(own, of_own, strict=True))
-        return [decided.get(gpu) or strays[gpu] for gpu in gpus]
-    decisions = _decide(path, gpus, options, in_name, is_window)
-    if decisions is None and is_only and len(gpus) == 1:
+    own = [gpu for gpu in gpus if gpu not in strays]
+    decisions = _decide(path, own, options, in_name, is_window)
+    if decisions is None and is_only and len(own) == 1:
         assumed = _ASSUMED.format("process" if is_window else "recording")
-        return [RankDecision(0, RANK_ASSUMED, f"{assumed}: {RANK_HINT}")]
-    decisions = decisions or _by_device_order(path, gpus, hint, node, is_window, devices)
+        decisions = [RankDecision(0, RANK_ASSUMED, f"{assumed}: {RANK_HINT}")]
+    decisions = decisions or _by_device_order(path, own, hint, node, is_window, devices)
     largest = max((decision.rank for decision in decisions if decision.rank is not None), default=0)
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
-    return decisions
+    decided = strays | dict(zip(own, decisions, strict=True))
+    return [decided[gpu] for gpu in gpus]
 
 
 def _strays(gpus: Sequence[GpuEvidence]) -> dict[GpuEvidence, RankDecision]:

@@ -105,17 +105,10 @@ class RecordedRank:
         except (OSError, ValueError):
             return None
 
-    @cached_property
+    @property
     def utc_range(self) -> UtcRange | None:
         """First and last time of its steps; None without a wall clock or steps."""
-        record = self.record
-        if record.utc_offset_ns is None or not record.steps:
-            return None
-        last = record.steps[-1]
-        return (
-            record.utc_offset_ns + record.steps[0].start_ns,
-            record.utc_offset_ns + (last.start_ns if last.end_ns is None else last.end_ns),
-        )
+        return self.record.utc_range
 
     def shared_kernels(self, other_rank: "RecordedRank") -> float | None:
         """Return the share of kernels (0 to 1) that a typical step of each has in common; None if either has none.
@@ -203,11 +196,12 @@ class RecordedJob:
             self._world.setdefault(rank.record.world_size, rank)
         if rank.vendor is not None:
             self._vendors.setdefault(rank.vendor, rank)
-        if rank.utc_range is None:
-            return
-        for step in (None, *self._steps_of(rank)):
-            first, last = self._extremes.get(step, (rank, rank))
-            self._extremes[step] = min(first, rank, key=_end), max(last, rank, key=_begin)
+        for step in (None, *self._steps_of(rank)) if rank.utc_range is not None else ():
+            timed = (*self._extremes.get(step, ()), rank)
+            self._extremes[step] = (
+                min(timed, key=lambda one: _times(one)[1]),
+                max(timed, key=lambda one: _times(one)[0]),
+            )
 
     def merge(self, other_job: "RecordedJob") -> None:
         """Add the recordings of another job, which runs other programs."""
@@ -381,12 +375,7 @@ def describe_job(records: Sequence[SourceRecord]) -> str:
     ranks = {record.rank for record in records}
     worlds = sorted({record.world_size for record in records if record.world_size is not None})
     steps = sorted({step.key.step for record in records for step in record.steps})
-    starts = [
-        record.utc_offset_ns + record.steps[0].start_ns
-        for record in records
-        if record.utc_offset_ns is not None and record.steps
-    ]
-    starts = [start for start in starts if 0 < start < _LAST_DATE_NS]
+    starts = [span[0] for record in records if (span := record.utc_range) and 0 < span[0] < _LAST_DATE_NS]
     parts = [f"rank {next(iter(ranks))}" if len(ranks) == 1 else format_count(len(ranks), "rank")]
     if worlds:
         parts.append(f"world size {worlds[0]}")
@@ -401,23 +390,17 @@ def describe_job(records: Sequence[SourceRecord]) -> str:
     return ", ".join(parts)
 
 
-def _begin(rank: RecordedRank) -> int:
-    assert rank.utc_range is not None
-    return rank.utc_range[0]
-
-
-def _end(rank: RecordedRank) -> int:
-    assert rank.utc_range is not None
-    return rank.utc_range[1]
-
-
 def _ran_again(step: StepKey, new: RecordedRank, job_rank: RecordedRank, place: str) -> str:
     apart = format_time(time_apart(new.utc_range, job_rank.utc_range))
     return f"it ran {step} {apart} {_order(new, job_rank)} rank {job_rank.rank} {place}"
 
 
+def _times(rank: RecordedRank) -> UtcRange:
+    return rank.utc_range or (0, 0)
+
+
 def _order(rank: RecordedRank, reference: RecordedRank) -> str:
-    return "after" if _begin(rank) > _begin(reference) else "before"
+    return "after" if _times(rank) > _times(reference) else "before"
 
 
 _MERGED_ERROR_NS: Final = 2_000

@@ -2,9 +2,10 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from jitter.core.errors import (
 from jitter.core.files import modified_ns
 from jitter.core.formatting import format_count
 from jitter.core.grouping import by_key
-from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
+from jitter.core.parallel.executors import Executor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task, file_digest
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
@@ -32,7 +33,7 @@ from jitter.ingestion.publish import Publisher
 from jitter.ingestion.ranks.decide_ranks import ReadOptions, find_host_gpus, parse_options, rank_map_rows
 from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, describe_clocks, left_out_errors, ranks_in_lake
 from jitter.ingestion.ranks.windows import find_misread
-from jitter.ingestion.workers import Progress, convert_in_pool
+from jitter.ingestion.workers import Progress, convert_all
 from jitter.lake import DEFAULT_LAKE, catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import log_problems
@@ -117,9 +118,6 @@ def _publish(folder: LakeFolder, path: Path, label: str, digest: str) -> LogReco
 
 MANY_FILES: Final = 100_000
 """Files of kernels in a lake, one per GPU and step, above which an ingest says what they cost."""
-
-Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]
-"""Converts tasks, here or on a cluster, and yields their outcomes in the order of the tasks."""
 
 
 class RejectedSource(NamedTuple):
@@ -233,7 +231,7 @@ def ingest(
         tasks = [
             Task(source, unfinished, options, known.get(source.size, frozenset()), is_only=is_only) for source in fresh
         ]
-        if not _Run(folder, publisher, report, _choose_converter(executor)).run(tasks, held, progress):
+        if not _Run(folder, publisher, report, executor).run(tasks, held, progress):
             return report
         _complete_report(report, folder, publisher, label)
         if report.added or report.rejected or report.logs.added:
@@ -298,16 +296,6 @@ def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return given_paths
 
 
-def _choose_converter(executor: Executor | None) -> Converter:
-    """Return what converts tasks on this executor; None means one worker process per processor."""
-    if isinstance(executor, DaskExecutor):
-        from jitter.ingestion.workers import convert_on_dask
-
-        return lambda tasks, progress: convert_on_dask(executor, tasks, progress)
-    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
-    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress)
-
-
 @contextmanager
 def _closing(folder: LakeFolder, report: IngestReport, is_new: bool) -> Iterator[None]:
     """End the run of an ingest after the block, also after an error, which is then the one that is told."""
@@ -341,11 +329,13 @@ def _unused_lines(options: ReadOptions, sources: Sequence[Source]) -> list[str]:
 class _Run:
     """One ingest: converts tasks, numbers their steps and publishes the outcomes."""
 
-    def __init__(self, folder: LakeFolder, publisher: Publisher, report: IngestReport, convert: Converter) -> None:
+    def __init__(
+        self, folder: LakeFolder, publisher: Publisher, report: IngestReport, executor: Executor | None
+    ) -> None:
         self._folder = folder
         self._publisher = publisher
         self._report = report
-        self._convert = convert
+        self._convert = partial(convert_all, executor)
         self._seen: dict[str, Path] = {}
 
     def run(self, tasks: Sequence[Task], held: Sequence[Source], progress: Progress | None) -> bool:

@@ -14,7 +14,7 @@ from jitter.core.durability import sync_files
 from jitter.core.errors import JitterError
 from jitter.core.formatting import format_count
 from jitter.core.parallel.dask_client import Cluster, connect
-from jitter.core.parallel.executors import DaskExecutor
+from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.core.parallel.processes import WorkerDied, WorkerPool, cpu_count, server_context
 from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
@@ -26,14 +26,19 @@ _POLL_S = 0.1
 _counter: ctypes.c_int64 | None = None
 
 
-def convert_in_pool(tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> Iterator[Outcome]:
+def convert_all(executor: Executor | None, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
-    After a worker dies (for example out of memory), the tasks that may have killed it run again one at a time. A task
-    that kills its worker a second time is rejected; all other tasks continue.
+    The executor None is one worker process per processor. After a worker dies (for example out of memory), the tasks
+    that may have killed it run again one at a time. A task that kills its worker a second time is rejected; all other
+    tasks continue.
     """
+    if isinstance(executor, DaskExecutor):
+        yield from _on_dask(executor, tasks, progress)
+        return
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
+    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
     workers = min(jobs or cpu_count(), len(tasks))
     if workers <= 1:
         yield from _here(tasks, total, report)
@@ -148,7 +153,7 @@ def worker_died(task: Task, why: str) -> Outcome:
     return Outcome(task, "", task.staging, error=error)
 
 
-def convert_on_dask(executor: DaskExecutor, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
+def _on_dask(executor: DaskExecutor, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks on the cluster of this scheduler and yield their outcomes in the order of the tasks.
 
     Workers only stage; this process publishes. The scheduler repeats the task of a worker that dies on another one;

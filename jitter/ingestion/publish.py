@@ -75,9 +75,6 @@ class Publisher:
         """The recordings of assumed rank that another recording has removed from the lake, with the error."""
         self._incomplete: dict[str, Path] = {}
         """The first missing or damaged file of recordings that have one, by digest."""
-        self._owners: dict[tuple[StepKey, int], str] = {}
-        for record in self._records.values():
-            self._own(record)
 
     @property
     def records(self) -> list[SourceRecord]:
@@ -168,15 +165,13 @@ class Publisher:
         old = [place for record in before for place in files_of_record(record)]
         new = [place for staged in outcome.staged for _, place in staged.places()]
         with self._folder.journal(old, new):
-            self._disown([*assumed, *shorter])
             for staged in outcome.staged:
-                self._settle(staged)
+                self._settle(staged.record, before)
             self._drop(before)
             for staged in outcome.staged:
                 place = Path("sources", staged.record.name)
                 self._folder.publish(staged.folder, staged.places(), place, encode_record(staged.record))
                 self._records[staged.record.digest] = staged.record
-                self._own(staged.record)
                 shutil.rmtree(staged.folder, ignore_errors=True)
             if old:
                 self._remove_old(old, new)
@@ -190,7 +185,7 @@ class Publisher:
             reason = f"; it counted as rank 0 until {outcome.source.path} was added, and is no longer in the lake"
             error = unknown_rank_error(file, reason=reason)
             self.yielded.append((record, error))
-            self._refuse(_refusal(file, record.file_digest, record.size, record.mtime_ns, record.reader, error))
+            self._refuse(file, record.file_digest, record.size, record.mtime_ns, record.reader, error)
         self._published[outcome.file_digest] = [staged.record for staged in outcome.staged]
         return self._published[outcome.file_digest]
 
@@ -252,7 +247,7 @@ class Publisher:
             staged = [staged_rank.record for staged_rank in certain.staged]
             if (
                 any(record.has_assumed_rank for record in [*staged, *self.records])
-                or any((step.key, record.rank) in self._owners for record in staged for step in record.steps)
+                or any(map(self._holders, staged))
                 or self._before(certain)
                 or self._shorter(certain)
             ):
@@ -339,15 +334,11 @@ class Publisher:
         """Load the records that ingests on other machines have published since the start."""
         for record in self._folder.records_except(self._records):
             self._records[record.digest] = record
-            self._own(record)
 
     def refuse(self, outcome: Outcome, error: JitterError) -> None:
         """Write a record of a rejected source, as `_refuse`."""
-        source = outcome.source
-        refusal = _refusal(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error)
-        if outcome.staged:
-            refusal.claimed_rank = outcome.staged[0].record.rank
-        self._refuse(refusal)
+        source, ranks = outcome.source, [staged.record.rank for staged in outcome.staged]
+        self._refuse(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error, *ranks[:1])
 
     def refuse_file(self, path: Path, error: JitterError) -> None:
         """Write a record of a damaged trace that no reader accepts, as `_refuse`."""
@@ -356,14 +347,35 @@ class Publisher:
         digest = (
             file_digest([path]) if state.st_size else hashlib.blake2b(str(path.resolve()).encode()).hexdigest()[:32]
         )
-        self._refuse(_refusal(path, digest, state.st_size, modified_ns(state), None, error))
+        self._refuse(path, digest, state.st_size, modified_ns(state), None, error)
 
-    def _refuse(self, refusal: SourceRecord) -> None:
-        """Write the record in place of earlier ones, unless the content was not read or the lake holds it."""
-        if refusal.file_digest and refusal.file_digest not in self._by_content():
-            self._drop(self._replaced(refusal.file, refusal.file_digest))
-            self._records[refusal.digest] = refusal
-            self._folder.write_record(refusal)
+    def _refuse(
+        self,
+        path: Path,
+        digest: str,
+        size: int,
+        changed_ns: int,
+        reader: str | None,
+        error: JitterError,
+        rank: int | None = None,
+    ) -> None:
+        """Write a record in place of earlier ones, unless the content was not read or the lake holds it."""
+        if not digest or digest in self._by_content():
+            return
+        refusal = SourceRecord(
+            digest=digest,
+            file=str(path.resolve()),
+            file_digest=digest,
+            size=size,
+            mtime_ns=changed_ns,
+            format=reader or "unrecognized",
+            problems=[str(error)],
+            claimed_rank=rank_in_path(path) if rank is None else rank,
+            left_out_because=error.reason,
+        )
+        self._drop(self._replaced(refusal.file, digest))
+        self._records[digest] = refusal
+        self._folder.write_record(refusal)
 
     def _by_content(self) -> dict[str, list[SourceRecord]]:
         return by_key((record.file_digest, record) for record in self.records)
@@ -391,23 +403,26 @@ class Publisher:
             self._former[file] = smaller if smaller and _begins_like(outcome, smaller) else []
         return [record for record in self._former[file] if record.digest in self._records]
 
-    def _settle(self, staged: StagedRank) -> None:
-        """Decide which source keeps steps that two sources hold for the same rank."""
-        record = staged.record
-        assert record.rank is not None
-        owners = [(self._owners.get((step.key, record.rank)), step.key) for step in record.steps]
-        for owner, keys in by_key((owner, key) for owner, key in owners if owner is not None).items():
-            if self._records[owner].file_digest == record.file_digest:
-                continue
-            owner_record = self._records[owner]
+    def _holders(self, record: SourceRecord, without: Sequence[SourceRecord] = ()) -> dict[StepKey, SourceRecord]:
+        """Return by step the record of another source that holds it for the same rank."""
+        gone = {removed.digest for removed in without}
+        others = [other for other in self._records.values() if other.rank == record.rank and other.digest not in gone]
+        held = {step.key: other for other in others for step in other.steps}
+        return {step.key: held[step.key] for step in record.steps if step.key in held}
+
+    def _settle(self, record: SourceRecord, removed: Sequence[SourceRecord]) -> None:
+        """Decide which source keeps steps that two sources hold for the same rank; the `removed` ones keep none."""
+        holders = self._holders(record, removed)
+        for digest, keys in by_key((holder.digest, key) for key, holder in holders.items()).items():
+            holder = self._records[digest]
             if not self.may_replace:
-                raise _steps_taken_error(record, keys, owner_record)
-            older, newer = (owner_record, record) if _newer(record, owner_record) else (record, owner_record)
+                raise _steps_taken_error(record, keys, holder)
+            older, newer = (holder, record) if _newer(record, holder) else (record, holder)
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
             older.problems.append(f"{describe_steps(keys)} replaced by {newer.file}")
-            if older is owner_record:
+            if older is holder:
                 # written before the newer source: after a kill in between, the next ingest publishes the newer one
-                self._folder.write_record(owner_record)
+                self._folder.write_record(holder)
 
     def _check_within(self, outcome: Outcome) -> None:
         """Raise `UnknownRankError` if two GPUs of one recording have the same rank in the same step."""
@@ -423,23 +438,12 @@ class Publisher:
                         "tell them apart with --rank-map (file,device,rank)",
                     )
 
-    def _disown(self, records: Sequence[SourceRecord]) -> None:
-        """Let these records hold no step, so that they conflict with no other source."""
-        gone = {record.digest for record in records}
-        self._owners = {claim: digest for claim, digest in self._owners.items() if digest not in gone}
-
     def _drop(self, records: Sequence[SourceRecord]) -> None:
         if not records:
             return
         gone = {record.digest for record in records}
         self._records = {digest: record for digest, record in self._records.items() if digest not in gone}
-        self._disown(records)
         self._folder.remove_records(records)
-
-    def _own(self, record: SourceRecord) -> None:
-        if record.rank is not None:
-            for step in record.steps:
-                self._owners[step.key, record.rank] = record.digest
 
 
 def _as_told(record: SourceRecord, path: Path, options: ReadOptions) -> bool:
@@ -499,19 +503,3 @@ def _is_outdated(record: SourceRecord) -> bool:
     """Return whether a newer version of the reader is installed than the one that read the source."""
     name = record.reader or record.format
     return name in readers() and record.reader_version < readers()[name].version
-
-
-def _refusal(
-    path: Path, digest: str, size: int, changed_ns: int, reader: str | None, error: JitterError
-) -> SourceRecord:
-    return SourceRecord(
-        digest=digest,
-        file=str(path.resolve()),
-        file_digest=digest,
-        size=size,
-        mtime_ns=changed_ns,
-        format=reader or "unrecognized",
-        problems=[str(error)],
-        claimed_rank=rank_in_path(path),
-        left_out_because=error.reason,
-    )

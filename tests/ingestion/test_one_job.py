@@ -102,6 +102,14 @@ def test_replace_replaces_the_job(lake: Path, tmp_path: Path):
     assert kernel_files(lake) == kernel_files_of(tmp_path / "b", tmp_path)
 
 
+def test_replace_by_an_older_job_keeps_all_its_steps(lake: Path, tmp_path: Path):
+    write(simulate(JOB), tmp_path / "b", "nsys")
+    rename_kernels(tmp_path / "b", 0.8)
+    edit(tmp_path / "b", "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - ?", 3600 * 10**9)
+    take(tmp_path / "b", lake, replace=True)
+    assert [len(record["steps"]) for record in records(lake)] == [2, 2]
+
+
 def test_replace_removes_ranks_that_the_new_job_lacks(lake: Path, tmp_path: Path):
     rename_kernels(later_steps(tmp_path / "b"), 0.8)
     (tmp_path / "b" / "rank1.sqlite").unlink()

@@ -94,15 +94,13 @@ class _Search:
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             reason = "no such file or directory" if missing else reason_of(error)
-            self._errors[path] = UnreadableTraceError(f"{path}: {reason}", "check the path")
+            self._refuse(path, reason, "check the path")
             return
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-            self._errors[path] = UnreadableTraceError(f"{_shown(path)}: {kind}, not a file", "write it to a file first")
+            self._refuse(path, f"{kind}, not a file", "write it to a file first")
         elif _is_lake(path):
-            self._errors[path] = UnreadableTraceError(
-                f"{path}: is a lake, not a trace", "give the folder of the traces"
-            )
+            self._refuse(path, "is a lake, not a trace", "give the folder of the traces")
         else:
             for candidate, reader in self._candidates(path):
                 if reader is not None:
@@ -129,9 +127,7 @@ class _Search:
         elif len(self._sources) + len(self._logs) == before and not any(
             is_report_without_export(member) for member in unpacked.folder.rglob("*")
         ):
-            self._errors[path] = UnreadableTraceError(
-                f"{path}: an archive without a trace that jitter reads", "give the traces"
-            )
+            self._refuse(path, "an archive without a trace that jitter reads", "give the traces")
         if unpacked.skipped:
             self._notes.append(unpacked.note(path))
 
@@ -203,9 +199,11 @@ class _Search:
                         self._broken_links.append(here / name)
                     yield here / name, self._reader_of(here / name)
 
+    def _refuse(self, path: Path, why: str, hint: str) -> None:
+        self._errors[path] = UnreadableTraceError(f"{_shown(path)}: {why}", hint)
+
     def _note_unlistable(self, error: OSError) -> None:
-        path = Path(error.filename)
-        self._errors[path] = UnreadableTraceError(f"{path}: cannot be listed ({error.strerror})", "make it readable")
+        self._refuse(Path(error.filename), f"cannot be listed ({error.strerror})", "make it readable")
 
     def _reader_of(self, path: Path) -> SourceReader | None:
         """Return the first reader that accepts the path; a reader that fails on it is noted and skipped."""
@@ -230,9 +228,7 @@ class _Search:
 
     def _add_source(self, path: Path, reader: SourceReader, nsys: NsysExporter | None = None) -> None:
         if not _is_utf8(path):
-            self._errors[path] = UnreadableTraceError(
-                f"{_shown(path)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
-            )
+            self._refuse(path, "its name is not UTF-8, in which a lake keeps it", "rename it, or its folder")
             return
         try:
             files = reader.files(path)
@@ -240,9 +236,7 @@ class _Search:
             self._companions |= {file.resolve() for file in (*files.read[1:], *files.spare)}
             self._read |= {file.resolve() for file in files.read}
         except OSError as error:
-            self._errors[path] = UnreadableTraceError(
-                f"{path}: cannot be read ({reason_of(error)})", "check the path and its permissions"
-            )
+            self._refuse(path, f"cannot be read ({reason_of(error)})", "check the path and its permissions")
         except Exception as error:
             self._errors[path] = ReaderError(
                 f"{path}: reader {reader.name!r} failed to list its files: {describe_error(error)}",

@@ -441,12 +441,18 @@ def _is_same(rank: RecordedRank, own: RecordedRank) -> bool:
     steps, own_steps = rank.record.steps, own.record.steps
     if not steps or [step.kernels for step in steps] != [step.kernels for step in own_steps]:
         return False
-    shift_ns = own_steps[0].start_ns - steps[0].start_ns
-    return all(
-        abs(own_ns - one_ns - shift_ns) <= _MERGED_ERROR_NS
-        for step, own_step in zip(steps, own_steps, strict=True)
-        for one_ns, own_ns in ((step.start_ns, own_step.start_ns), (step.end_ns or 0, own_step.end_ns or shift_ns))
-    )
+    return _are_at_one_time(zip(steps, own_steps, strict=True))
+
+
+def _are_at_one_time(pairs: Iterable[tuple[StepRecord, StepRecord]]) -> bool:
+    """Return whether two recordings of the same steps state the same starts and ends, each on a clock of its own."""
+    shifts = [
+        other_ns - own_ns
+        for step, other in pairs
+        for own_ns, other_ns in ((step.start_ns, other.start_ns), (step.end_ns, other.end_ns))
+        if own_ns is not None and other_ns is not None
+    ]
+    return not shifts or max(shifts) - min(shifts) <= _MERGED_ERROR_NS
 
 
 class JobChoice(NamedTuple):
@@ -836,14 +842,7 @@ def _differ(rank: RecordedRank, other_rank: RecordedRank) -> bool:
     if None not in (rank.record.host, other_rank.record.host) and rank.record.host != other_rank.record.host:
         return True
     steps, others = ({step.key: step for step in one.record.steps if not step.cut} for one in (rank, other_rank))
-    pairs = [(steps[key], others[key]) for key in steps.keys() & others.keys()]
-    shifts = [
-        other_ns - own_ns
-        for step, other in pairs
-        for own_ns, other_ns in ((step.start_ns, other.start_ns), (step.end_ns, other.end_ns))
-        if own_ns is not None and other_ns is not None
-    ]
-    return bool(shifts) and max(shifts) - min(shifts) > _MERGED_ERROR_NS
+    return not _are_at_one_time((steps[key], others[key]) for key in steps.keys() & others.keys())
 
 
 def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:

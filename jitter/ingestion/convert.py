@@ -275,7 +275,7 @@ def _node(path: Path, recording: Recording, options: ReadOptions) -> tuple[int, 
 def _window(path: Path, recording: Recording, gpu: Gpu, steps: Mapping[int, ProcessSteps]) -> Window | None:
     """Return what the process of a GPU recorded; None if there are several."""
     process, offset_ns = recording.processes[gpu.process], recording.utc_offset_ns
-    ranges = steps[gpu.process].ranges.ranges
+    ranges = steps[gpu.process].ranges
     if len(steps) > 1 or process.pid is None or not ranges:
         return None
     bus_id = recording.bus_ids.get(gpu.device, recording.bus_ids.get(None))
@@ -360,7 +360,7 @@ def _shorten_names(recording: Recording, long_texts: int) -> None:
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:
     process = recording.processes[use.gpu.process]
-    in_text = {step.rank for step in steps.ranges.ranges if step.rank is not None}
+    in_text = {step.rank for step in steps.ranges if step.rank is not None}
     stated = [] if process.rank is None else [(process.rank, process.rank_from or "recording")]
     stated += [(in_text.pop(), "step marker")] if len(in_text) == 1 else []
     launcher = None

@@ -217,7 +217,7 @@ class Stager:
     scopes: LaunchScopes
 
     def __post_init__(self) -> None:
-        self._ranges = {process: process_steps.ranges.ranges for process, process_steps in self.steps.items()}
+        self._ranges = {process: process_steps.ranges for process, process_steps in self.steps.items()}
         self._lost = self.joined.lost_launches(self._ranges)
         self._uncertain = self.joined.uncertain(self._ranges)
 
@@ -387,7 +387,7 @@ class Stager:
             ),
             kernels=use.kernels,
             before_capture=self.joined.before_capture[use.gpu],
-            problems=[*recording.problems, *steps.ranges.problems],
+            problems=[*recording.problems, *steps.problems],
             collective_pattern=self.options.collective_pattern,
             reader=source.reader,
             world_size=recording.world_size if (recording.world_size or 0) <= MAX_RANKS else None,

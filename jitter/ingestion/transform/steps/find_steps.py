@@ -57,11 +57,10 @@ class Repetition:
 
 
 @dataclass(frozen=True)
-class ProcessSteps:
+class ProcessSteps(StepRanges):
     """The steps of one process; `found` is `marker`, `repetition` or `whole capture`."""
 
-    ranges: StepRanges
-    found: str
+    found: str = "marker"
     repetition: Repetition | None = None
 
 
@@ -81,7 +80,7 @@ def find_steps(
     busiest = max(uses, key=lambda use: use.compute_kernels)
     has_launches = busiest.gpu.process in joined.has_launches
     if marked.ranges and has_launches:
-        return ProcessSteps(marked, "marker")
+        return ProcessSteps(marked.ranges, marked.problems)
     sequence = joined.sequence(busiest.gpu, "compute", busiest.main_stream)
     ids, places_ns = sequence["name"].to_numpy(), sequence["place_ns"].to_numpy()
     idle = None if has_launches else _find_idle_times(joined, busiest.gpu, places_ns)
@@ -89,7 +88,8 @@ def find_steps(
     repetition = find_repetition(ids, places_ns, recording.names, pauses_ns)
     if marked.ranges:
         period = 0 if repetition is None else repetition.period
-        return ProcessSteps(_behind_markers(marked, ids, places_ns, period, busiest.last_ns) or marked, "marker")
+        marked = _behind_markers(marked, ids, places_ns, period, busiest.last_ns) or marked
+        return ProcessSteps(marked.ranges, marked.problems)
     collectives = joined.sequence(busiest.gpu, "collective")
     collectives_ns = collectives["place_ns"].to_numpy()
     problem = None
@@ -105,7 +105,7 @@ def find_steps(
     if repetition is None:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
-        return ProcessSteps(StepRanges([whole], [problem or _problem(repetition)]), "whole capture")
+        return ProcessSteps([whole], [problem or _problem(repetition)], "whole capture")
     starts_ns = np.array(repetition.starts_ns)
     kernel = np.searchsorted(places_ns, starts_ns)
     if idle is None:
@@ -126,7 +126,7 @@ def find_steps(
     repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
     bounds = pairwise([*repetition.starts_ns, repetition.end_ns + 1])
     found = [StepRange(StepKey(None, at), None, start, end, end) for at, (start, end) in enumerate(bounds)]
-    return ProcessSteps(StepRanges(found, [problem or _problem(repetition)]), "repetition", repetition)
+    return ProcessSteps(found, [problem or _problem(repetition)], "repetition", repetition)
 
 
 def _behind_markers(

@@ -23,6 +23,7 @@ from jitter.core.schema import BACKWARD as BACKWARD_ROWS
 from jitter.core.schema import MIGRATION, SHORTEST_LAUNCH_NS
 from jitter.ingestion.transform.launch_join import LONG_OPERATION_NS
 from jitter.ingestion.transform.sorted_rows import KEY, SortedRows
+from jitter.readers.columns import Interner
 
 ANNOTATION: Final = 0
 OPERATOR: Final = 1
@@ -73,8 +74,8 @@ class CodeRanges:
 
     def __init__(self, scratch: Path) -> None:
         """Start empty; `scratch` is a folder for temporary files."""
-        self._texts: dict[str, int] = {}
-        self._listed: list[str] = []
+        self._texts: Interner[str] = Interner()
+        """Texts that are no names of the recording."""
         self._short = SortedRows(scratch, _SHORT)
         """Short ranges by the number of their thread and their start."""
         self._long: dict[_Place, list[Ints]] = defaultdict(list)
@@ -93,11 +94,7 @@ class CodeRanges:
 
     def _key(self, text: str) -> int:
         operator = parse_operator(text)
-        shown = text if operator is None else operator
-        number = self._texts.get(shown)
-        if number is None:
-            number = self._texts[shown] = len(self._listed)
-            self._listed.append(shown)
+        number = self._texts.position(text if operator is None else operator)
         return LISTED + number * KINDS + (ANNOTATION if operator is None else OPERATOR)
 
     def add_operators(self, rows: pa.RecordBatch) -> None:
@@ -136,7 +133,7 @@ class CodeRanges:
     def text(self, key: int, names: Sequence[str]) -> tuple[str, int]:
         """Return the text and the kind of a key; `names` are the recording's."""
         number, kind = divmod(key % LISTED, KINDS)
-        text = (names if key < LISTED else self._listed)[number]
+        text = (names if key < LISTED else self._texts.keys)[number]
         if kind == MODULE and text.startswith(BUILT_IN_PREFIX):
             kind = BUILT_IN
         return text, FRAME if kind == MODULE and is_frame(text) else kind

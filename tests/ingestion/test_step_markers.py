@@ -13,9 +13,8 @@ from jitter.ingestion.names import compile_step_pattern, host_range_kind
 from jitter.ingestion.transform.steps.step_markers import (
     DEFAULT_STEP_PATTERN,
     Marker,
-    parse_counted_range,
-    parse_epoch_range,
     parse_marker,
+    parse_range,
     select_counting,
     select_step_ranges,
     with_epochs,
@@ -53,7 +52,7 @@ def test_times_may_be_negative():
 
 def _counted(*texts: str, unnumbered: int = 0) -> list[int]:
     """Return the steps of ranges one after the other, beside as many ranges `train_step`."""
-    markers = [parse_counted_range(text) for text in texts]
+    markers = [parse_range(compile_step_pattern(None), text) for text in texts]
     ranges = [marker._replace(start_ns=100 * at) for at, marker in enumerate(markers) if marker is not None]
     return [each.step for each in select_counting(ranges, [_mark(0, 100 * at, None) for at in range(unnumbered)])]
 
@@ -86,7 +85,7 @@ def test_ranges_that_count_are_steps_unless_others_are():
         "validation batch 3",
         "it 1.5",
     ):
-        assert parse_counted_range(other) is None
+        assert parse_range(compile_step_pattern(None), other) is None
 
 
 def _mark(step: int, start: int, end: int | None, thread: int = 1, epoch: int | None = None) -> Marker:
@@ -215,8 +214,9 @@ def test_kinds_of_host_ranges():
 
 
 def _epoch(text: str, start: int, end: int | None) -> Marker:
-    marker = parse_epoch_range(text)
+    marker = parse_range(compile_step_pattern(None), text)
     assert marker is not None
+    assert marker.role == "epoch"
     return marker._replace(start_ns=start, end_ns=end)
 
 
@@ -240,4 +240,5 @@ def test_epochs_are_not_used_where_numbers_need_none():
     for markers in (steps, pieces):
         assert {each.epoch for each in with_epochs(markers, epochs)} == {None}
     for other in ("epoch 3 step 4", "epoch", "epoch 1 loop", "validation epoch 3"):
-        assert parse_epoch_range(other) is None
+        marker = parse_range(compile_step_pattern(None), other)
+        assert marker is None or marker.role != "epoch"

@@ -12,17 +12,12 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
-from jitter.ingestion.names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step, names_kind
+from jitter.ingestion.names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.ingestion.transform.collective_calls import CollectiveCall, CommunicationFinder, parse_collective_call
 from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, correlation_keys
 from jitter.ingestion.transform.launch_scopes import DETAILS, NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.sorted_rows import SortedRows
-from jitter.ingestion.transform.steps.step_markers import (
-    Marker,
-    parse_counted_range,
-    parse_epoch_range,
-    parse_marker,
-)
+from jitter.ingestion.transform.steps.step_markers import Marker, parse_range
 from jitter.readers import Batch, Process
 
 _MAX_OTHER_NUMBERED = 100
@@ -116,16 +111,9 @@ class Capture:
 
         And whether they also count as places in the code.
         """
-        is_default = self._pattern.pattern == DEFAULT_STEP_PATTERN
-        if (marker := parse_marker(self._pattern, text)) is not None:
-            return partial(self._add_marker, marker), False
-        is_step = is_unnumbered_step(text)
-        if is_step or (is_default and names_kind(text)):
-            kind = "".join("N" if char.isdecimal() else char for char in text)
-            marker = Marker(None, text, 0, None, None, 0, None, kind, "unnumbered")
+        if (marker := parse_range(self._pattern, text)) is not None:
+            is_step = marker.role == "numbered" or is_unnumbered_step(text)
             return partial(self._add_marker, marker), not is_step
-        if is_default and (marker := parse_counted_range(text) or parse_epoch_range(text)) is not None:
-            return partial(self._add_marker, marker), True
         host_kind = host_range_kind(text)
         if host_kind is not None:
             return lambda process, *rest: self._host_ranges.append(HostRange(process, host_kind, text, *rest)), True
@@ -134,7 +122,7 @@ class Capture:
             return lambda process, thread, start_ns, end_ns: self._collective_calls.append(
                 CollectiveCall(process, thread, start_ns, end_ns, *call)
             ), True
-        if not is_default and len(self._other_kinds) < _MAX_OTHER_NUMBERED:
+        if self._pattern.pattern != DEFAULT_STEP_PATTERN and len(self._other_kinds) < _MAX_OTHER_NUMBERED:
             kind = re.sub(r"\d+", "N", text)
             if kind != text and kind not in self._other_kinds:
                 self._other_kinds.add(kind)

@@ -105,11 +105,22 @@ _STEP_WORDS = ("step", "it", "batch", "update")
 """A text that matches `DEFAULT_STEP_PATTERN` has one of them."""
 
 
-def parse_counted_range(text: str) -> Marker | None:
-    """Return the marker of a range whose number may count the steps, without thread and times; None for others."""
-    match = COUNTED.fullmatch(text)
-    marker = None if match is None else _marker_of(match)
-    return None if marker is None else _with_rank(marker._replace(role="counted"))
+def parse_range(pattern: re.Pattern[str], text: str) -> Marker | None:
+    """Return the marker of a range that marks a step, or may, without thread and times; None for others.
+
+    With a pattern of the user's, ranges with a number that it does not match are none.
+    """
+    if (marker := parse_marker(pattern, text)) is not None:
+        return marker
+    is_default = pattern.pattern == DEFAULT_STEP_PATTERN
+    if is_unnumbered_step(text) or (is_default and names_kind(text)):
+        kind = "".join("N" if char.isdecimal() else char for char in text)
+        return Marker(None, text, 0, None, None, 0, None, kind, "unnumbered")
+    if is_default and (match := COUNTED.fullmatch(text)) and (marker := _marker_of(match)):
+        return _with_rank(marker._replace(role="counted"))
+    if is_default and (match := ONLY_EPOCH.fullmatch(text)):
+        return Marker(None, text, 0, None, int(match["epoch"]), 0, None, role="epoch")
+    return None
 
 
 def _with_rank(marker: Marker) -> Marker:
@@ -168,12 +179,6 @@ def _find_steps_thread(
     threads = by_key((marker.thread, marker) for marker in markers).values()
     candidates = [(on_thread, outermost(on_thread)) for on_thread in threads]
     return min(candidates, key=lambda pair: (-len(pair[1]), pair[1][0].start_ns), default=([], []))
-
-
-def parse_epoch_range(text: str) -> Marker | None:
-    """Return the marker of a range around the steps of an epoch, without thread and times; None for others."""
-    match = ONLY_EPOCH.fullmatch(text)
-    return None if match is None else Marker(None, text, 0, None, int(match["epoch"]), 0, None, role="epoch")
 
 
 def with_epochs(markers: Sequence[Marker], epochs: Iterable[Marker]) -> Sequence[Marker]:

@@ -30,7 +30,7 @@ from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discove
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Publisher
-from jitter.ingestion.ranks.decide_ranks import ReadOptions, find_host_gpus, parse_options, rank_map_rows
+from jitter.ingestion.ranks.decide_ranks import ReadOptions, find_host_gpus, parse_options
 from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, describe_clocks, left_out_errors, ranks_in_lake
 from jitter.ingestion.ranks.windows import find_misread
 from jitter.ingestion.workers import Progress, convert_all
@@ -318,11 +318,11 @@ def _closing(folder: LakeFolder, report: IngestReport, is_new: bool) -> Iterator
 
 def _unused_lines(options: ReadOptions, sources: Sequence[Source]) -> list[str]:
     """Return a warning for each line of --rank-map that names none of the sources."""
-    used = {
-        row for source in sources for row in options.by_file if rank_map_rows(source.path, ReadOptions(by_file=(row,)))
-    }
+    used = {line for source in sources for line in options.rank_map_lines(source.path)}
     return [
-        f"--rank-map names {row[0]}, which is not among the files read" for row in options.by_file if row not in used
+        f"--rank-map names {file}, which is not among the files read"
+        for line, (file, *_) in enumerate(options.by_file)
+        if line not in used
     ]
 
 

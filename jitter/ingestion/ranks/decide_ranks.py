@@ -5,10 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from jitter.core.errors import UnknownRankError, UsageError, reason_of
+from jitter.core.grouping import by_key
 from jitter.core.names.launchers import MAX_RANKS
 from jitter.ingestion.names import (
     compile_collective_pattern,
@@ -54,6 +56,14 @@ class ReadOptions:
         """Whether one of the options that give ranks is given."""
         return self.rank is not None or bool(self.by_file or self.hosts) or self.rank_pattern is not None
 
+    def rank_map_lines(self, path: Path) -> list[int]:
+        """Return the positions in `by_file` of the lines for a file: they name it, or end as its path does."""
+        if not self.by_file:
+            return []
+        lines, parts = _lines_by_path(self.by_file), path.parts
+        keys = {path.resolve(), *(Path(*parts[at:]) for at in range(len(parts)))}
+        return sorted({line for key in keys for line in lines.get(key, ())})
+
     def node_of(self, path: Path, host: str | None) -> int | None:
         """Return the number of a recording's node by --hosts; None if its host is not among them.
 
@@ -62,6 +72,13 @@ class ReadOptions:
         names = [_short(name) for name in self.hosts]
         texts = [_short(host)] if host else [*path.parts[:-1], *re.split(r"[^A-Za-z0-9-]|-(?=rank)", path.name)]
         return next((names.index(text) for text in reversed(texts) if text in names), None)
+
+
+@lru_cache(maxsize=1)
+def _lines_by_path(by_file: tuple[tuple[str, int | None, int], ...]) -> dict[Path, list[int]]:
+    """Return the positions of lines by the path that they state, and by the file that it is."""
+    paths = ((Path(file), line) for line, (file, *_) in enumerate(by_file))
+    return by_key((key, line) for path, line in paths for key in {path, path.resolve()})
 
 
 @dataclass(frozen=True)
@@ -278,11 +295,7 @@ def rank_by_pattern(path: Path, options: ReadOptions) -> int | None:
 
 def rank_map_rows(path: Path, options: ReadOptions) -> list[tuple[int | None, int]]:
     """Return the (device, rank) lines of --rank-map for this file."""
-    return [
-        (device, rank)
-        for file, device, rank in options.by_file
-        if path.resolve() == Path(file).resolve() or path.parts[-len(Path(file).parts) :] == Path(file).parts
-    ]
+    return [options.by_file[line][1:] for line in options.rank_map_lines(path)]
 
 
 def _within_process(gpus: Sequence[GpuEvidence], rank: int, decided_by: str) -> list[RankDecision]:

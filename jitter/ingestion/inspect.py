@@ -12,9 +12,7 @@ from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count, format_numbers, format_ranks
 from jitter.core.grouping import by_key
 from jitter.core.step_key import StepKey
-from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.ingest import IngestReport, ingest
-from jitter.ingestion.ranks.jobs import GivenRecording
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
@@ -151,8 +149,18 @@ def inspect(paths: str | Path | Sequence[str | Path], **options: Any) -> Inspect
         for rejection in report.rejected
         if rejection.reader is None
     ]
+    added = by_key((record.file, record) for record in report.added)
+    errors = {rejection.path: rejection.error for rejection in report.rejected if rejection.reader is not None}
     by_job = _by_job(report)
-    recordings = [_finding(source, report, by_job) for source in report.found.sources]
+    recordings = []
+    for source in report.found.sources:
+        prefix = f"{source.path}: "
+        warnings = (warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix))
+        job, of_job = by_job.get(source.path, (None, ()))
+        records = tuple(added.get(str(source.path.resolve()), of_job))
+        recordings.append(
+            InspectedSource(source.path, source.reader, records, errors.get(source.path), tuple(warnings), job=job)
+        )
     of_sources = {f"{rejection.path}: {warning}" for rejection in recordings for warning in rejection.warnings}
     notes = [warning for warning in report.warnings if warning not in of_sources]
     shown = {str(path.resolve()): path for path in report.found.logs}
@@ -165,37 +173,13 @@ def inspect(paths: str | Path | Sequence[str | Path], **options: Any) -> Inspect
     return Inspection([*findings, *recordings, *logs], notes)
 
 
-def _by_job(report: IngestReport) -> dict[Path, tuple[InspectedJob, GivenRecording]]:
-    """Return the job of each recording by its path; empty if all are of one job."""
+def _by_job(report: IngestReport) -> dict[Path, tuple[InspectedJob, list[SourceRecord]]]:
+    """Return the job of each recording, and its records, by its path; empty if all are of one job."""
     if report.jobs is None or len(report.jobs.jobs) < 2:
         return {}
-    job_of_path: dict[Path, tuple[InspectedJob, GivenRecording]] = {}
+    job_of_path: dict[Path, tuple[InspectedJob, list[SourceRecord]]] = {}
     for job in report.jobs.jobs:
         described = InspectedJob(job.describe(), job is report.jobs.taken)
-        job_of_path |= {recording.path: (described, recording) for recording in job.recordings}
+        for recording in job.recordings:
+            job_of_path[recording.path] = described, [rank.record for rank in recording.ranks]
     return job_of_path
-
-
-def _finding(
-    source: Source, report: IngestReport, by_job: Mapping[Path, tuple[InspectedJob, GivenRecording]]
-) -> InspectedSource:
-    file, prefix = str(source.path.resolve()), f"{source.path}: "
-    job, recording = by_job.get(source.path, (None, None))
-    records = tuple(record for record in report.added if record.file == file)
-    if recording is not None:
-        records = records or tuple(rank.record for rank in recording.ranks)
-    return InspectedSource(
-        source.path,
-        source.reader,
-        records,
-        next(
-            (
-                rejection.error
-                for rejection in report.rejected
-                if rejection.reader is not None and rejection.path == source.path
-            ),
-            None,
-        ),
-        tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
-        job=job,
-    )

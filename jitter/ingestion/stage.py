@@ -291,11 +291,8 @@ class Stager:
         operations = operations.append_column("step_row", pa.array(rows)).filter(kept)
         if not operations.num_rows:
             return host
-        columns = {"process": process, "kind": "operation"}
-        for name, value in columns.items():
-            operations = operations.append_column(
-                name, pa.repeat(pa.scalar(value, host.schema.field(name).type), len(operations))
-            )
+        for name, value in (("process", process), ("kind", "operation")):
+            operations = operations.append_column(name, pa.repeat(value, len(operations)))
         return pa.concat_tables([host, operations.select(host.schema.names).cast(host.schema)]).sort_by("start_ns")
 
     def _stage_host(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:

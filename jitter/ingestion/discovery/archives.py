@@ -22,7 +22,6 @@ import xxhash
 from jitter.core.compression import MOST_RATIO, SMALL_BYTES, read_chunks, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.core.files import cache_folder
-from jitter.core.formatting import format_count
 
 _TRACE: Final = re.compile(
     r"(?i)\.(?:json(?:\.gz|\.zst)?|sqlite3?|nsys-rep|qdrep|db|rpd|xplane\.pb)$|kernel_trace\.csv$|\.pftrace$"
@@ -48,10 +47,6 @@ class Unpacked(NamedTuple):
     """Set if the archive is damaged: the files before the damage are in the folder."""
     skipped: int
     """Members without a file: links, devices, names that lead elsewhere or occur twice."""
-
-    def note(self, archive: Path) -> str:
-        """Say how many members were left out."""
-        return f"{archive}: {format_count(self.skipped, 'member')} left out: links, devices, unsafe or repeated names"
 
 
 def is_trace_archive(path: Path, *, named: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.core.files import modified_ns
-from jitter.core.formatting import format_some
+from jitter.core.formatting import format_count, format_some
 from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
@@ -129,7 +129,8 @@ class _Search:
         ):
             self._refuse(path, "an archive without a trace that jitter reads", "give the traces")
         if unpacked.skipped:
-            self._notes.append(unpacked.note(path))
+            left_out = f"{format_count(unpacked.skipped, 'member')} left out"
+            self._notes.append(f"{path}: {left_out}: links, devices, unsafe or repeated names")
 
     def result(self) -> DiscoveredFiles:
         """Return everything found; decide which unrecognized files are damaged traces."""

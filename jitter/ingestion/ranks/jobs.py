@@ -625,9 +625,10 @@ class LeadingJob:
         self._claims = claims_of(in_lake)
         self._waiting: list[GivenRecording] = []
         sizes = {rank.record.file: rank.record.size for rank in in_lake}
-        self._most = _MAJORITY * (given + len(sizes)) - len(sizes)
+        self._missing = _MAJORITY * (given + len(sizes)) - len(sizes)
+        """Recordings that the job lacks to lead."""
         in_lake_bytes = sum(sizes.values())
-        self._most_bytes = _MAJORITY * (given_bytes + in_lake_bytes) - in_lake_bytes
+        self._missing_bytes = _MAJORITY * (given_bytes + in_lake_bytes) - in_lake_bytes
 
     def add(self, recording: GivenRecording) -> list[GivenRecording]:
         """Add a recording, and return the recordings that may be published since."""
@@ -637,8 +638,9 @@ class LeadingJob:
         self._claims |= claims
         self._job.add(recording)
         self._waiting.append(recording)
-        size = sum(member.size for member in self._job.recordings)
-        if len(self._job.recordings) <= self._most or size <= self._most_bytes:
+        self._missing -= 1
+        self._missing_bytes -= recording.size
+        if self._missing >= 0 or self._missing_bytes >= 0:
             return []
         leading, self._waiting = self._waiting, []
         return leading
@@ -825,16 +827,15 @@ def _two_of_one_number(
             at_once = [
                 pair for pair in pairs if time_between(pair[0].utc_range, pair[1].utc_range) < 0 and _differ(*pair)
             ]
-            is_stated, is_rivals = (all(_is_stated(pair[place]) for pair in at_once) for place in (0, 1))
+            guesses = (DEVICE_ORDER, BY_NAME)
+            is_stated, is_rivals = (
+                all(pair[place].record.rank_told_by not in guesses for pair in at_once) for place in (0, 1)
+            )
             if at_once and (is_rivals or not is_stated):
                 reason = _OF_STATED if is_rivals and not is_stated else _TWO_RANKS
                 conflicts[recording] = _conflict(recording, rival, claims[rival], reason, _CORRECT_RANKS)
                 break
     return conflicts
-
-
-def _is_stated(rank: RecordedRank) -> bool:
-    return rank.record.rank_told_by not in (DEVICE_ORDER, BY_NAME)
 
 
 def _differ(rank: RecordedRank, other_rank: RecordedRank) -> bool:

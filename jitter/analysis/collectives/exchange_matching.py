@@ -9,7 +9,7 @@ difference that most pairs of exchanges of two ranks share, in every step, is ta
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -141,8 +141,13 @@ class Exchanges(NamedTuple):
 
     def first(self, count: int) -> "Exchanges":
         """Return the first exchanges of each step."""
-        end, took = self.end[:, :count], self.took[:, :count]
-        return Exchanges(end, took, self.stream[:count], self.among[:count], self.named[:count])
+        return self.at(range(min(count, len(self.stream))))
+
+    def at(self, places: Sequence[int]) -> "Exchanges":
+        """Return the exchanges at these places of each step."""
+        chosen = np.asarray(places, np.int64)
+        among = [self.among[at] for at in places]
+        return Exchanges(self.end[:, chosen], self.took[:, chosen], self.stream[chosen], among, self.named[chosen])
 
     def are_left(self, *, named: bool) -> bool:
         """Return whether some that the trace calls a message, or not, may have a peer."""
@@ -181,6 +186,36 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
     return _match_likely(exchanges, [pair for pair in at_distances if pair[1] in exchanges], team_of)
 
 
+def are_messages(
+    exchanges: Mapping[int, Exchanges], members: Sequence[int], places: Sequence[int], others: Iterable[int]
+) -> bool:
+    """Return whether half of the exchanges that these ranks leave together may be messages with other ranks.
+
+    Replicas that keep pace leave theirs together, too; but a message ends as closely with that of its peer, and the
+    later one of both waits no longer than any replica. `places` are the exchanges of each of the members.
+    """
+    first, *_ = members
+    at = list(places)[: _LIMITS.refuting_exchanges]
+    ends, took = (np.stack(times) for times in zip(*(exchanges[member].at(at)[:2] for member in members), strict=True))
+    whole = ~np.isnan(ends).any(axis=(0, 2))
+    if not whole.any():
+        return True
+    apart = (ends[1:] - ends[0])[:, whole]
+    # of two of them at least: further ones may only seem to be of this group
+    apart_ns = np.sort(np.abs(apart - np.median(apart, axis=2, keepdims=True)).max(axis=1), axis=0)[1]
+    most_ns = np.maximum(apart_ns, THRESHOLDS.group_inference.resolution_ns)
+    waits_ns = took[:, whole].min(axis=0).mean(axis=0)
+    compared = {rank: exchanges[rank] for rank in others} | {first: exchanges[first].at(at)}
+    likely = {
+        own
+        for rank in compared.keys() - {first}
+        for pair in _match_pair(compared, (first, rank))
+        for (own, _), wait_ns, apart_ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True)
+        if apart_ns <= most_ns[own] and not is_longer_wait(wait_ns, waits_ns[own])
+    }
+    return 2 * len(likely) >= len(at)
+
+
 def _match_likely(
     exchanges: Mapping[int, Exchanges], likely: Sequence[tuple[int, int]], team_of: Mapping[int, int]
 ) -> list[MatchedPair]:
@@ -215,7 +250,8 @@ def _select_streams(
         rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
         return any(map(pair.first(_LIMITS.refuting_exchanges).is_refuted_by, rivals))
 
-    return _select([pair for pair in streams if not is_refuted(pair)], exchanges)
+    kept = by_key((pair.ranks, pair) for pair in streams if not is_refuted(pair))
+    return _select([_join_likeliest(pairs) for pairs in kept.values()], exchanges)
 
 
 def _only_named(exchanges: Mapping[int, Exchanges]) -> dict[int, Exchanges]:
@@ -296,12 +332,9 @@ def _states_members(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> bo
 def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
     """Yield the messages on streams of two ranks on which as many exchanges end together, the first with the first.
 
-    Passes that follow each other evenly make streams of different messages seem to end together, with other clocks: the
-    clocks by which most messages do are taken, then those by which the ranks wait least. Of operations without a name
-    a stream may be a part of another one.
+    One pair for each two streams. Of operations without a name a stream may be a part of another one.
     """
     first, second = (exchanges[rank] for rank in ranks)
-    pairs = []
     for places in product(first.by_stream(ranks[1]), second.by_stream(ranks[0])):
         first_places, second_places = _cut_to_the_shorter(first, second, *places)
         if len(first_places) == len(second_places) > 1:
@@ -312,11 +345,16 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
                 messages = tuple(zip(first_places.tolist(), second_places.tolist(), strict=True))
                 waits_ns = _waits_of(first, second, messages)
                 apart_ns = np.fmax.reduce(np.abs(apart - middle[:, None]), axis=0)
-                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, waits_ns, apart_ns, are_streams=True))
-    pairs.sort(key=lambda pair: pair.preference(0))
-    together = [_join([pair, *pairs]) for pair in pairs]
-    if together:
-        yield min(together, key=lambda pair: pair.preference(0))
+                yield MatchedPair(ranks, messages, middle, spread_ns, waits_ns, apart_ns, are_streams=True)
+
+
+def _join_likeliest(pairs: Sequence[MatchedPair]) -> MatchedPair:
+    """Join the streams of two ranks by the clocks by which most messages end together, then the ranks wait least.
+
+    Passes that follow each other evenly make streams of different messages seem to end together, with other clocks.
+    """
+    ordered = sorted(pairs, key=lambda pair: pair.preference(0))
+    return min((_join([pair, *ordered]) for pair in ordered), key=lambda pair: pair.preference(0))
 
 
 def _cut_to_the_shorter(

@@ -18,7 +18,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Operation, Program
-from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair, is_longer_wait, match_exchanges
+from jitter.analysis.collectives.exchange_matching import (
+    Exchanges,
+    MatchedPair,
+    are_messages,
+    is_longer_wait,
+    match_exchanges,
+)
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
@@ -614,7 +620,9 @@ def infer_attended(
     # ranks of one unit that state no group exchange in rings, if at all
     is_apart = len(units) > 1 or bool(peerless)
     unnamed = _unnamed_operations(programs, team_of, unknown, units)
-    for pair, messages in _exchanges(programs, team_of, unknown, units, peerless, unnamed) if is_apart else ():
+    messages_at = _list_messages(programs, unknown, units, unnamed | peerless) if is_apart else [[] for _ in units]
+    exchanges_of = _read_exchanges(programs, unknown, units, messages_at, unnamed | peerless)
+    for pair, messages in _messages(unknown, units, messages_at, exchanges_of, team_of):
         columns = np.array([column[rank] for rank in pair.ranks])
         clocks.connect(columns, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1))
         group_at.update(messages)
@@ -628,7 +636,8 @@ def infer_attended(
         chosen = [
             at
             for at, place in enumerate(places)
-            if not (is_apart and (operations[place].is_exchange or (unit.teams[0], place) in exchanges))
+            if not (operations[place].is_exchange and at in messages_at[number])
+            and (unit.teams[0], place) not in exchanges
         ]
         labels_of: dict[int, Ints] = {}
         left_together = frozenset(chosen)
@@ -762,32 +771,84 @@ def _words(collectives: Sequence[Operation]) -> tuple[tuple[str, int | None], ..
     )
 
 
-def _exchanges(
+def _read_exchanges(
     programs: Mapping[int, Program],
-    team_of: Mapping[int, int],
     unknown: Mapping[int, Sequence[int]],
     units: Sequence[_Unit],
-    peerless: Mapping[tuple[int, int], frozenset[int]],
-    unnamed: Mapping[tuple[int, int], frozenset[int]],
+    chosen: Sequence[Sequence[int]],
+    among: Mapping[tuple[int, int], frozenset[int]],
+) -> dict[int, Exchanges]:
+    """Return, by rank, the `chosen` collectives of each unit; `among`, by (rank, place), are possible peers."""
+    exchanges: dict[int, Exchanges] = {}
+    for unit, at in zip(units, chosen, strict=True):
+        for column, (team, rank) in enumerate(unit.members) if at else ():
+            places = [unknown[team][number] for number in at]
+            operations = [programs[team].operations[place] for place in places]
+            end = unit.end[:, at, column]
+            exchanges[rank] = Exchanges(
+                end,
+                end - unit.start[:, at, column],
+                np.array([operation.stream for operation in operations], np.int64),
+                [among.get((rank, place)) for place in places],
+                np.array([operation.is_exchange for operation in operations], np.bool_),
+            )
+    return exchanges
+
+
+def _list_messages(
+    programs: Mapping[int, Program],
+    unknown: Mapping[int, Sequence[int]],
+    units: Sequence[_Unit],
+    among: Mapping[tuple[int, int], frozenset[int]],
+) -> list[list[int]]:
+    """Return, by unit, which of its collectives may be messages.
+
+    Not exchanges that more than two of its ranks leave together, as ranks that hold experts do.
+    """
+    firsts = [(programs[team].operations, unknown[team], rank) for (team, rank), *_ in (unit.members for unit in units)]
+    chosen_of = [
+        [at for at, place in enumerate(places) if operations[place].is_exchange or (rank, place) in among]
+        for operations, places, rank in firsts
+    ]
+    exchanges = _read_exchanges(programs, unknown, units, chosen_of, among)
+    listed = []
+    for unit, chosen, (operations, places, first) in zip(units, chosen_of, firsts, strict=True):
+        ranks = [rank for _, rank in unit.members]
+        others = exchanges.keys() - set(ranks)
+        channels = by_key(
+            (operations[places[at]].stream, number)
+            for number, at in enumerate(chosen)
+            if operations[places[at]].is_exchange and exchanges[first].among[number] is None
+        )
+        of_groups = set[int]()
+        for channel in channels.values():
+            members = [ranks[member] for member in _largest_group(unit, np.array(chosen)[channel]).tolist()]
+            if len(members) > 2 and not are_messages(exchanges, members, channel, others):
+                of_groups.update(channel)
+        listed.append([at for number, at in enumerate(chosen) if number not in of_groups])
+    return listed
+
+
+def _largest_group(unit: _Unit, channel: Ints) -> Ints:
+    """Return the largest of the groups that leave the collectives of a channel together; none if they are unclear."""
+    divided = _by_groups(dict(_divide_channel(unit.end, unit.end - unit.start, channel)))
+    is_clear = len(channel) >= THRESHOLDS.min_repeats and len(divided) == 1 and (divided[0][0] != ALONE).all()
+    return max(_groups_of(divided[0][0]), key=len) if is_clear else channel[:0]
+
+
+def _messages(
+    unknown: Mapping[int, Sequence[int]],
+    units: Sequence[_Unit],
+    chosen: Sequence[Sequence[int]],
+    exchanges: Mapping[int, Exchanges],
+    team_of: Mapping[int, int],
 ) -> Iterator[tuple[MatchedPair, dict[tuple[int, int], Group | None]]]:
     """Yield pairs of ranks with the group, by (rank, place), of each message between them."""
-    exchanges: dict[int, Exchanges] = {}
-    places: dict[int, list[int]] = {}
-    for unit in units:
-        for column, (team, rank) in enumerate(unit.members):
-            operations = programs[team].operations
-            chosen = [
-                at
-                for at, place in enumerate(unknown[team])
-                if operations[place].is_exchange or (rank, place) in unnamed
-            ]
-            if chosen:
-                places[rank] = [unknown[team][at] for at in chosen]
-                stream = np.array([operations[place].stream for place in places[rank]], np.int64)
-                named = np.array([operations[place].is_exchange for place in places[rank]], np.bool_)
-                among = [peerless.get((rank, place), unnamed.get((rank, place))) for place in places[rank]]
-                end = unit.end[:, chosen, column]
-                exchanges[rank] = Exchanges(end, end - unit.start[:, chosen, column], stream, among, named)
+    places = {
+        rank: [unknown[team][number] for number in at]
+        for unit, at in zip(units, chosen, strict=True)
+        for team, rank in unit.members
+    }
     for pair in match_exchanges(exchanges, team_of):
         first_rank, second_rank = pair.ranks
         messages: dict[tuple[int, int], Group | None] = {}

@@ -314,6 +314,43 @@ def test_a_collective_of_all_ranks_that_rows_and_columns_of_a_stage_leave_togeth
     assert [max(of_rank.items())[1].ranks for of_rank in groups] == [tuple(range(8))] * 2
 
 
+@pytest.mark.parametrize("are_shared", [True, False])
+def test_what_all_replicas_of_a_stage_exchange_is_no_message(are_shared: bool):
+    """Two stages of four replicas, which keep pace within 3 µs; experts exchange among all four, or in two pairs."""
+    kernel = Operation("ncclDevKernel_SendRecv", COLLECTIVE, 1, 0, "send_recv")
+    messages, experts = [kernel] * 4, [kernel._replace(stream=2)] * 6
+    order = {0: (*experts, *messages), 1: (*messages, *experts)}
+    programs = {stage: Program(words, {("", b""): np.arange(10)}, ("", b"")) for stage, words in order.items()}
+    groups = [(0, 1, 2, 3)] if are_shared else [(0, 1), (2, 3)]
+    chance = np.random.default_rng(3)
+    steps = []
+    for number in range(6):
+        exchanged = number * 1e7 + chance.uniform(1e5, 3e5, (6, 1)).cumsum(axis=0)
+        sent = exchanged[-1] + chance.uniform(1e5, 3e5, (4, 1)).cumsum(axis=0)
+        of_stage = (exchanged, sent), (sent, sent[-1] + chance.uniform(1e5, 3e5, (6, 1)).cumsum(axis=0))
+        pace_ns = chance.uniform(0, 3e3, (4, 4))
+        step = {}
+        for stage, (first, second) in enumerate(of_stage):
+            ranks = np.arange(4) + 4 * stage
+            of_experts = np.zeros((6, 4))
+            for group in groups:
+                of_experts[:, list(group)] = chance.uniform(0, 3e5, (6, 1)) * (not are_shared)
+            apart_ns = (of_experts, pace_ns) if stage == 0 else (pace_ns, of_experts)
+            end = np.vstack([first + apart_ns[0], second + apart_ns[1]])
+            end += chance.uniform(0, 500, end.shape)
+            step[stage] = ranks, end - 5e4 - chance.uniform(0, 3e4, end.shape) + CLOCKS[ranks], end + CLOCKS[ranks]
+        steps.append(step)
+    team_of = {rank: rank // 4 for rank in range(8)}
+    attended = {rank: [(at, None) for at in range(10)] for rank in team_of}
+    inferred = infer_attended(programs, team_of, attended, steps).attended
+    for rank, stage in team_of.items():
+        told = [group and group.ranks for _, group in inferred[rank]]
+        replica, first = rank % 4, 4 * stage
+        of_experts, of_messages = (told[:6], told[6:]) if stage == 0 else (told[4:], told[:4])
+        assert of_messages == [(replica, replica + 4)] * 4
+        assert of_experts == [tuple(first + peer for peer in group) for group in groups if replica in group] * 6
+
+
 def test_a_rank_whose_clock_is_unknown_in_a_step_hides_no_groups_of_the_others():
     ends, clocks = np.array([[[0.0, 5.0, 1e6, 1e6 + 5.0]]] * 5), np.zeros((5, 4))
     clocks[:4, 3] = np.nan

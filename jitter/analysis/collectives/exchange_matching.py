@@ -250,8 +250,7 @@ def _select_streams(
         rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
         return any(map(pair.first(_LIMITS.refuting_exchanges).is_refuted_by, rivals))
 
-    kept = by_key((pair.ranks, pair) for pair in streams if not is_refuted(pair))
-    return _select([_join_likeliest(pairs) for pairs in kept.values()], exchanges)
+    return _select([pair for pair in streams if not is_refuted(pair)], exchanges)
 
 
 def _only_named(exchanges: Mapping[int, Exchanges]) -> dict[int, Exchanges]:
@@ -332,9 +331,12 @@ def _states_members(exchanges: Mapping[int, Exchanges], pair: MatchedPair) -> bo
 def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
     """Yield the messages on streams of two ranks on which as many exchanges end together, the first with the first.
 
-    One pair for each two streams. Of operations without a name a stream may be a part of another one.
+    Passes that follow each other evenly make streams of different messages seem to end together, with other clocks: the
+    clocks by which most messages do are taken, then those by which the ranks wait least. Of operations without a name
+    a stream may be a part of another one.
     """
     first, second = (exchanges[rank] for rank in ranks)
+    pairs = []
     for places in product(first.by_stream(ranks[1]), second.by_stream(ranks[0])):
         first_places, second_places = _cut_to_the_shorter(first, second, *places)
         if len(first_places) == len(second_places) > 1:
@@ -345,16 +347,11 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
                 messages = tuple(zip(first_places.tolist(), second_places.tolist(), strict=True))
                 waits_ns = _waits_of(first, second, messages)
                 apart_ns = np.fmax.reduce(np.abs(apart - middle[:, None]), axis=0)
-                yield MatchedPair(ranks, messages, middle, spread_ns, waits_ns, apart_ns, are_streams=True)
-
-
-def _join_likeliest(pairs: Sequence[MatchedPair]) -> MatchedPair:
-    """Join the streams of two ranks by the clocks by which most messages end together, then the ranks wait least.
-
-    Passes that follow each other evenly make streams of different messages seem to end together, with other clocks.
-    """
-    ordered = sorted(pairs, key=lambda pair: pair.preference(0))
-    return min((_join([pair, *ordered]) for pair in ordered), key=lambda pair: pair.preference(0))
+                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, waits_ns, apart_ns, are_streams=True))
+    pairs.sort(key=lambda pair: pair.preference(0))
+    together = [_join([pair, *pairs]) for pair in pairs]
+    if together:
+        yield min(together, key=lambda pair: pair.preference(0))
 
 
 def _cut_to_the_shorter(

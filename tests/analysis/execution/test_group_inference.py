@@ -314,14 +314,12 @@ def test_a_collective_of_all_ranks_that_rows_and_columns_of_a_stage_leave_togeth
     assert [max(of_rank.items())[1].ranks for of_rank in groups] == [tuple(range(8))] * 2
 
 
-@pytest.mark.parametrize("are_shared", [True, False])
-def test_what_all_replicas_of_a_stage_exchange_is_no_message(are_shared: bool):
-    """Two stages of four replicas, which keep pace within 3 µs; experts exchange among all four, or in two pairs."""
+def test_what_all_replicas_of_a_stage_exchange_is_no_message():
+    """Two stages of four replicas, which keep pace within 3 µs; their experts exchange among all four."""
     kernel = Operation("ncclDevKernel_SendRecv", COLLECTIVE, 1, 0, "send_recv")
     messages, experts = [kernel] * 4, [kernel._replace(stream=2)] * 6
     order = {0: (*experts, *messages), 1: (*messages, *experts)}
     programs = {stage: Program(words, {("", b""): np.arange(10)}, ("", b"")) for stage, words in order.items()}
-    groups = [(0, 1, 2, 3)] if are_shared else [(0, 1), (2, 3)]
     chance = np.random.default_rng(3)
     steps = []
     for number in range(6):
@@ -332,11 +330,7 @@ def test_what_all_replicas_of_a_stage_exchange_is_no_message(are_shared: bool):
         step = {}
         for stage, (first, second) in enumerate(of_stage):
             ranks = np.arange(4) + 4 * stage
-            of_experts = np.zeros((6, 4))
-            for group in groups:
-                of_experts[:, list(group)] = chance.uniform(0, 3e5, (6, 1)) * (not are_shared)
-            apart_ns = (of_experts, pace_ns) if stage == 0 else (pace_ns, of_experts)
-            end = np.vstack([first + apart_ns[0], second + apart_ns[1]])
+            end = np.vstack([first + (pace_ns if stage else 0), second + (0 if stage else pace_ns)])
             end += chance.uniform(0, 500, end.shape)
             step[stage] = ranks, end - 5e4 - chance.uniform(0, 3e4, end.shape) + CLOCKS[ranks], end + CLOCKS[ranks]
         steps.append(step)
@@ -348,7 +342,7 @@ def test_what_all_replicas_of_a_stage_exchange_is_no_message(are_shared: bool):
         replica, first = rank % 4, 4 * stage
         of_experts, of_messages = (told[:6], told[6:]) if stage == 0 else (told[4:], told[:4])
         assert of_messages == [(replica, replica + 4)] * 4
-        assert of_experts == [tuple(first + peer for peer in group) for group in groups if replica in group] * 6
+        assert of_experts == [tuple(range(first, first + 4))] * 6
 
 
 def test_a_rank_whose_clock_is_unknown_in_a_step_hides_no_groups_of_the_others():

@@ -193,6 +193,8 @@ class Sample(NamedTuple):
     back: Floats
     submit: Floats
     end_before: Floats
+    end_in_step_before: Floats
+    """Of the same operation in the step before; NaN where the rank then lacked it."""
     stream_end: Floats
 
 
@@ -205,13 +207,18 @@ class WaitSearch(NamedTuple):
     previous: Ints
     """(operations,) the operation before each on its stream; -1 for none."""
     last: Ints
-    """(streams,) the last operation on each; -1 for none."""
+    """(streams,) the last operation so far on each; -1 for none."""
+    final: Ints
+    """(streams,) the last operation of a step on each; -1 for none."""
     last_end: Floats
     """(streams, cells) the latest end on each; at first that of the step before."""
     room: Floats
     """(3, cells) until when each cell was held back, what explains that, and the latest end of what may be awaited."""
     awaited: Ints
-    """(operations, streams) what each operation waits for on each stream: a place, ~stream, or `_NONE`."""
+    """(operations, streams) what each operation waits for on each stream: a place, ~stream, or `_NONE`.
+
+    In the step before ~(streams + place).
+    """
 
 
 def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Launches]) -> Dependencies:
@@ -222,11 +229,16 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     is_launch = program.kinds != SYNC
     has_launches = not is_launch.any() or not np.isnan(sample.call[:, is_launch]).all()
     awaited = np.full((operations, streams), _NONE, np.int64)
+    previous, final = np.full(operations, -1, np.int64), np.full(streams, -1, np.int64)
+    for stream in range(streams):
+        places = np.flatnonzero(program.streams == stream)
+        previous[places[1:]], final[stream] = places[:-1], places.max(initial=-1)
     search = WaitSearch(
         sample,
         float(_RIGHT_AFTER_NS) if has_launches else math.inf,
-        np.full(operations, -1, np.int64),
+        previous,
         np.full(streams, -1, np.int64),
+        final,
         sample.stream_end.T.copy(),
         np.empty((3, cells)),
         awaited,
@@ -239,6 +251,10 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         if program.kinds[place] == SYNC
         else Wait(place, int(awaited[place, stream]), "event")
         for place, stream in np.argwhere(awaited != _NONE).tolist()
+    ]
+    waits = [
+        wait._replace(on_op_index=~wait.on_op_index - streams, steps_back=1) if ~wait.on_op_index >= streams else wait
+        for wait in waits
     ]
     interference = estimate_interference(program, sample.rank, sample.start, sample.end)
     queue = queue_limit(launches)
@@ -293,7 +309,6 @@ def find_waits(kind: Ints, stream: Ints, launch_ns: float, stream_ns: float, sea
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
             find_waits_of_operation(search, stream[op], float(_RIGHT_AFTER_NS), op)
         if stream[op] >= 0:
-            search.previous[op] = last[stream[op]]
             last[stream[op]] = op
             for cell in range(cells):
                 last_end[stream[op], cell] = later(last_end[stream[op], cell], sample.end[cell, op])
@@ -361,7 +376,10 @@ def may_matter(search: WaitSearch, stream: int) -> bool:
 
 @compiled
 def find_always_ended(search: WaitSearch, stream: int, slack_ns: float) -> int:
-    """Return the latest operation of a stream that had ended in every cell by then; ~stream: of the step before."""
+    """Return the latest operation of a stream that had ended in every cell by then, as `WaitSearch.awaited` does.
+
+    As a next step's layer waits for its own parameters only, which the step before gathers one after the other.
+    """
     candidate = search.last[stream]
     for _ in range(_LOOK_BACK):
         if candidate < 0:
@@ -369,7 +387,14 @@ def find_always_ended(search: WaitSearch, stream: int, slack_ns: float) -> int:
         if had_always_ended(search, candidate, slack_ns):
             return int(candidate)
         candidate = search.previous[candidate]
-    return ~stream if had_always_ended(search, ~stream, slack_ns) else _NONE
+    if had_always_ended(search, ~stream, slack_ns):
+        return ~stream
+    before = search.final[stream]
+    for _ in range(_LOOK_BACK):
+        before = search.previous[before] if before >= 0 else before
+        if before >= 0 and had_always_ended(search, ~(len(search.last) + before), slack_ns):
+            return int(~(len(search.last) + before))
+    return _NONE
 
 
 @compiled
@@ -386,8 +411,13 @@ def had_always_ended(search: WaitSearch, candidate: int, slack_ns: float) -> boo
 
 @compiled
 def ended(sample: Sample, cell: int, candidate: int) -> float:
-    """Return the end of an operation, or for ~stream of the last on it in the step before."""
-    return float(sample.end[cell, candidate] if candidate >= 0 else sample.stream_end[cell, ~candidate])
+    """Return the end of an operation, or as `WaitSearch.awaited` tells of one in the step before."""
+    if candidate >= 0:
+        return float(sample.end[cell, candidate])
+    streams = sample.stream_end.shape[1]
+    if ~candidate < streams:
+        return float(sample.stream_end[cell, ~candidate])
+    return float(sample.end_in_step_before[cell, ~candidate - streams])
 
 
 @compiled

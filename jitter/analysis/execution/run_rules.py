@@ -36,6 +36,7 @@ class _Followed(NamedTuple):
     """When the call before on the thread returned."""
     end_before: Floats
     """The latest end of the operations before on the stream."""
+    end_in_step_before: Floats
     stream_end: Floats
     """(ranks, streams) the last ends before the step."""
 
@@ -48,6 +49,7 @@ class SampledSteps:
         self._program, self._thread = program, thread
         streams, threads = 1 + int(program.streams.max(initial=NO_STREAM)), 1 + int(thread.max(initial=0))
         self._tracker = StateTracker(unknown_state(ranks, streams, threads, 0))
+        self._ends = np.full((ranks, len(thread)), np.nan)
         self._parts: list[tuple[Ints | Floats, ...]] = []
         self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
         self._stretch = 0
@@ -56,8 +58,9 @@ class SampledSteps:
     def follow(self, key: StepKey, step: StepTimes) -> _Followed:
         """Follow a step of this team's ranks without taking it into the sample."""
         here = np.flatnonzero(step.row >= 0)
-        self._tracker.enter([key], step.row >= 0)
+        (fresh,) = self._tracker.enter([key], step.row >= 0)
         state = self._tracker.state
+        end_in_step_before = np.where(fresh[here, None], np.nan, self._ends[here])
         start, end, call, back = (values.reshape(len(here), len(self._thread)) for values in step[2:])
         back_before, end_before = np.full((2, *start.shape), np.nan)
         stream_end = state.stream_end[here]
@@ -71,15 +74,16 @@ class SampledSteps:
                 # a later kernel of a stream may end before an earlier one that overlaps it
                 ends = np.fmax.accumulate(np.column_stack([stream_end[:, stream], end[:, places]]), axis=1)
                 end_before[:, places], state.stream_end[here, stream] = ends[:, :-1], ends[:, -1]
-        return _Followed(here, start, end, call, back, back_before, end_before, stream_end)
+        self._ends[here] = end
+        return _Followed(here, start, end, call, back, back_before, end_before, end_in_step_before, stream_end)
 
     def add(self, key: StepKey, step: StepTimes) -> None:
         """Take a step of this team's ranks into the sample."""
-        ranks, start, end, call, back, back_before, end_before, stream_end = self.follow(key, step)
+        ranks, start, end, call, back, back_before, end_before, end_in_step_before, stream_end = self.follow(key, step)
         # the GPU has a launch when it returns, at the latest when it starts; the activities of one launch share it
         submit = np.minimum(np.where(np.isnan(back), back_before, back), start)
         ended = np.where(np.isnan(end), end_before, end)
-        self._parts.append((ranks, start, ended, call, back, submit, end_before, stream_end))
+        self._parts.append((ranks, start, ended, call, back, submit, end_before, end_in_step_before, stream_end))
         self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
         self._last = key
         launches = self._program.kinds != SYNC

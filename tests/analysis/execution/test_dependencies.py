@@ -222,6 +222,18 @@ def test_what_the_step_before_left():
     assert rules.waits == (Wait(0, ~1, "event"),)
 
 
+def test_one_of_several_collectives_that_the_step_before_left():
+    """Layers wait for their own parameters only, which the step before gathers one after the other."""
+    one, gathered = program("kaa"), spread(6, 300, 500)
+    call, back = of_ranks([100, 110, 120]), of_ranks([105, 115, 125])
+    before = of_ranks([-200, gathered - 100, gathered + 1]), of_ranks([-100, gathered, gathered + 700])
+    step = of_ranks([gathered + 2, 1500, 1600]), of_ranks([gathered + 80, 1580, 1700])
+    steps = SampledSteps(one, np.zeros(3, np.int64), RANKS)
+    steps.follow(StepKey(None, 0), step_of(*before, call - 400 * US, back - 400 * US))
+    steps.add(StepKey(None, 1), step_of(*step, call, back))
+    assert infer(one, np.zeros(3, np.int64), *steps.sample()).waits == (Wait(0, 1, "event", steps_back=1),)
+
+
 def test_of_two_only_what_mattered():
     """Kernels on two other streams: the one that is always long over by then explains nothing."""
     late, early = spread(7, 300, 400), 150

@@ -224,7 +224,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> St
     has_loss = is_timed and not np.isnan(loss_ns) and not analysis.account.contradicts_recording
     if evidence.is_single_rank:
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
-    elif lacks_common_step(evidence):
+    elif lacks_common_step(evidence) or analysis.run.has_hidden_communication:
         has_loss = False
     losses, statistics = evidence.after_launches.losses(number), analysis.measured.statistics
     waited_ns = statistics.arrivals.waited_ns[number]

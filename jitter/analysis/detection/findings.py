@@ -1,5 +1,6 @@
 """What stands out, one type for all of it; and findings about many ranks: at random, and in clusters."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from jitter.analysis.detection.deviations import (
     compare_with_one_rank,
 )
 from jitter.analysis.detection.significance import differ_steadily
-from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random_over
+from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random_over, log_odds_of_all_ranks
 from jitter.analysis.execution.rank_clusters import least_gap, separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
@@ -246,7 +247,12 @@ def split_random_events(
     if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return list(outliers), []
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
-    sentence = f"{counted} on {late}, each on one rank in one step: no rank has more of them than chance gives"
+    odds = log_odds_of_all_ranks(places.total(), len(places), len({*node_of.values()}) * steps) if shares else 0.0
+    sentence = (
+        f"{counted} on {late}, in each step on those of one node or of few: look for what runs on one after another"
+        if odds <= math.log(THRESHOLDS.medium_chance)
+        else f"{counted} on {late}, each on one rank in one step: no rank has more of them than chance gives"
+    )
     in_turn = [replace(outlier, is_in_turn=True) for outlier in single]
     return others, [join_outliers("random_pauses", in_turn, sentence)]
 

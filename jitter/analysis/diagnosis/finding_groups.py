@@ -258,8 +258,14 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     candidates = [candidate for candidate in worth if candidate not in shown_by_events]
     masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and one not in worth]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
-    late = by_key((_reason(one), one) for one in _by_rank(candidates, masked, evidence))
-    return groups + [group for members in late.values() for group in _group_ranks(members, evidence, masked)]
+    every = _by_rank(candidates, masked, evidence)
+    late = by_key((_reason(one), one) for one in every)
+    placed = by_key(
+        (_is_of_host_alone(members[0]) or reason, group)
+        for reason, members in late.items()
+        for group in _group_ranks(members, evidence)
+    )
+    return groups + [group for alike in placed.values() for group in _join_by_node(alike, every, masked, evidence)]
 
 
 def _reason(late: FindingGroup) -> tuple[Hashable, ...]:
@@ -294,13 +300,13 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
     return list(groups.values())
 
 
-def _group_ranks(
-    members: Sequence[FindingGroup], evidence: Evidence, masked: Sequence[Finding] = ()
-) -> list[FindingGroup]:
-    """Return groups of ranks by their place: late in the same steps, or single ones of a host, each in its own.
+def _is_of_host_alone(late: FindingGroup) -> bool:
+    """Return whether a rank's host is late, and nothing recorded says with what: so are hosts that pause anywhere."""
+    return late.candidates[0].part in (TimePart.START, TimePart.CPU) and late.judgement.certainty == "unknown"
 
-    To a host belong its ranks that are late alike, and that others have `masked`.
-    """
+
+def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
+    """Return groups of ranks that are late in the same steps, by their place."""
     groups = []
     for alike in divide_by_steps(members):
         by_rank = {late.rank: late for late in alike}
@@ -310,14 +316,40 @@ def _group_ranks(
         fewest = 2 if is_event else THRESHOLDS.min_repeats
         for group in group_late_ranks(by_rank, evidence.locations, hidden, fewest):
             groups.append(_join_ranks(by_rank, group, "the same"))
-    single = {late.rank: late for late in groups if late.group.scope == "rank"}
+    return groups
+
+
+def _join_by_node(
+    groups: Sequence[FindingGroup], every: Sequence[FindingGroup], masked: Sequence[Finding], evidence: Evidence
+) -> list[FindingGroup]:
+    """Join ranks of a node that are late alike, each in its own steps, and those that others have `masked`.
+
+    `every` are the findings of single ranks in the `groups`, and others.
+    """
+    nodes = assign_nodes(evidence.locations)
+    few = [late for late in groups if _are_of_no_place(late.group, nodes)]
+    of_few = [candidate for late in few for candidate in late.candidates]
+    single: dict[int, FindingGroup] = {}
+    for late in every:
+        if late.candidates[0] in of_few:
+            first, *second = sorted(filter(None, (single.get(late.rank), late)), key=lambda one: -one.excess_ns)
+            single[late.rank] = replace(
+                first, candidates=tuple(candidate for one in (first, *second) for candidate in one.candidates)
+            )
     masked_too = _masked_beside(single, masked, evidence)
+    joined = list(groups)
     for group in group_late_ranks(single.keys() | masked_too.keys(), evidence.locations):
         named = single.keys() & set(group.ranks)
         if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and named:
-            groups = [late for late in groups if late.group.scope != "rank" or late.rank not in named]
-            groups.append(_join_ranks(masked_too | single, group, "different"))
-    return groups
+            joined = [late for late in joined if late not in few or named.isdisjoint(late.group.ranks)]
+            joined.append(_join_ranks(masked_too | single, group, "different"))
+    return joined
+
+
+def _are_of_no_place(group: RankGroup, nodes: Mapping[int, object]) -> bool:
+    """Return whether late ranks are one rank, or some ranks of one node that are no series."""
+    of_one_node = len({nodes.get(rank, rank) for rank in group.ranks}) == 1
+    return group.scope == "rank" or (group.scope == "ranks" and group.every is None and of_one_node)
 
 
 def _masked_beside(
@@ -403,7 +435,7 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
         else:
             judgement = find_cause(evidence, slow).after(*slow.evidence)
             groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), judgement))
-    return _join_as_slow(groups, evidence) + _group_ranks(links, evidence)
+    return _join_as_slow(groups, evidence) + _join_by_node(_group_ranks(links, evidence), links, (), evidence)
 
 
 def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:

@@ -145,6 +145,18 @@ def test_ranks_of_one_node_that_are_late_together_are_not_random():
     assert split_random_events(members, 12, 14, {rank: rank % 3 for rank in range(12)})[1]
 
 
+@pytest.mark.parametrize("by_node", [True, False])
+def test_pauses_of_one_node_after_another_are_told_as_such(by_node: bool):
+    """Of 4 nodes of 4 ranks, one in each of 12 steps: all ranks have as many events, as any ranks would by chance."""
+    late = {
+        rank: [step for step in range(12) if (step + (0 if by_node else rank)) % 4 == rank // 4] for rank in range(16)
+    }
+    members = [outlier(rank, *steps) for rank, steps in late.items()]
+    alone, (job,) = split_random_events(members, 16, 12, {rank: rank // 4 for rank in range(16)})
+    assert (alone, job.kind) == ([], "random_pauses")
+    assert ("those of one node or of few" in job.evidence[0]) == by_node
+
+
 def test_one_event_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
     once = outlier(1, 4)

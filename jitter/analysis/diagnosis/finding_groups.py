@@ -302,7 +302,8 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
 
 def _is_of_host_alone(late: FindingGroup) -> bool:
     """Return whether a rank's host is late, and nothing recorded says with what: so are hosts that pause anywhere."""
-    return late.candidates[0].part in (TimePart.START, TimePart.CPU) and late.judgement.certainty == "unknown"
+    is_recorded = late.judgement.certainty != "unknown" and late.judgement.advice
+    return late.candidates[0].part in (TimePart.START, TimePart.CPU) and not is_recorded
 
 
 def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:

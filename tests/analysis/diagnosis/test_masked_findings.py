@@ -52,20 +52,20 @@ def test_a_rank_that_is_nearly_as_late_is_named_with_the_one_that_masks_it(
 
 
 @pytest.mark.parametrize(
-    "stalls",
+    ("stalls", "cause"),
     [
-        ((4, 2, 9), (5, 3, 9), (6, 5, 9), (7, 7, 9), (4, 9, 9), (6, 10, 9)),
+        (((4, 2, 9), (5, 3, 9), (6, 5, 9), (7, 7, 9), (4, 9, 9), (6, 10, 9)), "cpu_launch"),
         # some in the same steps, before the step and within
-        ((4, 2, 0), (5, 2, 0), (6, 4, 9), (7, 6, 9), (4, 8, 0), (5, 8, 0), (6, 10, 9)),
+        (((4, 2, 0), (5, 2, 0), (6, 4, 9), (7, 6, 9), (4, 8, 0), (5, 8, 0), (6, 10, 9)), "late_start"),
     ],
 )
-def test_ranks_of_a_node_that_stall_in_different_steps_are_one_finding(tmp_path: Path, stalls):
+def test_ranks_of_a_node_that_stall_in_different_steps_are_one_finding(tmp_path: Path, stalls, cause: str):
     """Each was a rank to examine, at a part of the price, or they were random pauses of the job."""
     faults = [Fault.parse(f"cpu_stall:rank={rank},step={step},kernel={at},ms=3") for rank, step, at in stalls]
     run = simulate(Job(ranks=16, steps=12, kernels=20, seed=5, shape="data_parallel", gpus_per_node=4), faults)
     found = ingest_run(run, tmp_path).diagnose()
     (node,) = (one for one in found.culprits if one.rung == "ranks")
-    assert (node.scope, node.ranks, node.cause) == ("host", (4, 5, 6, 7), "cpu_launch")
+    assert (node.scope, node.ranks, node.cause) == ("host", (4, 5, 6, 7), cause)
     assert any("are late in different steps" in sentence for sentence in node.evidence)
     assert node.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
 

@@ -491,11 +491,15 @@ class RunTransfers:
         member = arrays.by_group[arrays.first_in_group[:-1]]
         teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
         places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
+        # of others equal launches move as much
+        may_vary = any(
+            one.collective == "all_to_all" for program in run.programs.values() for one in program.operations
+        )
         for numbers in steps.alike.by_known_size if len(places) else ():
             if len(numbers) < THRESHOLDS.min_steps:
                 continue
             computed = compute_between(run.job.first, is_collective, steps.baselines.gpu[numbers])
-            if not computed.varies:
+            if not computed.varies and not may_vary:
                 continue
             took_ns, sizes = self.took[numbers], self._relative_sizes(numbers)
             is_sized: Bools = np.logical_not(np.isnan(sizes).any(axis=0))
@@ -503,8 +507,9 @@ class RunTransfers:
                 here = np.arange(first, min(first + _GROUPS_AT_ONCE, len(places)))
                 sized, others = here[is_sized[here]], here[~is_sized[here]]
                 work[np.ix_(numbers, sized)] = work_by_sizes(sizes[:, sized], took_ns[:, sized])
-                of_others = work_of_transfers(run.job.first, computed, places[others], took_ns[:, others])
-                work[np.ix_(numbers, others)] = of_others
+                if computed.varies:
+                    of_others = work_of_transfers(run.job.first, computed, places[others], took_ns[:, others])
+                    work[np.ix_(numbers, others)] = of_others
         return work
 
     def _relative_sizes(self, numbers: Ints) -> Floats:

@@ -6,6 +6,7 @@ each. The rules over the logs of a job are in `evidence.logs.rules`.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -365,6 +366,17 @@ def _own_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
     return match if match is not None and _slow_copies(evidence, late) is not None else None
 
 
+def _other_model(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Return the match of a GPU of another model than most ranks of its team have, as the recordings state."""
+    key = evidence.analysis.keys[late.steps[0]]
+    models = evidence.analysis.lake.gpu_models(key)
+    peers = evidence.analysis.run.ranks(key, late.team)
+    (usual, count), *_ = Counter(models[rank] for rank in peers).most_common(1)
+    own = models[late.rank]
+    is_other = own is not None and usual is not None and own != usual and 2 * count > len(peers)
+    return Match({"own": str(own), "usual": str(usual)}) if is_other else None
+
+
 def _in_exchanges(evidence: "Evidence", late: "Outlier") -> Match | None:
     share = evidence.share_in_exchanges(late)
     return Match({"share": format_percent(share)}) if share >= THRESHOLDS.main_share else None
@@ -628,6 +640,9 @@ RULES: Final = (
     Rule("workload_imbalance", _GPU, "certain", _other_kernel, "it {runs}", "{runs}: check {check}"),
     Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK, job_advice=_EVEN_WORK),
     Rule("workload_imbalance", _GPU, "certain", _stated_work, job_advice=_EVEN_WORK),
+    Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of most ranks {usual}",
+         "{it:has a GPU|have GPUs} of another model than most ranks: give {it:it|them} less work, or take all GPUs of "
+         "one model", "GPUs of one model, or work in proportion to their speed"),
     Rule("slow_copies", _GPU, "likely", _slow_copies,
          "{share} of the excess GPU time is in copies between host and GPU"),
     Rule("workload_imbalance", _GPU, "likely", _more_tokens,

@@ -319,6 +319,10 @@ class RunReader:
         records = {rank: step_record.record for rank, step_record in self._held[key].items()}
         return assign_nodes({rank: RankPlace(record.host, record.device) for rank, record in records.items()})
 
+    def gpu_models(self, key: StepKey) -> dict[int, str | None]:
+        """Return the model of the GPU of each rank that has a step; None where its recording does not state it."""
+        return {rank: step_record.record.gpu_model for rank, step_record in self._held[key].items()}
+
     def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[LaunchShapes]:
         """Launch shapes of the rows of a step, for each of these ranks, which must ascend."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

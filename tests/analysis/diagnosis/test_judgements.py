@@ -1,5 +1,7 @@
 """What is concluded of a finding: its cause, its confidence, whether it recurs."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
 from tests.support.findings import evidence_of, late_rank
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_run, ingest_traces, small, write_traces
 
 
 def comparison(factors: tuple[float, ...], noise: float = 0.01, seed: int = 0) -> WorkloadComparison:
@@ -274,3 +276,15 @@ def test_a_slow_host_that_costs_most_before_the_first_kernel_has_the_class_of_th
     assert (culprit.cause, culprit.loss_class) == ("cpu_launch", "start")
     assert max(found.split, key=lambda share: share.ns).loss_class == "start"
     assert "late launches are 29.8% of what the job loses to it, late step starts 69.7%" in culprit.evidence
+
+
+@pytest.mark.parametrize(("others", "is_said"), [(1, True), (4, False)])
+def test_a_slow_gpu_of_another_model_than_most_is_said_to_be_one(tmp_path: Path, others: int, is_said: bool):
+    run = simulate(small(steps=6), [Fault.parse("slow_gpu:rank=2,factor=1.4")])
+    for file in sorted(write_traces(run, tmp_path / "traces", "nsys"), key=lambda file: "2" not in file.stem)[:others]:
+        with closing(sqlite3.connect(file)) as recording, recording:
+            recording.execute("UPDATE TARGET_INFO_GPU SET name = 'NVIDIA A100'")
+    (slow,) = ingest_traces(tmp_path).diagnose().culprits
+    assert (slow.ranks, slow.cause) == ((2,), "gpu_compute")
+    assert slow.cause_certainty == ("certain" if is_said else "likely")
+    assert ("its GPU is NVIDIA A100, and that of most ranks NVIDIA H100 80GB HBM3" in slow.evidence) == is_said

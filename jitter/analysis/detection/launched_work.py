@@ -129,7 +129,9 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
-    if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual:
+    # as many micro-batches as usual in most steps, and one more in some
+    is_often_other = (np.abs(total) > THRESHOLDS.tolerance_share * usual).mean() >= 1 - THRESHOLDS.always_share
+    if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual and not is_often_other:
         return None
     operations = len(steps.run.programs[deviations.team].operations)
     most = THRESHOLDS.max_cells // (operations * ranks)
@@ -137,12 +139,11 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
         return None
     chosen: list[int] = spread_positions(len(total), most).tolist()
     few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
-    # the part of a step's GPU time in kernels whose sizes differ between ranks
-    differs = np.fmax.reduce(few.threads[:, 0], axis=1) > np.fmin.reduce(few.threads[:, 0], axis=1)
-    sized_share = float(np.nansum(few.gpu_ns[differs, 0]) / max(float(np.nansum(few.gpu_ns[:, 0])), 1.0))
+    is_sized = _tells_work(few, few.threads)
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
-    is_sized = sized_share >= 1 - THRESHOLDS.whole_share
     sharing = find_shared_work(read.gpu_ns, _partitions(steps, deviations))
+    # ranks with unlike numbers of micro-batches run unlike numbers of the same kernels
+    is_sized |= sharing is None and _tells_work(few, np.isnan(few.gpu_ns))
     expected: Floats | None
     if is_sized:
         expected = expected_times(read.gpu_ns, read.threads)
@@ -161,6 +162,13 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     return LaunchedWork(
         replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name, sharing
     )
+
+
+def _tells_work(few: "_Read", sizes: Floats | Bools) -> bool:
+    """Return whether sizes, (operations, steps, ranks), differ between ranks at much of a step's GPU time."""
+    differs = np.fmax.reduce(sizes[:, 0], axis=1) > np.fmin.reduce(sizes[:, 0], axis=1)
+    whole_ns = max(float(np.nansum(few.gpu_ns[:, 0])), 1.0)
+    return float(np.nansum(few.gpu_ns[differs, 0])) / whole_ns >= 1 - THRESHOLDS.whole_share
 
 
 def _totals(times_ns: Floats) -> Floats:

@@ -151,21 +151,26 @@ def _unlike(
 
     def find(logs: JobLogs) -> Iterator[Statement]:
         for value, ranks, usual in _unlike_others(logs, value_of, of_equal=of_equal):
-            if value != "Socket":  # TCP has a rule of its own
-                yield Statement(f"{format_ranks(ranks)}: {words} {value}, the other ranks: {usual}", ranks)
+            yield Statement(f"{format_ranks(ranks)}: {words} {value}, the other ranks: {usual}", ranks)
 
     return find
 
 
+def _fabric(row: Mapping[str, Any]) -> str | None:
+    """Return the network of a process; None for TCP, which has rules of its own."""
+    return None if row["network"] == "Socket" else row["network"]
+
+
 def _odd_tcp(logs: JobLogs) -> tuple[int, ...]:
-    """Return the ranks that communicate by TCP while most of the job's ranks use a fabric."""
-    odd = _unlike_others(logs, itemgetter("network"))
-    return next((ranks for network, ranks, _ in odd if network == "Socket"), ())
+    """Return the ranks that communicate by TCP while others of the job use a fabric, be these few."""
+    by_fabric = {rank for ranks, row in logs.members if _fabric(row) for rank in ranks}
+    by_tcp = {rank for ranks, row in logs.members if row["network"] == "Socket" for rank in ranks}
+    return tuple(sorted(by_tcp - by_fabric)) if by_fabric else ()
 
 
 def _over_tcp(logs: JobLogs) -> Iterator[Statement]:
     if ranks := _odd_tcp(logs):
-        usual = next(usual for network, _, usual in _unlike_others(logs, itemgetter("network")) if network == "Socket")
+        usual = _listed(sorted({network for _, row in logs.members if (network := _fabric(row))}))
         rows = [row for members, row in logs.members if set(members) & set(ranks)]
         odd, over, why = Ranks(ranks), _over(rows), _why(rows)
         words = f"{odd} {odd:communicates|communicate} by TCP{over}, the other ranks by {usual}{why}"
@@ -900,7 +905,7 @@ _CHECK_FABRIC: Final = "check the network plug-in, NCCL_IB_DISABLE, NCCL_NET and
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "certain", _over_tcp, _CHECK_FABRIC),
-    Rule("network", _NETWORK, "likely", _unlike("network", itemgetter("network")), _CHECK_FABRIC),
+    Rule("network", _NETWORK, "likely", _unlike("network", _fabric), _CHECK_FABRIC),
     Rule("network", _NETWORK, "certain", _all_over_tcp, _CHECK_FABRIC),
     Rule("network", _NETWORK, "likely", _failed_plugins, _CHECK_FABRIC),
     Rule("network", _NETWORK, "likely", _unlike("adapters of", _protocol, of_equal=True),

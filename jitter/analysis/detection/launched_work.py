@@ -18,7 +18,7 @@ Else kernels whose times hardly follow the step's tell the GPU's pace:
     expected = time ÷ (time of the steady kernels in the step ÷ their median over ranks)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -148,7 +148,8 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     if is_sized:
         expected = expected_times(read.gpu_ns, read.threads)
     elif sharing is not None:
-        expected = times_of_groups(read.gpu_ns, sharing)
+        # of two the faster one tells the work: no GPU is faster than usual
+        expected = times_of_groups(read.gpu_ns, sharing, _lower_medians)
     else:
         expected = times_at_usual_pace(read.gpu_ns)
     if expected is None:
@@ -206,28 +207,39 @@ def _partitions(steps: RunSteps, deviations: TeamDeviations) -> list[Ints]:
     attended = labels[(labels >= 0).all(axis=1)]
     distinct = {np.unique(of_place, return_inverse=True)[1].tobytes() for of_place in attended}
     partitions = [np.frombuffer(key, np.int64) for key in sorted(distinct)]
-    return [groups for groups in partitions if groups.any() and np.bincount(groups).min() >= THRESHOLDS.min_repeats]
+    return [groups for groups in partitions if groups.any() and np.bincount(groups).min() > 1]
 
 
 def find_shared_work(times_ns: Floats, partitions: Sequence[Ints]) -> Ints | None:
     """Return, (ranks,), the groups whose ranks do the same work; None if no partition tells so.
 
-    Within them most GPU times of a step differ by far less than between all ranks. `times_ns` as in `expected_times`.
+    Within them most GPU times of a step, ÷ the rank's usual one, differ by far less than between all ranks. `times_ns`
+    as in `expected_times`.
     """
     total_ns = _totals(times_ns)
-    apart_ns = [
-        known_median(np.abs(total_ns - times_of_groups(total_ns, groups)))
-        for groups in (np.zeros(total_ns.shape[1], np.int64), *partitions)
+    relative = total_ns / known_medians(total_ns)
+    apart = [
+        known_median(np.abs(relative - times_of_groups(relative, groups)))
+        for groups in (np.zeros(relative.shape[1], np.int64), *partitions)
     ]
-    best = int(np.argmin(apart_ns))
-    return partitions[best - 1] if apart_ns[best] < THRESHOLDS.main_share * apart_ns[0] else None
+    best = int(np.argmin(apart))
+    return partitions[best - 1] if apart[best] < THRESHOLDS.main_share * apart[0] else None
 
 
-def times_of_groups(times_ns: Floats, groups: Ints) -> Floats:
-    """Return the median times of each rank's group, of times (…, ranks); NaN where all are."""
-    usual = np.empty_like(times_ns)
+def _medians(times_ns: Floats) -> Floats:
+    return known_medians(times_ns, axis=-1)
+
+
+def _lower_medians(times_ns: Floats) -> Floats:
+    medians: Floats = lower_median(times_ns.reshape(-1, times_ns.shape[-1]))[:, 0].reshape(times_ns.shape[:-1])
+    return medians
+
+
+def times_of_groups(times_ns: Floats, groups: Ints, middle: Callable[[Floats], Floats] | None = None) -> Floats:
+    """Return the median of each rank's group, or their `middle`, of times (…, ranks); NaN where all are."""
+    usual, of_group = np.empty_like(times_ns), middle or _medians
     for group in np.unique(groups).tolist():
-        usual[..., groups == group] = known_medians(times_ns[..., groups == group], axis=-1)[..., None]
+        usual[..., groups == group] = of_group(times_ns[..., groups == group])[..., None]
     return np.where(np.isnan(times_ns), np.nan, usual)
 
 

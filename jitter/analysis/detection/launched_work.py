@@ -130,7 +130,8 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
     # as many micro-batches as usual in most steps, and one more in some
-    is_often_other = (np.abs(total) > THRESHOLDS.tolerance_share * usual).mean() >= 1 - THRESHOLDS.always_share
+    is_other = np.abs(total - known_medians(total)) > THRESHOLDS.tolerance_share * usual
+    is_often_other = is_other.mean() >= 1 - THRESHOLDS.always_share
     if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual and not is_often_other:
         return None
     operations = len(steps.run.programs[deviations.team].operations)
@@ -301,6 +302,8 @@ def _read_steps(
     for at, number in enumerate(numbers):
         key = run.keys[number]
         ranks = [rank for rank in run.ranks(key, team) if rank in chosen]
+        if not ranks:
+            continue
         (step,) = steps.steps(number, number + 1)
         rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
         for index, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):

@@ -224,7 +224,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup]) -> St
     has_loss = is_timed and not np.isnan(loss_ns) and not analysis.account.contradicts_recording
     if evidence.is_single_rank:
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
-    elif lacks_common_step(evidence) or analysis.run.has_hidden_communication:
+    elif lacks_common_step(evidence):
         has_loss = False
     losses, statistics = evidence.after_launches.losses(number), analysis.measured.statistics
     waited_ns = statistics.arrivals.waited_ns[number]
@@ -348,15 +348,26 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
         notes.append(
             f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
         )
-    conclusion = diagnosis.conclusion
-    if not culprits:
-        conclusion = replace(conclusion, doubts=(*conclusion.doubts, notes[0]), cleared=())
+    if all(culprit.rung != "ranks" for culprit in culprits):
+        diagnosis = _with_unknown_loss(diagnosis, notes[0])
     return replace(
         diagnosis,
         culprits=culprits,
         notes=(*diagnosis.notes, *notes),
-        conclusion=conclusion,
         communication_doubt=reason,
+    )
+
+
+def _with_unknown_loss(diagnosis: Diagnosis, doubt: str) -> Diagnosis:
+    """Return the diagnosis of a run that may lose what nobody sees: what is seen of the loss is none of it."""
+    conclusion = diagnosis.conclusion
+    steps = (replace(step, loss_ns=None, loss_fraction=None, by_class=None) for step in diagnosis.steps)
+    return replace(
+        diagnosis,
+        loss=Loss(None, None),
+        steps=tuple(steps),
+        split=(),
+        conclusion=replace(conclusion, status="unknown", doubts=(*conclusion.doubts, doubt), cleared=()),
     )
 
 

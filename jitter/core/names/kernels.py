@@ -94,7 +94,7 @@ COLLECTIVE_NAMES: Final = (
     # PyTorch symmetric memory: pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu
     ("all_to_all", r"(?:\w+::)*(?:all_to_all_v(?:dev\w*)?|allToAll(?:V|Get)(?:_\w+)?|exchangeSplitAndOffset(?:_\w+)?)"),
     # PyTorch symmetric memory: pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu
-    ("barrier", r"(?:c10d::symmetric_memory::)?(?:barrier_kernel|put_signal_kernel|wait_signal_kernel)"),
+    ("barrier", r"c10d::symmetric_memory::(?:barrier_kernel|put_signal_kernel|wait_signal_kernel)"),
     # DeepEP, UCCL, NCCL EP, MSCCL++ EP: deepseek-ai/DeepEP csrc/kernels/intranode.cu
     ("all_to_all",
      _EP + r"(?:cached_)?(?:notify_)?(?:dispatch|combine)(?:_(?:impl|kernel))?|" + _EP + r"cached_notify"),

@@ -330,8 +330,9 @@ def test_what_all_replicas_of_a_stage_exchange_is_no_message():
         step = {}
         for stage, (first, second) in enumerate(of_stage):
             ranks = np.arange(4) + 4 * stage
-            end = np.vstack([first + (pace_ns if stage else 0), second + (0 if stage else pace_ns)])
-            end += chance.uniform(0, 500, end.shape)
+            end = np.vstack([first, second]) + chance.uniform(0, 500, (10, 4))
+            end[:4] += pace_ns * stage
+            end[6:] += pace_ns * (1 - stage)
             step[stage] = ranks, end - 5e4 - chance.uniform(0, 3e4, end.shape) + CLOCKS[ranks], end + CLOCKS[ranks]
         steps.append(step)
     team_of = {rank: rank // 4 for rank in range(8)}

@@ -336,23 +336,23 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     reason = _reason(survey)
     if reason is None:
         return diagnosis
-    culprits = tuple(
-        replace(culprit, confidence="low")
-        if not survey.is_recognized or culprit.cause in ("gpu_compute", "gpu_time")
-        else culprit
-        for culprit in diagnosis.culprits
-    )
-    notes = [capitalize(reason)]
+    notes, advice = [capitalize(reason)], ""
     if survey.likely:
         pattern = "|".join(re.escape(short_name(name)) for name in survey.likely[: THRESHOLDS.sentences.max_named])
-        notes.append(
-            f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
-        )
+        declaration = f"--collective '{pattern}' --replace"
+        notes.append(f"If these kernels communicate, declare them: jitter ingest TRACES {declaration}.")
+        advice = f"may wait for others in {pattern}: ingest again with {declaration}, if that communicates"
+    culprits = []
+    for culprit in diagnosis.culprits:
+        if culprit.cause in ("gpu_compute", "gpu_time"):
+            culprits.append(replace(culprit, confidence="low", advice=advice or culprit.advice))
+        else:
+            culprits.append(culprit if survey.is_recognized else replace(culprit, confidence="low"))
     if all(culprit.rung != "ranks" for culprit in culprits):
         diagnosis = _with_unknown_loss(diagnosis, notes[0])
     return replace(
         diagnosis,
-        culprits=culprits,
+        culprits=tuple(culprits),
         notes=(*diagnosis.notes, *notes),
         communication_doubt=reason,
     )

@@ -58,13 +58,22 @@ class _Stage(NamedTuple):
         return [(sum(self.kernels[one]), float(np.median(of_others))) for one, of_others in sums.items() if of_others]
 
     def pace(self, others: Sequence["_Stage"]) -> float:
-        """Return by what factor most of its kernels take longer than the same kernels of other stages."""
+        """Return by what factor most of its kernels take longer than the same kernels of other stages.
+
+        Those that take long and short, as passes of both directions do, each by itself: stages may run more of either.
+        """
         ratios = []
         for kernel, times in self.kernels.items():
-            there = [float(np.median(stage.kernels[kernel])) for stage in others if kernel in stage.kernels]
-            if there and np.median(there) > 0:
-                ratios.append((float(np.median(times) / np.median(there)), sum(times)))
+            there = [_extent(stage.kernels[kernel]) for stage in others if kernel in stage.kernels]
+            usual = np.median(there, axis=0) if there else np.zeros(1)
+            if usual.min() > 0:
+                ratios.append((float((_extent(times) / usual).min()), sum(times)))
         return _weighted_median(ratios)
+
+
+def _extent(times: Sequence[float]) -> Floats:
+    """Return the shortest, the middle and the longest time."""
+    return np.quantile(times, (0.0, 0.5, 1.0))
 
 
 def _weighted_median(values: Sequence[tuple[float, float]]) -> float:

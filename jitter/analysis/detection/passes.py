@@ -194,9 +194,12 @@ def _assess_quality(steps: RunSteps, recorded: RecordedSteps) -> Iterator[StepQu
 
 
 def _find_lossy(steps: RunSteps, recorded: RecordedSteps) -> tuple[Bools, Bools]:
-    """Return, (steps, ranks of the run), the `lossy_ranks` and `unplaced_ranks` of `StepQuality`."""
+    """Return, (steps, ranks of the run), the `lossy_ranks` and `unplaced_ranks` of `StepQuality`.
+
+    A rank whose recording ends within a step has not that step, and its other steps lack nothing.
+    """
     most, collectives, lost = 1 - THRESHOLDS.whole_share, recorded.collectives, steps.lost_shares(recorded)
-    is_lossy = lost.max(axis=0) > most
+    is_lossy = (lost.max(axis=0) > most) & (recorded.times.row >= 0)
     if not is_lossy.any():
         return is_lossy, is_lossy
     lacks = np.isnan(recorded.in_collectives) & recorded.transfers.partial[:, collectives.group]

@@ -198,6 +198,21 @@ def test_events_that_one_rank_lost_cost_nothing_and_are_told(tmp_path: Path, tab
         assert culprit.unpriced_because == "launches or kernels are missing in the recordings of rank 7"
 
 
+def test_a_capture_that_ends_within_a_step_puts_no_other_step_in_doubt(tmp_path: Path):
+    run = simulate(small("data_parallel", steps=6), [SLOW])
+
+    def end(traces: list[Path]) -> None:
+        for trace in traces:
+            starts = sorted(event.start_ns for event in list_events([trace]) if event.table == "kernel")
+            last = starts[-len(starts) // 12]  # in the middle of the last step
+            remove_events([trace], lambda event, last=last: event.table == "kernel" and event.start_ns > last)
+
+    found = lake_of(run, tmp_path, lambda *_: True, end).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((2,), "gpu_compute", "high")
+    assert not any("were not recorded" in doubt for doubt in found.conclusion.doubts)
+
+
 def test_lost_kernels_that_no_rank_waits_for_make_no_price_a_range(tmp_path: Path):
     """Each third one that computes: when the rank came to its collectives is known."""
     run = simulate(small("pipeline", ranks=8, steps=6), [SLOW])

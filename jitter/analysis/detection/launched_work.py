@@ -130,7 +130,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
     # as many micro-batches as usual in most steps, and one more in some
-    is_other = np.abs(total - known_medians(total)) > THRESHOLDS.tolerance_share * usual
+    is_other = np.abs(total - known_medians(total)) > THRESHOLDS.tolerance_share * deviations.usual_ns[TimePart.GPU]
     is_often_other = is_other.mean() >= 1 - THRESHOLDS.always_share
     if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual and not is_often_other:
         return None

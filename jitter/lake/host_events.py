@@ -89,10 +89,7 @@ class HostEvents:
     def __init__(self, root: Path, record: SourceRecord) -> None:
         rows = read_host_events(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
         self._rows = HOST.empty_table() if rows is None else rows
-        self._bounds, keys = step_bounds(record)
-        self._number = {key: number for number, key in enumerate(keys)}
-        ends = [step.end_ns for step in sorted(record.steps, key=lambda step: step.start_ns)]
-        self._ends = [int(self._bounds[at + 1]) if end is None else end for at, end in enumerate(ends)]
+        self._record = record
         self._meant: dict[re.Pattern[str] | str, pa.Table] = {}
 
     @cached_property
@@ -155,18 +152,27 @@ class HostEvents:
 
     def _of_step(self, rows: pa.Table, key: StepKey, *, is_after: bool = False) -> HostTimes:
         """Return the times of a step; `rows` are in order of start."""
-        at = self._number.get(key)
+        begins, ends, numbers = self._steps
+        at = numbers.get(key)
         if at is None:
             return HostTimes(np.empty(0, np.int64), np.empty(0, np.int64), rows["name"].slice(0, 0))
-        since, until = int(self._bounds[at]), self._ends[at]
+        since, until = begins[at], ends[at]
         if is_after:
-            until = max(until, int(self._bounds[at + 1])) if at + 1 < len(self._ends) else until
+            until = max(until, begins[at + 1]) if at + 1 < len(ends) else until
         else:
-            since = min(self._ends[at - 1], since) if at else np.iinfo(np.int64).min
+            since = min(ends[at - 1], since) if at else np.iinfo(np.int64).min
         first, last = np.searchsorted(rows["start_ns"].to_numpy(), (since, until)).tolist()
         here = rows.slice(first, max(last - first, 0))
         end = np.minimum(here["end_ns"].fill_null(_ENDLESS).to_numpy(), until)
         return HostTimes(here["start_ns"].to_numpy(), end, here["name"])
+
+    @cached_property
+    def _steps(self) -> tuple[list[int], list[int], dict[tuple[int | None, int], int]]:
+        """The begins of the steps and an upper bound, their ends, and the number of each step."""
+        bounds, keys = step_bounds(self._record)
+        begins, steps = bounds.tolist(), sorted(self._record.steps, key=lambda step: step.start_ns)
+        ends = [begins[at + 1] if step.end_ns is None else step.end_ns for at, step in enumerate(steps)]
+        return begins, ends, {key: number for number, key in enumerate(keys)}
 
     @cached_property
     def _data_loading(self) -> pa.Table:

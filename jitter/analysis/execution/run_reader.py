@@ -115,37 +115,27 @@ def _stack(times: list[IntTimes]) -> IntTimes:
     return widest
 
 
-class _RecordedCalls(NamedTuple):
-    """The synchronising calls of one recording by threads that launch, by start; arrays are (calls,)."""
+class RunSyncCalls(NamedTuple):
+    """The synchronising calls by threads that launch, recording after recording, by start; arrays are (calls,)."""
 
     start_ns: Ints
     end_ns: Ints
     thread: Ints
     name: Ints
-    """Position among the names of the run's calls."""
-    of_step: Mapping[tuple[int | None, int], tuple[int, int]]
-    """By step where its calls begin and end."""
-
-
-class RunSyncCalls(NamedTuple):
-    """The synchronising calls of all recordings that have any."""
-
-    of_recording: Mapping[str, _RecordedCalls]
-    """By digest."""
+    """Position in `names`."""
     names: tuple[str, ...]
+    of_recording: Mapping[str, Mapping[tuple[int | None, int], tuple[int, int]]]
+    """By digest, of recordings that have any, and by step where its calls begin and end."""
 
     def of_step(self, held: Mapping[int, RankStepRecord]) -> StepSyncCalls:
         """Return the calls of steps of ranks; `held` are their records by rank, or by other numbers in place of it."""
-        ranks, parts = [], []
-        for rank, step_record in sorted(held.items()):
-            if (calls := self.of_recording.get(step_record.record.digest)) is not None:
-                first, last = calls.of_step[step_record.step.epoch, step_record.step.step]
-                ranks.append(rank)
-                parts.append([values[first:last] for values in calls[:4]])
-        start_ns, end_ns, thread, name = (joined(part[column] for part in parts) for column in range(4))
-        begins = begins_of(len(part[0]) for part in parts)
-        where = np.array(ranks, np.int64), begins[:-1], begins[1:]
-        return StepSyncCalls(*where, start_ns, end_ns, thread, name, self.names)
+        where = [
+            (rank, *of_steps[step_record.step.epoch, step_record.step.step])
+            for rank, step_record in sorted(held.items())
+            if (of_steps := self.of_recording.get(step_record.record.digest)) is not None
+        ]
+        ranks, first, last = np.array(where, np.int64).reshape(-1, 3).T.copy()
+        return StepSyncCalls(ranks, first, last, *self[:5])
 
 
 def divide_sync_calls(
@@ -156,18 +146,20 @@ def divide_sync_calls(
     `records` and `calls` are by the recording's digest, `threads` by rank: those that launch. A thread that pins
     memory, or a watchdog, delays no launch: its calls are left out.
     """
-    recorded, numbers = dict[str, _RecordedCalls](), dict[str, int]()
+    of_recording = dict[str, dict[tuple[int | None, int], tuple[int, int]]]()
+    numbers, parts, count = dict[str, int](), list[list[Ints]](), 0
     for digest, sync_calls in calls.items():
         rank = records[digest].rank
         if sync_calls.names and rank is not None:
             by_them = np.isin(sync_calls.thread, threads[rank])
             names = [numbers.setdefault(name, len(numbers)) for name in sync_calls.names]
-            columns = (*sync_calls[:3], np.array(names, np.int64))
-            start_ns, end_ns, thread, name = (values[by_them] for values in columns)
+            parts.append([values[by_them] for values in (*sync_calls[:3], np.array(names, np.int64))])
             begins, keys = step_bounds(records[digest])
-            bounds = pairwise(np.searchsorted(start_ns, begins).tolist())
-            recorded[digest] = _RecordedCalls(start_ns, end_ns, thread, name, dict(zip(keys, bounds, strict=True)))
-    return RunSyncCalls(recorded, tuple(numbers))
+            bounds = pairwise((count + np.searchsorted(parts[-1][0], begins)).tolist())
+            of_recording[digest] = dict(zip(keys, bounds, strict=True))
+            count += len(parts[-1][0])
+    start_ns, end_ns, thread, name = (joined(part[column] for part in parts) for column in range(4))
+    return RunSyncCalls(start_ns, end_ns, thread, name, tuple(numbers), of_recording)
 
 
 _ROWS_KEPT = 2_000_000

@@ -54,8 +54,9 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     chosen = [steps[at] for at in spread_positions(len(steps), THRESHOLDS.sampled_steps)]
     ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: THRESHOLDS.sampled_ranks]
     start, end = np.full((2, len(chosen), len(run.programs[team].operations), len(ranks)), np.nan)
+    are_sampled = np.isin(run.rank_numbers, ranks)
     for at, key in enumerate(chosen):
-        step = run.team_times(key, team)
+        step = run.team_times(key, team, are_sampled)
         columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
         rank_columns = np.array([columns.get(rank, -1) for rank in ranks])
         start[at][:, rank_columns >= 0], end[at][:, rank_columns >= 0] = (

@@ -51,8 +51,9 @@ def diagnose_traces(
     """
     evidence = Evidence(analysis, records, traces, benchmark)
     diagnosis = diagnose(evidence)
-    for add in PASSES:
-        diagnosis = add(diagnosis, evidence)
+    with analysis.steps.keeping(*evidence.window):
+        for add in PASSES:
+            diagnosis = add(diagnosis, evidence)
     qualities = tuple(analysis.measured.statistics.qualities)
     return Answers(diagnosis, qualities, analysis.run.team_of, analysis.run.matching.unpaired)
 

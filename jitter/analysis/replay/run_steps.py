@@ -5,6 +5,7 @@ A step ends with its last aligning collective, else with its last main-stream ke
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -431,6 +432,20 @@ class RunSteps:
             return self._of_kept(first, after)
         release_freed_memory()  # what the pass before has left in pieces; each step reuses the memory of the one before
         return self._steps(first, after, self.ahead if ahead else 0)
+
+    @contextmanager
+    def keeping(self, first: int, last: int) -> Iterator[None]:
+        """Keep some steps in memory in the block, if it has room for several: passes over them alone follow."""
+        new = dict[int, RecordedSteps]()
+        for steps in self.stretches(first, last) if self.ahead else ():
+            new |= dict.fromkeys(range(steps.first, steps.first + len(steps)), steps)
+        new = {number: steps for number, steps in new.items() if number not in self._kept}
+        self._kept |= new
+        try:
+            yield
+        finally:
+            for number in new:
+                del self._kept[number]
 
     def _of_kept(self, first: int, after: int) -> Iterator[RecordedSteps]:
         while first < after:

@@ -573,7 +573,7 @@ class Lake:
     def measure_collectives(self, steps: Steps = None, group: str | None = None) -> "Communication":
         """Return the measurements that `collectives` tabulates, of one process group or of all."""
         from jitter.analysis.execution.run_reader import ActivityReader
-        from jitter.analysis.metrics.collective_calls import COLUMNS, read_calls
+        from jitter.analysis.metrics.collective_calls import COLUMNS, COLUMNS_OF_ALL, read_calls
         from jitter.analysis.metrics.communication import MeasuredStep, measure_communication
         from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
 
@@ -584,11 +584,11 @@ class Lake:
         is_small = 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS
 
         def read(key: StepKey) -> MeasuredStep:
+            every = activities.columns_of_step(self._by_step[key])
             if is_small:  # one reading is faster than picking calls
-                columns = self.step_columns(key, COLUMNS)
-                return MeasuredStep(key, columns, columns)
-            calls = read_calls(partial(self.step_columns, key, COLUMNS), rows[key])
-            return MeasuredStep(key, calls, activities.columns_of_step(self._by_step[key]))
+                others = self.step_columns(key, [name for name in COLUMNS if name not in COLUMNS_OF_ALL])
+                return MeasuredStep(key, every.beside(others), every)
+            return MeasuredStep(key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key]), every)
 
         def complete(step: MeasuredStep) -> MeasuredStep:
             filled = groups.filled(step.key, step.calls, reasons)

@@ -41,6 +41,12 @@ class StepColumns:
         """Return the same with each column in one piece: every use of a column in many pieces joins them."""
         return replace(self, table=self.table.combine_chunks())
 
+    def beside(self, others: "StepColumns") -> "StepColumns":
+        """Return these columns and others of the same rows."""
+        columns = (*self.table.itercolumns(), *others.table.itercolumns())
+        names = self.table.column_names + others.table.column_names
+        return replace(self, table=pa.table(list(columns), names))
+
     def of_kinds(self, kinds: Sequence[str]) -> "StepColumns":
         chosen = np.logical_or.reduce([self.equals("kind", kind) for kind in kinds])
         rows = np.bincount(self.of_rank[chosen], minlength=len(self.ranks))

@@ -172,7 +172,7 @@ def _noise(late_ns: Floats, total: Floats) -> float:
     least_ns = THRESHOLDS.outlier_sigmas * np.maximum(MAD_TO_SIGMA * spread, 1.0)
     are_most = (late_ns > least_ns).any(axis=1).mean(axis=0) > THRESHOLDS.main_share
     plain = np.where(are_most, np.nansum(np.minimum(late_ns, least_ns), axis=1), total)
-    return max(sigma, float(np.median(scatter_over_steps(quiet_totals(plain, sigma)))))
+    return max(sigma, float(np.median(scatter_over_steps(*quiet_totals(plain, sigma)))))
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:

@@ -193,14 +193,16 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     return is_clear and bool(is_reversed.mean() <= THRESHOLDS.tolerance_share)
 
 
-def scatter_over_steps(values: Floats) -> Floats:
+def scatter_over_steps(values: Floats, plain: Floats | None = None) -> Floats:
     """Return (columns,) the standard deviation of values (steps, columns) by chance; 0 for too few.
+
+    `plain` is that of whatever values, as `qn_sigma` gives it, if it is known.
 
     A ramp, over all steps or some, is no scatter: values that correlate with the number of their step by
     `drift_correlation` or more scatter at most by what their changes from step to step, which vary about their median,
     add up to at random (the end of a random walk).
     """
-    sigmas = qn_sigma(values)
+    sigmas = qn_sigma(values) if plain is None else plain
     if len(values) < THRESHOLDS.min_steps:
         return sigmas
     is_known = ~np.isnan(values)

@@ -251,10 +251,11 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     usual_scatter = 0.0
     if is_many:
         if deviations.is_usual is None:
-            quiet = quiet_totals(total, float(lower_median(qn_sigma(total)[None])[0, 0]))
+            quiet, plain = quiet_totals(total)
         else:
             quiet = np.where(deviations.is_usual[part], total, np.nan)
-        over_steps, plain = scatter_over_steps(quiet), qn_sigma(quiet)
+            plain = qn_sigma(quiet)
+        over_steps = scatter_over_steps(quiet, plain)
         level, middle = (np.nan_to_num(quiet_level(quiet, sigma)) for sigma in (over_steps, plain))
         # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
         usual_scatter = np.median(plain if ranks >= THRESHOLDS.min_samples else over_steps)
@@ -280,12 +281,19 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     return TestedTimes(total, level, middle, noise, floor, work)
 
 
-def quiet_totals(total: Floats, usual_sigma: float) -> Floats:
-    """Return totals (steps, ranks) without the late steps of ranks that vary far more than usual and are often late."""
-    quiet = total.copy()
-    for column in np.flatnonzero(qn_sigma(total) > THRESHOLDS.much_more * usual_sigma).tolist():
+def quiet_totals(total: Floats, usual_sigma: float | None = None) -> tuple[Floats, Floats]:
+    """Return totals (steps, ranks) without the late steps of ranks that vary far more than usual and are often late.
+
+    And, (ranks,), the standard deviation over the steps that are left (`qn_sigma`). By default most ranks tell the
+    usual one.
+    """
+    quiet, sigmas = total.copy(), qn_sigma(total)
+    if usual_sigma is None:
+        usual_sigma = float(lower_median(sigmas[None])[0, 0])
+    for column in np.flatnonzero(sigmas > THRESHOLDS.much_more * usual_sigma).tolist():
         quiet[~find_reference_steps(total[:, column], usual_sigma), column] = np.nan
-    return quiet
+        sigmas[column] = qn_sigma(quiet[:, [column]])[0]
+    return quiet, sigmas
 
 
 def _relative_work(usual_ns: Floats) -> Floats:

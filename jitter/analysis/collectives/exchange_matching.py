@@ -205,15 +205,17 @@ def are_messages(
     apart_ns = np.sort(np.abs(apart - np.median(apart, axis=2, keepdims=True)).max(axis=1), axis=0)[1]
     most_ns = np.maximum(apart_ns, THRESHOLDS.group_inference.resolution_ns)
     waits_ns = took[:, whole].min(axis=0).mean(axis=0)
-    compared = {rank: exchanges[rank] for rank in others} | {first: exchanges[first].at(at)}
-    likely = {
-        own
-        for rank in compared.keys() - {first}
-        for pair in _match_pair(compared, (first, rank))
-        for (own, _), wait_ns, apart_ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True)
-        if apart_ns <= most_ns[own] and not is_longer_wait(wait_ns, waits_ns[own])
-    }
-    return 2 * len(likely) >= len(at)
+    likely, own = set[int](), exchanges[first].at(at)
+    for rank in sorted(others, key=lambda other: abs(other - first)):
+        for pair in _match_pair({first: own, rank: exchanges[rank]}, (first, rank)):
+            likely.update(
+                number
+                for (number, _), wait_ns, ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True)
+                if ns <= most_ns[number] and not is_longer_wait(wait_ns, waits_ns[number])
+            )
+        if 2 * len(likely) >= len(at):
+            return True
+    return False
 
 
 def _match_likely(

@@ -350,7 +350,8 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
         else:
             culprits.append(culprit if survey.is_recognized else replace(culprit, confidence="low"))
     if all(culprit.rung != "ranks" for culprit in culprits):
-        diagnosis = _with_unknown_loss(diagnosis, notes[0])
+        is_hidden = survey.is_in_graphs or bool(survey.likely)
+        diagnosis = _without_clearance(diagnosis, notes[0], is_hidden=is_hidden)
     return replace(
         diagnosis,
         culprits=tuple(culprits),
@@ -359,16 +360,22 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     )
 
 
-def _with_unknown_loss(diagnosis: Diagnosis, doubt: str) -> Diagnosis:
-    """Return the diagnosis of a run that may lose what nobody sees: what is seen of the loss is none of it."""
+def _without_clearance(diagnosis: Diagnosis, doubt: str, *, is_hidden: bool) -> Diagnosis:
+    """Return the diagnosis of a run that blames no rank, and clears none.
+
+    Where ranks may wait in what `is_hidden`, what is seen of the loss is none of it.
+    """
     conclusion = diagnosis.conclusion
+    conclusion = replace(conclusion, doubts=(*conclusion.doubts, doubt), cleared=())
+    if not is_hidden:
+        return replace(diagnosis, conclusion=conclusion)
     steps = (replace(step, loss_ns=None, loss_fraction=None, by_class=None) for step in diagnosis.steps)
     return replace(
         diagnosis,
         loss=Loss(None, None),
         steps=tuple(steps),
         split=(),
-        conclusion=replace(conclusion, status="unknown", doubts=(*conclusion.doubts, doubt), cleared=()),
+        conclusion=replace(conclusion, status="unknown"),
     )
 
 

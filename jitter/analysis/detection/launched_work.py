@@ -167,8 +167,11 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
 
 
 def _tells_work(few: "_Read", sizes: Floats | Bools) -> bool:
-    """Return whether sizes, (operations, steps, ranks), differ between ranks at much of a step's GPU time."""
-    differs = np.fmax.reduce(sizes[:, 0], axis=1) > np.fmin.reduce(sizes[:, 0], axis=1)
+    """Return whether sizes, (operations, steps, ranks), differ at much of a step's GPU time between ranks that have it."""
+    of_ranks = sizes[:, 0, ~np.isnan(few.gpu_ns[:, 0]).all(axis=0)]
+    if not of_ranks.shape[1]:
+        return False
+    differs = np.fmax.reduce(of_ranks, axis=1) > np.fmin.reduce(of_ranks, axis=1)
     whole_ns = max(float(np.nansum(few.gpu_ns[:, 0])), 1.0)
     return float(np.nansum(few.gpu_ns[differs, 0])) / whole_ns >= 1 - THRESHOLDS.whole_share
 

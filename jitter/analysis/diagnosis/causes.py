@@ -367,7 +367,12 @@ def _own_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _other_model(evidence: "Evidence", late: "Outlier") -> Match | None:
-    """Return the match of a GPU of another model than most ranks of its team have, as the recordings state."""
+    """Return the match of a GPU of another model than most ranks of its team have, as the recordings state.
+
+    It is slower in all steps: in a few it is for another reason.
+    """
+    if not late.persistent:
+        return None
     key = evidence.analysis.keys[late.steps[0]]
     models = evidence.analysis.lake.gpu_models(key)
     peers = evidence.analysis.run.ranks(key, late.team)

@@ -278,9 +278,11 @@ def test_a_slow_host_that_costs_most_before_the_first_kernel_has_the_class_of_th
     assert "late launches are 29.8% of what the job loses to it, late step starts 69.7%" in culprit.evidence
 
 
-@pytest.mark.parametrize(("others", "is_said"), [(1, True), (4, False)])
-def test_a_slow_gpu_of_another_model_than_most_is_said_to_be_one(tmp_path: Path, others: int, is_said: bool):
-    run = simulate(small(steps=6), [Fault.parse("slow_gpu:rank=2,factor=1.4")])
+@pytest.mark.parametrize(("others", "steps", "is_said"), [(1, "", True), (4, "", False), (1, ",steps=4", False)])
+def test_a_gpu_of_another_model_than_most_that_is_always_slow_is_said_to_be_one(
+    tmp_path: Path, others: int, steps: str, is_said: bool
+):
+    run = simulate(small(steps=6), [Fault.parse(f"slow_gpu:rank=2,factor=1.4{steps}")])
     for file in sorted(write_traces(run, tmp_path / "traces", "nsys"), key=lambda file: "2" not in file.stem)[:others]:
         with closing(sqlite3.connect(file)) as recording, recording:
             recording.execute("UPDATE TARGET_INFO_GPU SET name = 'NVIDIA A100'")

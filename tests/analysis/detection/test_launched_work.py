@@ -146,6 +146,14 @@ def test_the_pace_where_the_ranks_of_a_group_share_their_work():
     assert paces == pytest.approx([1.2 if rank == 3 else 1 for rank in range(16)], abs=0.01)
 
 
+@pytest.mark.parametrize(("lacked", "is_told"), [(slice(3, 10), True), (slice(None), False)])
+def test_a_rank_without_the_step_tells_nothing_of_the_work(lacked: slice, is_told: bool):
+    times_ns = np.full((10, 1, 4), 5.0)
+    times_ns[lacked, :, 3] = np.nan
+    read = launched_work._Read(times_ns, times_ns, np.zeros(10, np.int64))
+    assert launched_work._tells_work(read, np.isnan(times_ns)) == is_told
+
+
 def test_of_a_step_that_was_not_compared_nothing_is_known_of_the_work():
     """Nor do ranks tell it that lack a step, as most do the last one here."""
     own_ns = np.ones((4, 3, 8))

@@ -42,6 +42,8 @@ class _Stage(NamedTuple):
     """(steps,) GPU time of its usual rank; NaN where the recording of that rank may lack kernels."""
     kernels: Mapping[_Kernel, Sequence[float]]
     """The GPU times, ns, of its compute kernels in the usual step."""
+    extents: Mapping[_Kernel, tuple[float, float, float]]
+    """The shortest, the middle and the longest of these."""
 
     def share(self, others: Sequence["_Stage"]) -> float:
         """Return by what part most of its GPU time is above the other stages'."""
@@ -63,17 +65,12 @@ class _Stage(NamedTuple):
         Those that take long and short, as passes of both directions do, each by itself: stages may run more of either.
         """
         ratios = []
-        for kernel, times in self.kernels.items():
-            there = [_extent(stage.kernels[kernel]) for stage in others if kernel in stage.kernels]
+        for kernel, extent in self.extents.items():
+            there = [stage.extents[kernel] for stage in others if kernel in stage.extents]
             usual = np.median(there, axis=0) if there else np.zeros(1)
             if usual.min() > 0:
-                ratios.append((float((_extent(times) / usual).min()), sum(times)))
+                ratios.append((float((extent / usual).min()), sum(self.kernels[kernel])))
         return _weighted_median(ratios)
-
-
-def _extent(times: Sequence[float]) -> Floats:
-    """Return the shortest, the middle and the longest time."""
-    return np.quantile(times, (0.0, 0.5, 1.0))
 
 
 def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
@@ -130,7 +127,8 @@ def find_unequal_stages(
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
         gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times))
+        extents = {one: (min(ns), float(np.median(ns)), max(ns)) for one, ns in times.items()}
+        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times, extents))
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
         share, pace = stage.share(others), stage.pace(others)

@@ -202,17 +202,15 @@ def are_messages(
         return True
     apart = (ends[1:] - ends[0])[:, whole]
     # of two of them at least: further ones may only seem to be of this group
-    apart_ns = np.sort(np.abs(apart - np.median(apart, axis=2, keepdims=True)).max(axis=1), axis=0)[1]
-    most_ns = np.maximum(apart_ns, THRESHOLDS.group_inference.resolution_ns)
+    together_ns = np.sort(np.abs(apart - np.median(apart, axis=2, keepdims=True)).max(axis=1), axis=0)[1]
+    most_ns = np.maximum(together_ns, THRESHOLDS.group_inference.resolution_ns)
     waits_ns = took[:, whole].min(axis=0).mean(axis=0)
-    likely, own = set[int](), exchanges[first].at(at)
-    for rank in sorted(others, key=lambda other: abs(other - first)):
-        for pair in _match_pair({first: own, rank: exchanges[rank]}, (first, rank)):
-            likely.update(
-                number
-                for (number, _), wait_ns, ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True)
-                if ns <= most_ns[number] and not is_longer_wait(wait_ns, waits_ns[number])
-            )
+    own_exchanges, likely = exchanges[first].at(at), set[int]()
+    for rank in sorted(others, key=lambda other: abs(other - first)):  # most peers are at the least distances
+        for pair in _match_pair({first: own_exchanges, rank: exchanges[rank]}, (first, rank)):
+            for (own, _), wait_ns, apart_ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True):
+                if apart_ns <= most_ns[own] and not is_longer_wait(wait_ns, waits_ns[own]):
+                    likely.add(own)
         if 2 * len(likely) >= len(at):
             return True
     return False

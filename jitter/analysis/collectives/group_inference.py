@@ -633,10 +633,11 @@ def infer_attended(
         places, operations = unknown[unit.teams[0]], programs[unit.teams[0]].operations
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
+        may_be_messages = frozenset(messages_at[number])
         chosen = [
             at
             for at, place in enumerate(places)
-            if not (operations[place].is_exchange and at in messages_at[number])
+            if not (operations[place].is_exchange and at in may_be_messages)
             and (unit.teams[0], place) not in exchanges
         ]
         labels_of: dict[int, Ints] = {}

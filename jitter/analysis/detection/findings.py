@@ -247,7 +247,8 @@ def split_random_events(
     if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return list(outliers), []
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
-    odds = log_odds_of_all_ranks(places.total(), len(places), len({*node_of.values()}) * steps) if shares else 0.0
+    nodes = len(sizes) + ranks - len(node_of)  # a rank whose node is unknown counts as one
+    odds = log_odds_of_all_ranks(places.total(), len(places), nodes * steps) if shares else 0.0
     sentence = (
         f"{counted} on {late}, in each step on those of one node or of few: look for what runs on one after another"
         if odds <= math.log(THRESHOLDS.medium_chance)

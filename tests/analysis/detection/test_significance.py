@@ -157,6 +157,20 @@ def test_pauses_of_one_node_after_another_are_told_as_such(by_node: bool):
     assert ("those of one node or of few" in job.evidence[0]) == by_node
 
 
+@pytest.mark.parametrize("known", [0, 2, 8, 16])
+def test_random_pauses_where_the_nodes_of_some_ranks_are_unknown(known: int):
+    """In each of 40 steps three of 16 ranks, whose nodes may be fewer than the events in a step."""
+    chance = np.random.default_rng(0)
+    late: dict[int, list[int]] = {rank: [] for rank in range(16)}
+    for step in range(40):
+        for rank in chance.choice(16, 3, replace=False).tolist():
+            late[rank].append(step)
+    members = [outlier(rank, *steps) for rank, steps in late.items()]
+    alone, (job,) = split_random_events(members, 16, 40, {rank: f"node{rank // 4}" for rank in range(known)})
+    assert (alone, job.kind) == ([], "random_pauses")
+    assert "no rank has more of them than chance gives" in job.evidence[0]
+
+
 def test_one_event_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
     once = outlier(1, 4)

@@ -375,6 +375,7 @@ def _without_clearance(diagnosis: Diagnosis, doubt: str, *, is_hidden: bool) -> 
         loss=Loss(None, None),
         steps=tuple(steps),
         split=(),
+        what_if=replace(diagnosis.what_if, all_repaired_ns=None),
         conclusion=replace(conclusion, status="unknown"),
     )
 

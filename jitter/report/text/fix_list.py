@@ -304,6 +304,8 @@ def _cost(diagnosis: Diagnosis) -> str:
     if loss.ns is None:
         if all(step.step_time_ns is None for step in diagnosis.steps):
             return "Unknown: the step times are not known."
+        if diagnosis.communication_doubt is not None:
+            return f"Unknown: {diagnosis.communication_doubt}."
         return "Unknown: the ranks and steps recorded are too few to compare."
     counted = format_count(diagnosis.counted_steps, "step")
     if loss.ns <= 0:

@@ -637,8 +637,7 @@ def infer_attended(
         chosen = [
             at
             for at, place in enumerate(places)
-            if not (operations[place].is_exchange and at in may_be_messages)
-            and (unit.teams[0], place) not in exchanges
+            if not (operations[place].is_exchange and at in may_be_messages) and (unit.teams[0], place) not in exchanges
         ]
         labels_of: dict[int, Ints] = {}
         left_together = frozenset(chosen)

@@ -629,11 +629,10 @@ def infer_attended(
     exchanges = frozenset((team_of[rank], place) for rank, place in unnamed.keys() & group_at.keys())
     common: list[_Common] = []
     absent = frozenset(range(max(team_of, default=-1) + 1)) - team_of.keys()
-    for number, unit in enumerate(units):
+    for number, (unit, may_be_messages) in enumerate(zip(units, map(frozenset, messages_at), strict=True)):
         places, operations = unknown[unit.teams[0]], programs[unit.teams[0]].operations
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
-        may_be_messages = frozenset(messages_at[number])
         chosen = [
             at
             for at, place in enumerate(places)

@@ -167,7 +167,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
 
 
 def _tells_work(few: "_Read", sizes: Floats | Bools) -> bool:
-    """Return whether sizes, (operations, steps, ranks), differ at much of the GPU time of a step, of ranks that have it."""
+    """Return whether sizes, (operations, steps, ranks), differ between ranks with the step at much of its GPU time."""
     of_ranks = sizes[:, 0, ~np.isnan(few.gpu_ns[:, 0]).all(axis=0)]
     if not of_ranks.shape[1]:
         return False

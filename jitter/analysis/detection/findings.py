@@ -250,7 +250,7 @@ def split_random_events(
     nodes = len(sizes) + ranks - len(node_of)  # a rank whose node is unknown counts as one
     odds = log_odds_of_all_ranks(places.total(), len(places), nodes * steps) if shares else 0.0
     sentence = (
-        f"{counted} on {late}, in each step on ranks of one node or of few: look for what runs on one node after another"
+        f"{counted} on {late}, in each step on ranks of one node or few: look for what runs on one node after another"
         if odds <= math.log(THRESHOLDS.medium_chance)
         else f"{counted} on {late}, each on one rank in one step: no rank has more of them than chance gives"
     )

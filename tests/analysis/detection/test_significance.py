@@ -154,7 +154,7 @@ def test_pauses_of_one_node_after_another_are_told_as_such(by_node: bool):
     members = [outlier(rank, *steps) for rank, steps in late.items()]
     alone, (job,) = split_random_events(members, 16, 12, {rank: rank // 4 for rank in range(16)})
     assert (alone, job.kind) == ([], "random_pauses")
-    assert ("ranks of one node or of few" in job.evidence[0]) == by_node
+    assert ("ranks of one node or few" in job.evidence[0]) == by_node
 
 
 @pytest.mark.parametrize("known", [0, 2, 8, 16])

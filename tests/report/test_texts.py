@@ -243,6 +243,13 @@ def test_what_unrecorded_ranks_cost_heads_the_report_and_a_doubtful_rank_does_no
     assert replace(diagnosis, culprits=(unrecorded, late)).headline == unrecorded
 
 
+@pytest.mark.parametrize(("why", "is_first"), [("", False), ("a graph may hold collectives", True)])
+def test_what_saves_nothing_is_no_headline_and_what_may_save_is(diagnosis, why: str, is_first: bool):
+    late = replace(diagnosis.culprits[0], confidence="low")
+    first = replace(late, loss_ns=30 * late.loss_ns, gain_ns=0, gain_range_ns=None, unpriced_because=why)
+    assert replace(diagnosis, culprits=(first, late), of_all_ranks=()).headline == (first if is_first else late)
+
+
 def test_jitter_that_no_finding_holds_is_told_by_class_and_rank(diagnosis):
     assert ": " not in describe_jitter(diagnosis)
     unheld = describe_jitter(replace(diagnosis, culprits=()))

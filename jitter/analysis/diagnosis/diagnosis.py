@@ -103,9 +103,9 @@ class Diagnosis:
     def headline(self) -> Culprit | None:
         """The largest finding about jitter or slow steps above the noise; None without any finding.
 
-        Else the largest one whose fix alone saves anything, or the largest. One that costs too little to be worth a
-        person's time stands behind a larger one, and so do one that may name the wrong rank, and ranks without a
-        recording that are late where they have one.
+        Else the largest one whose fix alone saves anything, or may, or the largest. One that costs too little to be
+        worth a person's time stands behind a larger one, and so do one that may name the wrong rank, and ranks without
+        a recording that are late where they have one.
         """
         certain = [culprit for culprit in self.culprits if culprit.confidence != "low"]
         named = {rank for culprit in certain for rank in culprit.ranks}
@@ -114,7 +114,7 @@ class Diagnosis:
             costs_more = bool(named) and culprit.scope == "unrecorded" and named.isdisjoint(culprit.ranks)
             if is_worth_it and (culprit in certain or costs_more):
                 return culprit
-        saving = (culprit for culprit in self.findings if culprit.gain_ns > 0 or culprit.gain_range_ns)
+        saving = (one for one in self.findings if one.gain_ns > 0 or one.gain_range_ns or one.unpriced_because)
         return next(saving, next(iter(self.findings), None))
 
     @property

@@ -503,9 +503,10 @@ class RunTransfers:
                 continue
             took_ns, sizes = self.took[numbers], self._relative_sizes(numbers)
             is_sized: Bools = np.logical_not(np.isnan(sizes).any(axis=0))
+            are_unlike = np.ptp(sizes, axis=0) > 0  # equal sizes tell of equal work
             for first in range(0, len(places), _GROUPS_AT_ONCE):
                 here = np.arange(first, min(first + _GROUPS_AT_ONCE, len(places)))
-                sized, others = here[is_sized[here]], here[~is_sized[here]]
+                sized, others = here[are_unlike[here]], here[~is_sized[here]]
                 work[np.ix_(numbers, sized)] = work_by_sizes(sizes[:, sized], took_ns[:, sized])
                 if computed.varies:
                     of_others = work_of_transfers(run.job.first, computed, places[others], took_ns[:, others])

@@ -227,7 +227,11 @@ def find_shared_work(times_ns: Floats, partitions: Sequence[Ints]) -> Ints | Non
         for groups in (np.zeros(relative.shape[1], np.int64), *partitions)
     ]
     best = int(np.argmin(apart))
-    return partitions[best - 1] if apart[best] < THRESHOLDS.main_share * apart[0] else None
+    groups = partitions[best - 1] if best else None
+    # two ranks are close to their middle by chance
+    is_of_pairs = groups is not None and np.bincount(groups).min() < THRESHOLDS.min_repeats
+    most = (THRESHOLDS.minor_share if is_of_pairs else THRESHOLDS.main_share) * apart[0]
+    return groups if apart[best] < most else None
 
 
 def _medians(times_ns: Floats) -> Floats:

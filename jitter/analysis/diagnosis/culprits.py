@@ -313,8 +313,8 @@ def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
 def _kernel_range(losses: Losses, late: Sequence[StepAnswer], evidence: Evidence) -> IndexRange | None:
     """Return the kernel indices, each of its own step, among which nearly all of the loss arose.
 
-    It begins where a rank of the finding diverges first, in the usual one of the steps `late`, in which it is the max
-    rank, if it does.
+    It begins no later than where a rank of the finding diverges first in the usual one of the steps `late`, in which it
+    is the max rank, if it does.
     """
     located = evidence.kernels.locate_all(losses)
     is_located = located != UNMATCHED
@@ -329,7 +329,8 @@ def _kernel_range(losses: Losses, late: Sequence[StepAnswer], evidence: Evidence
     at = int(np.argmax(stays_over))
     last = int(indices[at + np.argmax(running[at:] >= 1 - tail)])
     diverging = sorted(step.divergence.kernel_index for step in late if step.divergence is not None)
-    first = diverging[(len(diverging) - 1) // 2] if diverging else int(indices[at])
+    usual = diverging[(len(diverging) - 1) // 2] if diverging else int(indices[at])
+    first = min(usual, int(indices[at]))
     return IndexRange(first, max(first, last))
 
 

@@ -192,7 +192,8 @@ def are_messages(
     """Return whether half of the exchanges that these ranks leave together may be messages with other ranks.
 
     Replicas that keep pace leave theirs together, too; but a message ends as closely with that of its peer, and the
-    later one of both waits no longer than any replica. `places` are the exchanges of each of the members.
+    later one of both waits no longer than any replica. Nothing is clear of those that end further apart than the clocks
+    err. `places` are the exchanges of each of the members.
     """
     first, *_ = members
     at = list(places)[: _LIMITS.refuting_exchanges]
@@ -203,6 +204,8 @@ def are_messages(
     apart = (ends[1:] - ends[0])[:, whole]
     # of two of them at least: further ones may only seem to be of this group
     together_ns = np.sort(np.abs(apart - np.median(apart, axis=2, keepdims=True)).max(axis=1), axis=0)[1]
+    if float(np.median(together_ns)) > THRESHOLDS.group_inference.clock_error_ns:
+        return True
     most_ns = np.maximum(together_ns, THRESHOLDS.group_inference.resolution_ns)
     waits_ns = took[:, whole].min(axis=0).mean(axis=0)
     own_exchanges, likely = exchanges[first].at(at), set[int]()

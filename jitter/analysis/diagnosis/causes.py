@@ -440,6 +440,12 @@ def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(values, (_SAME_WORK.format(**values),))
 
 
+def _shared_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Return the match of one rank after another, where those that share their work vary together: that varies."""
+    work = evidence.analysis.outliers.launched_work.get(late.team)
+    return Match() if late.is_in_turn and work is not None and work.sharing is not None else None
+
+
 def _unknown_batches(evidence: "Evidence", late: "Outlier") -> Match | None:
     analysis = evidence.analysis
     if not evidence.is_single_rank or len(late.steps) < THRESHOLDS.minor_share * len(analysis.keys):
@@ -657,6 +663,8 @@ RULES: Final = (
          "experts with as many tokens on all ranks (balancing loss, capacity, placement)",
          "compute longer for their experts in turn: check how evenly the router fills the experts (balancing loss, "
          "capacity, placement), as the busiest expert changes"),
+    Rule("workload_imbalance", _GPU, "likely", _shared_work,
+         "ranks that share their work take longer and less long together", job_advice=_EVEN_WORK),
     Rule("gpu_time", _GPU, "unknown", _unknown_shapes,
          "{share} of the excess is in kernels of the same names, and their launch shapes are not recorded: more work, "
          "or a slow GPU", job_advice=_CHECK_WORK),

@@ -204,6 +204,8 @@ def _every_rank(
         # operations that vary by themselves lose time between any two collectives, GPUs that differ for ever in no turn
         is_above_noise = varied.sigmas >= THRESHOLDS.outlier_sigmas and varied.ns >= THRESHOLDS.main_share * whole
         is_recorded = _is_recorded_work(judgement)
+        # ranks that share their work show that it is this which varies
+        is_above_noise |= any(work.sharing is not None for work in analysis.outliers.launched_work.values())
         evened_pace, waited_ns = _evened_pace(evidence), _wait_for_experts_ns(evidence, steps, is_uneven=is_recorded)
         if not is_above_noise and waited_ns >= THRESHOLDS.main_share * whole:  # another rank in each layer of a step
             usual_ns = max(float(np.nansum(team.usual_ns[part, steps])) for team in analysis.measured.deviations)

@@ -290,3 +290,17 @@ def test_a_gpu_of_another_model_than_most_that_is_always_slow_is_said_to_be_one(
     assert (slow.ranks, slow.cause) == ((2,), "gpu_compute")
     assert slow.cause_certainty == ("certain" if is_said else "likely")
     assert ("its GPU is NVIDIA A100, and that of most ranks NVIDIA H100 80GB HBM3" in slow.evidence) == is_said
+
+
+def test_ranks_that_share_their_work_show_that_it_is_uneven(tmp_path: Path):
+    """Sequences of unlike lengths, one for each tensor-parallel group and step, in launches of one size."""
+    longer = np.random.default_rng(3).uniform(1.0, 1.6, (4, 10)).round(2).tolist()
+    lengths = [
+        Fault.parse(f"slow_gpu:ranks={4 * group}-{4 * group + 3},steps={step},factor={factor}")
+        for group, of_steps in enumerate(longer)
+        for step, factor in enumerate(of_steps)
+    ]
+    run = simulate(Job(ranks=16, steps=10, kernels=60, seed=3, shape="tensor_data", tensor=4), lengths)
+    uneven = next(one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (uneven.scope, uneven.cause, uneven.cause_certainty) == ("job", "workload_imbalance", "likely")
+    assert "ranks that share their work take longer and less long together" in uneven.evidence

@@ -192,8 +192,8 @@ def are_messages(
     """Return whether half of the exchanges that these ranks leave together may be messages with other ranks.
 
     Replicas that keep pace leave theirs together, too; but a message ends as closely with that of its peer, and the
-    later one of both waits no longer than any replica. Nothing is clear of those that end further apart than the clocks
-    err. `places` are the exchanges of each of the members.
+    later one of both waits no longer than any replica. Exchanges that end further apart than the error of the clocks
+    may be messages, too. `places` are the exchanges of each of the members.
     """
     first, *_ = members
     at = list(places)[: _LIMITS.refuting_exchanges]

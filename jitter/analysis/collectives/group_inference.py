@@ -6,8 +6,9 @@ progress. Collectives of one operation on one stream (a *channel*) mostly belong
 compared together first. Collectives that contradict the channel's groups are compared by themselves.
 
 If all teams have the same collectives in the same order, these are compared one by one. Stages of a pipeline differ in
-their exchanges: these are matched pair by pair, and then the collectives that several stages share. So are sends and
-receives that state a group of more than two ranks: the peer is one of these ranks, and none waits for the others.
+their exchanges: these are matched pair by pair, but for those that more than two ranks of a stage leave together, and
+then the collectives that several stages share. Sends and receives that state a group of more than two ranks are matched
+pair by pair, too: the peer is one of these ranks, and none waits for the others.
 """
 
 import math

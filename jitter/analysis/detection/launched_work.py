@@ -11,7 +11,7 @@ step's mean over ranks: a rank that is always slow, or has always more work, doe
 Where the sizes do not tell the work, as of packed sequences or of unlike numbers of generated tokens, ranks that share
 it do: those of a tensor-parallel group, whose times differ far less from each other's than from those of other groups.
 
-    expected = median time in the step of the rank's group
+    expected = lower median of the times in the step of the rank's group
 
 Else kernels whose times hardly follow the step's tell the GPU's pace:
 

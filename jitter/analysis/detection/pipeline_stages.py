@@ -62,7 +62,8 @@ class _Stage(NamedTuple):
     def pace(self, others: Sequence["_Stage"]) -> float:
         """Return by what factor most of its kernels take longer than the same kernels of other stages.
 
-        Those that take long and short, as passes of both directions do, each by itself: stages may run more of either.
+        Kernels of one name may be short in one pass and long in another, and stages run unlike numbers of both: the
+        shortest, the middle and the longest ones are compared, and all of them must take longer.
         """
         ratios = []
         for kernel, extent in self.extents.items():

@@ -441,7 +441,7 @@ def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _shared_work(evidence: "Evidence", late: "Outlier") -> Match | None:
-    """Return the match of one rank after another, where those that share their work vary together: that varies."""
+    """Match ranks that are late in turn, if ranks with the same work are so in the same steps: the work varies."""
     work = evidence.analysis.outliers.launched_work.get(late.team)
     return Match() if late.is_in_turn and work is not None and work.sharing is not None else None
 
@@ -664,7 +664,7 @@ RULES: Final = (
          "compute longer for their experts in turn: check how evenly the router fills the experts (balancing loss, "
          "capacity, placement), as the busiest expert changes"),
     Rule("workload_imbalance", _GPU, "likely", _shared_work,
-         "ranks that share their work take longer and less long together", job_advice=_EVEN_WORK),
+         "ranks that share their work take longer in the same steps", job_advice=_EVEN_WORK),
     Rule("gpu_time", _GPU, "unknown", _unknown_shapes,
          "{share} of the excess is in kernels of the same names, and their launch shapes are not recorded: more work, "
          "or a slow GPU", job_advice=_CHECK_WORK),

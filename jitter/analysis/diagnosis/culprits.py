@@ -5,6 +5,7 @@ inferred waits leave open. How often the finding was seen does not count: that i
 """
 
 from collections.abc import Sequence
+from statistics import median_low
 from typing import Final
 
 import numpy as np
@@ -328,9 +329,8 @@ def _kernel_range(losses: Losses, late: Sequence[StepAnswer], evidence: Evidence
     stays_over = np.minimum.accumulate(running[::-1])[::-1] > tail
     at = int(np.argmax(stays_over))
     last = int(indices[at + np.argmax(running[at:] >= 1 - tail)])
-    diverging = sorted(step.divergence.kernel_index for step in late if step.divergence is not None)
-    usual = diverging[(len(diverging) - 1) // 2] if diverging else int(indices[at])
-    first = min(usual, int(indices[at]))
+    diverging = [step.divergence.kernel_index for step in late if step.divergence is not None]
+    first = min(int(indices[at]), median_low(diverging or [int(indices[at])]))
     return IndexRange(first, max(first, last))
 
 

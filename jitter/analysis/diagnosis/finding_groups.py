@@ -323,9 +323,10 @@ def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
 def _join_by_node(
     groups: Sequence[FindingGroup], every: Sequence[FindingGroup], masked: Sequence[Finding], evidence: Evidence
 ) -> list[FindingGroup]:
-    """Join ranks of a node that are late alike, each in its own steps, and those that others have `masked`.
+    """Join the ranks of a node that are late for one reason, each in steps of its own, into one finding.
 
-    `every` are the findings of single ranks in the `groups`, and others.
+    With them go ranks that are not worth a finding by themselves, as others are later in their steps (`masked`).
+    `every` are the findings of single ranks from which `groups` were made, and others.
     """
     nodes = assign_nodes(evidence.locations)
     few = [late for late in groups if _are_of_no_place(late.group, nodes)]

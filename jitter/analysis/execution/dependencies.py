@@ -246,16 +246,19 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     find_waits(program.kinds, program.streams, launch_ns, stream_ns, search)
     if has_launches:
         add_waits_of_channels(program, sample, awaited)
-    waits = [
-        Wait(place, int(awaited[place, stream]), "sync", provenance="recorded")
-        if program.kinds[place] == SYNC
-        else Wait(place, int(awaited[place, stream]), "event")
-        for place, stream in np.argwhere(awaited != _NONE).tolist()
-    ]
-    waits = [
-        wait._replace(on_op_index=~wait.on_op_index - streams, steps_back=1) if ~wait.on_op_index >= streams else wait
-        for wait in waits
-    ]
+    waits = []
+    for place, stream in np.argwhere(awaited != _NONE).tolist():
+        on, is_call = int(awaited[place, stream]), program.kinds[place] == SYNC
+        is_of_step_before = ~on >= streams
+        waits.append(
+            Wait(
+                place,
+                ~on - streams if is_of_step_before else on,
+                "sync" if is_call else "event",
+                int(is_of_step_before),
+                "recorded" if is_call else "observed",
+            )
+        )
     interference = estimate_interference(program, sample.rank, sample.start, sample.end)
     queue = queue_limit(launches)
     return Dependencies(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches)
@@ -378,7 +381,7 @@ def may_matter(search: WaitSearch, stream: int) -> bool:
 def find_always_ended(search: WaitSearch, stream: int, slack_ns: float) -> int:
     """Return the latest operation of a stream that had ended in every cell by then, as `WaitSearch.awaited` does.
 
-    As a next step's layer waits for its own parameters only, which the step before gathers one after the other.
+    The step before may gather the parameters of each layer in turn: a layer waits for its own alone.
     """
     candidate = search.last[stream]
     for _ in range(_LOOK_BACK):
@@ -391,9 +394,12 @@ def find_always_ended(search: WaitSearch, stream: int, slack_ns: float) -> int:
         return ~stream
     before = search.final[stream]
     for _ in range(_LOOK_BACK):
-        before = search.previous[before] if before >= 0 else before
-        if before >= 0 and had_always_ended(search, ~(len(search.last) + before), slack_ns):
-            return int(~(len(search.last) + before))
+        if before < 0 or search.previous[before] < 0:
+            break
+        before = search.previous[before]
+        candidate = ~(len(search.last) + before)
+        if had_always_ended(search, candidate, slack_ns):
+            return int(candidate)
     return _NONE
 
 

@@ -303,4 +303,4 @@ def test_ranks_that_share_their_work_show_that_it_is_uneven(tmp_path: Path):
     run = simulate(Job(ranks=16, steps=10, kernels=60, seed=3, shape="tensor_data", tensor=4), lengths)
     uneven = next(one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
     assert (uneven.scope, uneven.cause, uneven.cause_certainty) == ("job", "workload_imbalance", "likely")
-    assert "ranks that share their work take longer and less long together" in uneven.evidence
+    assert "ranks that share their work take longer in the same steps" in uneven.evidence

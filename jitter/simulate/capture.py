@@ -74,5 +74,5 @@ def launch_call(recording: RankRecording, at: int, name: str | None = None) -> H
     """Return the call that launched the activity at this position."""
     op = recording.operations[recording.operation[at]]
     times = int(recording.launch_start_ns[at]), int(recording.launch_end_ns[at])
-    step = int(recording.step[at]) if recording.in_step[at] else None
-    return HostCall(name or op.call, op.thread, *times, int(recording.correlation[at]), step)
+    step = int(recording.step[at])
+    return HostCall(name or op.call, op.thread, *times, int(recording.correlation[at]), step if step >= 0 else None)

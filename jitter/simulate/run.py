@@ -209,17 +209,13 @@ class Run:
 
         Raises `UsageError` for a job without a collective of all ranks.
         """
-        last_ends: list[int] = []
-        for phase in range(1, self.job.steps + 1):
-            ends = [
-                int(end.max())
-                for (stage, of, at), end in self._first_pass[0].items()
-                if of == phase and self.plan.programs[stage].step[at].group == WORLD
-            ]
-            if not ends:
-                raise UsageError(f"a job of shape {self.job.shape} has no collective of all ranks")
-            last_ends.append(max(ends))
-        return last_ends
+        last_ends: dict[int, int] = {}
+        for (stage, phase, at), ends in self._first_pass[0].items():
+            if self.plan.programs[stage].step[at].group == WORLD:
+                last_ends[phase] = max(int(ends.max()), last_ends.get(phase, 0))
+        if not last_ends:
+            raise UsageError(f"a job of shape {self.job.shape} has no collective of all ranks")
+        return [last_ends[phase] for phase in range(1, self.job.steps + 1)]
 
     def step_times(self) -> dict[int, int | None]:
         """Return each step's time in ns; None for the first step.

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
@@ -81,15 +80,6 @@ class StepColumns:
         codes, texts = self.codes(column)
         is_equal: Bools = codes == (texts.index(text) if text in texts else len(texts))
         return is_equal
-
-    def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Return a view of values, shape (rows), with shape (ranks, rows of each).
-
-        Raises `ValueError` if ranks have different numbers of rows.
-        """
-        if len(set(self.rows)) > 1:
-            raise ValueError("ranks have different numbers of rows")
-        return values.reshape(len(self.ranks), -1)
 
 
 def join_ranks(parts: Sequence[StepColumns]) -> StepColumns:

@@ -67,17 +67,6 @@ def test_numbers_and_codes(lake: RandomLake):
         assert found.values(name).tolist() == [row[name] or 0 for row in rows]
     codes, texts = found.codes("launch_name")
     assert [None if code < 0 else texts[code] for code in codes] == [row["launch_name"] for row in rows]
-    with pytest.raises(ValueError, match="different numbers of rows"):
-        found.grid(found.values("start_ns"))
-
-
-def test_ranks_of_one_length_lie_in_a_grid(tmp_path: Path):
-    lake = RandomLake(tmp_path / "lake")
-    for rank in (2, 0, 5):
-        lake.put(rank, [ONE], rows=4)
-    found = read(lake, ONE)
-    grid = found.grid(found.values("end_ns"))
-    assert grid.tolist() == [[row["end_ns"] for row in small_files(lake.root, ONE, [rank])] for rank in (0, 2, 5)]
 
 
 def test_columns_that_no_file_has_are_null_in_every_type():

@@ -149,9 +149,9 @@ class Exchanges(NamedTuple):
         among = [self.among[at] for at in places]
         return Exchanges(self.end[:, chosen], self.took[:, chosen], self.stream[chosen], among, self.named[chosen])
 
-    def are_left(self, *, named: bool) -> bool:
-        """Return whether some that the trace calls a message, or not, may have a peer."""
-        return any(ranks is None or ranks for ranks in compress(self.among, self.named == named))
+    def are_unnamed_left(self) -> bool:
+        """Return whether some that the trace does not call a message may have a peer."""
+        return any(ranks is None or ranks for ranks in compress(self.among, ~self.named))
 
     def with_rank(self, rank: int) -> Bools:
         """Return, (exchanges,), which of them may be with a rank."""
@@ -228,7 +228,7 @@ def _match_likely(
         found, used = _select_streams(left, likely)
         kept, left = kept + found, _tell_messages(left, used, team_of)
         # what is left of a stream with two neighbours, once the one's messages are known, is the other's
-        if not found or not any(one.are_left(named=False) for one in left.values()):
+        if not found or not any(of_rank.are_unnamed_left() for of_rank in left.values()):
             break
     named = _only_named(left)
     single = _closest([pair for ranks in likely for pair in _match_pair(named, ranks)])

@@ -82,9 +82,9 @@ class WorkerPool:
         for item in remaining[done:]:
             yield on_death(item)
 
-    def shutdown(self, *, wait: bool = True, cancel: bool = False) -> None:
+    def shutdown(self, *, cancel: bool) -> None:
         """End the workers after their current calls, and with `cancel` before the calls that have not begun."""
-        self._executor.shutdown(wait=wait, cancel_futures=cancel)
+        self._executor.shutdown(cancel_futures=cancel)
 
     def __enter__(self) -> Self:
         return self

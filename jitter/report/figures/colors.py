@@ -22,14 +22,15 @@ RANKS: Final = ("#2e8b3d", "#a8479c", "#00939e", "#8a6d00", "#7b5fd6", "#c8396b"
 """Of other ranks; of medium lightness, legible on a light and on a dark ground."""
 BACKGROUND: Final = "#fefefe"  # not quite white: Bokeh omits default values from the page
 TRANSPARENT: Final = "rgba(0, 0, 0, 0)"
+_SHADES: Final = 64
 
 
-def _between(stops: tuple[str, ...], steps: int = 64) -> list[str]:
+def _between(stops: tuple[str, ...]) -> list[str]:
     """Interpolate colours evenly between the stops."""
     points = [tuple(int(stop[at : at + 2], 16) for at in (1, 3, 5)) for stop in stops]
     shades = []
-    for n in range(steps):
-        part, share = divmod(n * (len(points) - 1) / (steps - 1), 1)
+    for n in range(_SHADES):
+        part, share = divmod(n * (len(points) - 1) / (_SHADES - 1), 1)
         low, high = points[int(part)], points[min(int(part) + 1, len(points) - 1)]
         shades.append("#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(low, high, strict=True)))
     return shades

@@ -117,8 +117,10 @@ class _Measured(NamedTuple):
         is_before = any(operation.is_kernel for operation in later)
         return f"before kernel {self.kernels_before[at]}" if is_before else "after the last kernel"
 
-    def mask(self, kind: int) -> Bools:
-        return np.array([operation.kind == kind for operation in self.operations], np.bool_)
+    @property
+    def is_compute(self) -> Bools:
+        """(operations,)."""
+        return np.array([operation.kind == COMPUTE for operation in self.operations], np.bool_)
 
 
 _SMALL: Final[tuple[Cause, ...]] = ("sync_calls", "blocking_copies", "launch_bound", "serial_copies")
@@ -421,7 +423,7 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
 def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
     changes = list_changes(masks, measured.host_ns)
     is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
-    small = measured.mask(COMPUTE) & is_small & ~(masks.in_step & is_pause(measured.host_ns))
+    small = measured.is_compute & is_small & ~(masks.in_step & is_pause(measured.host_ns))
     changes["launch_bound"] = ProgramChange("launch_time", small)
     least = dict.fromkeys(_SMALL, _LIMITS.min_share) | dict.fromkeys(_LARGE, _LIMITS.compute_bound)
     hosts_ns = dict.fromkeys(PAUSES, measured.host_ns) | {"launch_bound": measured.launch_ns * measured.times}
@@ -536,7 +538,7 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools, *, is_always
         of_steps = "per step" if is_always else "in each of these steps"
         yield f"the hosts pause {format_time(measured.paused_ns(chosen))} {of_steps}: {pauses}"
     if loss.cause == "launch_bound":
-        kernels = round(float(measured.times[measured.mask(COMPUTE)].sum()))
+        kernels = round(float(measured.times[measured.is_compute].sum()))
         yield (
             f"{round(float(weights.sum())):,} of {format_count(kernels, 'kernel')} per step take "
             f"{format_time(float(np.average(measured.gpu_ns[chosen], weights=weights)))} on average, the host "

@@ -218,7 +218,7 @@ def _measure(
     )
     places = alike if of_kind is analysis else np.searchsorted(of_this_kind, alike)
     of_steps = [of_kind.transfers.baseline[number] for number in places.tolist()]
-    transfers = lower_median(np.stack(of_steps, axis=1))[:, 0]
+    transfers = lower_median(np.stack(of_steps), axis=0)[0]
     usual = find_usual_step(of_kind.run, of_kind.steps.baselines, places, transfers)
     near = _near_median(of_kind, places, times_ns)
     after = TimeAfterLaunches(of_kind, records_by_step(lake.sources))

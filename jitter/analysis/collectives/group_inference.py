@@ -309,7 +309,7 @@ def _errors(end: Floats, labels: Ints) -> Floats:
     Of the step where it is largest.
     """
     apart = _within_groups(end, labels)
-    return _root_mean_squares(apart - _median_over_places(apart)[:, None])
+    return _root_mean_squares(apart - lower_median(apart, axis=1))
 
 
 def _root_mean_squares(apart: Floats) -> Floats:
@@ -318,12 +318,6 @@ def _root_mean_squares(apart: Floats) -> Floats:
     count = np.maximum(is_known.sum(axis=2), 1)
     errors: Floats = np.sqrt((np.where(is_known, apart, 0.0) ** 2).sum(axis=2) / count).max(axis=0, initial=0.0)
     return errors
-
-
-def _median_over_places(values: Floats) -> Floats:
-    """Return, (steps, ranks), the median over places of the known (steps, places, ranks) values; NaN for none."""
-    steps, places, ranks = values.shape
-    return lower_median(values.swapaxes(1, 2).reshape(-1, places)).reshape(steps, ranks)
 
 
 class _JointClocks:
@@ -376,7 +370,7 @@ def align_clocks(end: Floats, labels_of: Mapping[int, Ints], known: _JointClocks
     clocks = _JointClocks(end.shape[2], len(end)) if known is None else known.among(range(end.shape[2]))
     # groups of most collectives first: their offsets are the surest
     for labels, places in sorted(_by_groups(labels_of), key=lambda item: (-len(item[1]), item[0].tobytes())):
-        middle = _median_over_places(_within_groups(end[:, places], labels))
+        middle = lower_median(_within_groups(end[:, places], labels), axis=1)[:, 0]
         for members in _groups_of(labels):
             clocks.connect(members, middle[:, members])
     return clocks

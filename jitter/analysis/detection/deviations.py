@@ -18,7 +18,16 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, known_medians, lower_median, qn_sigma, sum_columns
+from jitter.core.numeric.stats import (
+    MAD_TO_SIGMA,
+    known_median,
+    known_medians,
+    lower_median,
+    lower_medians_of_others,
+    middle_value,
+    qn_sigma,
+    sum_columns,
+)
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
 """For compiled loops, which know no classes."""
@@ -288,18 +297,7 @@ def subtract_median_of_others(total: Floats, among: Bools | None = None) -> Floa
 
     `among`, of the same shape, are those which may tell it; None: all.
     """
-    if total.shape[2] == 1:
-        return total.copy()
-    counted = total if among is None else np.where(among, total, np.nan)
-    order = np.argsort(counted, axis=2)  # NaN comes last
-    place = np.argsort(order, axis=2)
-    ordered, is_counted = np.take_along_axis(counted, order, axis=2), ~np.isnan(counted)
-    others = is_counted.sum(axis=2, keepdims=True) - is_counted
-    middle = (np.maximum(others, 1) - 1) // 2
-    # the rank's own value is left out: the values above it move down by one place
-    middle += (place <= middle) & is_counted
-    excess: Floats = total - np.take_along_axis(ordered, middle, axis=2)
-    return excess
+    return total.copy() if total.shape[2] == 1 else total - lower_medians_of_others(total, among)
 
 
 def compare_with_one_rank(total: Floats) -> Floats:
@@ -336,7 +334,7 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
     is_low = levels <= low[:, -1:]
     of_half = np.where(is_low, low.mean(axis=1, keepdims=True), high.mean(axis=1, keepdims=True))
-    usual_sigma = float(lower_median(qn_sigma(levels - of_half)[None])[0, 0])
+    usual_sigma = middle_value(qn_sigma(levels - of_half))
     if is_few and not usual_sigma:
         return total, is_split
     least_sigmas = THRESHOLDS.outlier_sigmas * (THRESHOLDS.much_more if is_few else 1)

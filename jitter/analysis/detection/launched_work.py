@@ -239,8 +239,7 @@ def _medians(times_ns: Floats) -> Floats:
 
 
 def _lower_medians(times_ns: Floats) -> Floats:
-    medians: Floats = lower_median(times_ns.reshape(-1, times_ns.shape[-1]))[:, 0].reshape(times_ns.shape[:-1])
-    return medians
+    return lower_median(times_ns)[..., 0]
 
 
 def times_of_groups(times_ns: Floats, groups: Ints, middle: Callable[[Floats], Floats] | None = None) -> Floats:

@@ -24,7 +24,7 @@ from jitter.core.formatting import format_count, format_percent, format_ranks, f
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, spread_positions
-from jitter.core.numeric.stats import known_medians, lower_median, mad_sigma
+from jitter.core.numeric.stats import known_medians, lower_median, mad_sigma, weighted_median
 from jitter.core.numeric.student_t import student_tail
 from jitter.core.step_key import StepKey
 
@@ -47,7 +47,8 @@ class _Stage(NamedTuple):
 
     def share(self, others: Sequence["_Stage"]) -> float:
         """Return by what part most of its GPU time is above the other stages'."""
-        return _weighted_median([(own / usual, usual) for own, usual in self._shared(others) if usual > 0]) - 1
+        kernels = [(own_ns / usual_ns, usual_ns) for own_ns, usual_ns in self._shared(others) if usual_ns > 0]
+        return weighted_median(*zip(*kernels, strict=True)) - 1 if kernels else 0.0
 
     def excess_ns(self, others: Sequence["_Stage"], least_share: float) -> float:
         """Return by how much the same kernels take longer than on the other stages, by at least this part."""
@@ -71,14 +72,7 @@ class _Stage(NamedTuple):
             usual = np.median(there, axis=0) if there else np.zeros(1)
             if usual.min() > 0:
                 ratios.append((float((extent / usual).min()), sum(self.kernels[kernel])))
-        return _weighted_median(ratios)
-
-
-def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
-    """Return the value at half of the weight of (value, weight); 1 for none."""
-    ordered = sorted(values)
-    weights = np.cumsum([weight for _, weight in ordered])
-    return ordered[int(np.searchsorted(weights, weights[-1] / 2))][0] if ordered else 1.0
+        return weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0
 
 
 def find_unequal_stages(
@@ -202,7 +196,7 @@ def _whole_steps(counts: KernelCounts) -> Bools:
     did in most steps: lost events may leave no trace on the rank that lost them.
     """
     launched = -lower_median(-(counts.recorded + counts.lost))
-    usual = -lower_median(-launched.T)[0, 0]
+    usual = -lower_median(-launched, axis=0)[0, 0]
     is_whole: Bools = lower_median(counts.recorded)[:, 0] >= THRESHOLDS.whole_share * usual
     return is_whole
 

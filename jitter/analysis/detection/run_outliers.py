@@ -335,7 +335,9 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     least_ns = np.maximum(THRESHOLDS.outlier_sigmas * qn_sigma(time_ns), THRESHOLDS.host_spread_share * level)
     are_far = (time_ns - level >= least_ns).mean(axis=1) > 1 - THRESHOLDS.minor_share
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
-    within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
+    within = [
+        spread_within_steps(part_ns - lower_median(part_ns, axis=0), in_halves)[:, 0] for part_ns in team.total_ns
+    ]
     varies = team.total_ns.shape[1] >= THRESHOLDS.min_repeats
     spreads = [
         np.maximum(np.where(are_far, 0.0, here), np.median(qn_sigma(part_ns)) if varies else 0.0)

@@ -28,7 +28,7 @@ from jitter.core.bandwidth import bus_factor
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, mad_sigma
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, mad_sigma, middle_value
 from jitter.core.step_key import StepKey
 
 _GROUPS_AT_ONCE: Final = 4096
@@ -411,14 +411,14 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
         if is_exchange or (kind.operation != SEND_RECV and meet_at_one[group] and kind.size is not None):
             links_by_kind.setdefault((kind, len({nodes[rank] for rank in ranks}), ranks), []).append(group)
     comparable = by_key(((kind, spanned), link) for (kind, spanned, _), link in links_by_kind.items())
-    usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
+    usual, count = lower_median(np.stack(seen), axis=0)[0], len(groups)
     for (kind, _), links_of_size in comparable.items():
         parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]
         is_assumed, most = kind.size is None, THRESHOLDS.much_more
         links = [
             links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
         ]
-        pace_ns = np.array([lower_median(usual[of_pair][None])[0, 0] for of_pair in links])
+        pace_ns = np.array([middle_value(usual[of_pair]) for of_pair in links])
         is_slow = pace_ns > most * np.fmin.reduce(pace_ns, initial=np.inf)
         if len(links) >= THRESHOLDS.min_repeats or (is_slow.any() and not is_assumed):
             for of_pair, is_of_slow in zip(links, is_slow & (is_slow.mean() < 1 - THRESHOLDS.minor_share), strict=True):

@@ -28,7 +28,7 @@ from jitter.analysis.execution.rank_clusters import find_reference_steps, separa
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_median, known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import known_median, known_medians, lower_median, middle_value, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -246,7 +246,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> TestedTimes:
     steps, ranks = int((~np.isnan(total)).any(axis=1).sum()), total.shape[1]
     is_many = steps >= THRESHOLDS.min_repeats
     # of two steps one may be an event
-    over_steps, level = np.zeros(ranks), np.nan_to_num(lower_median(total.T)[:, 0])
+    over_steps, level = np.zeros(ranks), np.nan_to_num(lower_median(total, axis=0)[0])
     middle = level
     usual_scatter = 0.0
     if is_many:
@@ -289,7 +289,7 @@ def quiet_totals(total: Floats, usual_sigma: float | None = None) -> tuple[Float
     """
     quiet, sigmas = total.copy(), qn_sigma(total)
     if usual_sigma is None:
-        usual_sigma = float(lower_median(sigmas[None])[0, 0])
+        usual_sigma = middle_value(sigmas)
     for column in np.flatnonzero(sigmas > THRESHOLDS.much_more * usual_sigma).tolist():
         quiet[~find_reference_steps(total[:, column], usual_sigma), column] = np.nan
         sigmas[column] = qn_sigma(quiet[:, [column]])[0]

@@ -144,7 +144,7 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
     offsets = _offsets(end_ns)
     voters = offsets[is_named] if is_named.any() else offsets
     # of one or two that all are unnamed, each is compared with the other
-    usual = offsets[::-1] if len(offsets) < 3 and not is_named.any() else lower_median(voters.T).T
+    usual = offsets[::-1] if len(offsets) < 3 and not is_named.any() else lower_median(voters, axis=0)
     apart: Bools = ~is_named & (np.abs(offsets - usual) > THRESHOLDS.matching.synchronous_within_ns).any(axis=1)
     return apart
 
@@ -165,6 +165,4 @@ def disagreement_ns(end_ns: _Times) -> int | None:
 def disagreements_ns(end_ns: _Times) -> Floats:
     """Return, (steps,), the same of ends (steps, collectives, ranks); where some are unknown all are NaN."""
     offsets = _offsets(end_ns)
-    steps, collectives, ranks = offsets.shape
-    usual = lower_median(offsets.swapaxes(1, 2).reshape(steps * ranks, collectives)).reshape(steps, 1, ranks)
-    return lower_median(np.ptp(offsets - usual, axis=2))[:, 0]
+    return lower_median(np.ptp(offsets - lower_median(offsets, axis=1), axis=2))[:, 0]

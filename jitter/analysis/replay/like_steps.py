@@ -11,7 +11,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
-from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma
+from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma, weighted_median
 from jitter.lake.records import ON_REQUEST
 
 
@@ -177,8 +177,7 @@ def find_factor(kernels: Counter[str], usual: Counter[str]) -> float:
     """
     counts = np.array([(kernels[name], usual[name]) for name in kernels | usual], np.float64)
     factors, weights = counts[:, 0] / np.maximum(counts[:, 1], 1), counts.max(axis=1)
-    order = np.argsort(factors)
-    factor = float(factors[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+    factor = weighted_median(factors, weights)
     is_alike = np.abs(factors - factor) <= THRESHOLDS.tolerance_share * factor
     return factor if weights[is_alike].sum() > (1 - THRESHOLDS.minor_share) * weights.sum() else 1.0
 

@@ -598,7 +598,9 @@ class RunSteps:
         spread = np.stack([_spread_of_pace(of_sizes) for of_sizes in of_teams.values()], axis=1)
         return {
             team: dict(chain.from_iterable(like.baselines(of_others) for like in of_sizes))
-            for (team, of_sizes), of_others in zip(of_teams.items(), lower_medians_of_others(spread).T, strict=True)
+            for (team, of_sizes), of_others in zip(
+                of_teams.items(), np.nan_to_num(lower_medians_of_others(spread)).T, strict=True
+            )
         }
 
     def _work_of_lone(

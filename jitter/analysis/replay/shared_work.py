@@ -38,7 +38,7 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
     spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
     are_usual = [
         find_reference_steps(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
-        for of_team, sigma in zip(pace.T, lower_medians_of_others(spread[None])[0].tolist(), strict=True)
+        for of_team, sigma in zip(pace.T, np.nan_to_num(lower_medians_of_others(spread)).tolist(), strict=True)
     ]
     usual_pace, usual_whole = (np.where(np.stack(are_usual, axis=1), ratio, np.nan) for ratio in (pace, whole))
     whole = whole / known_medians(usual_pace)
@@ -104,7 +104,7 @@ def work_of_operations(team: int, own_ns: Floats, names: Ints, size: Floats, par
         votes[known, :, vote] = others[at].ratios[nearest[known]]
     known_count = (~np.isnan(votes)).sum(axis=-1)
     usual = np.where(known_count % 2 == 0, size, np.nan)
-    work = lower_median(np.concatenate([votes, usual[..., None]], axis=-1).reshape(usual.size, -1)).reshape(usual.shape)
+    work = lower_median(np.concatenate([votes, usual[..., None]], axis=-1))[..., 0]
     return np.where(known_count > 1, work, 1.0).T
 
 

@@ -1,5 +1,6 @@
 """Statistics that a few outliers do not change: the lower median, the deviation from it, differences by rank."""
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -17,20 +18,20 @@ _QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
 
 
-def lower_median(values: npt.NDArray[Any]) -> Floats:
-    """Return the lower median of each row's known values, shape (rows, 1); NaN for a row without any.
+def lower_median(values: npt.NDArray[Any], axis: int = -1) -> Floats:
+    """Return the lower median of the known values along an axis, which becomes of length 1; NaN where none is known.
 
-    This is `quantile_disc(0.5)` of SQL. `values` has shape (rows, columns), with NaN for unknown.
+    This is `quantile_disc(0.5)` of SQL. `values` has NaN for unknown.
     """
-    if not values.shape[1]:
-        return np.full((len(values), 1), np.nan)
+    count = values.shape[axis]
+    if not count:
+        return np.full(values.sum(axis=axis, keepdims=True).shape, np.nan)
     if values.size and not np.isnan(values.max()):  # which is NaN where any is
-        middle = (values.shape[1] - 1) // 2
-        medians: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
-        return medians.copy()  # a view would keep all of it
-    counts = (~np.isnan(values)).sum(axis=1)
-    ordered = np.sort(values, axis=1)  # NaN sorts last
-    return np.take_along_axis(ordered, (np.maximum(counts, 1)[:, None] - 1) // 2, axis=1)
+        middle = (count - 1) // 2
+        return np.take(np.partition(values, middle, axis=axis), [middle], axis=axis)
+    counts = (~np.isnan(values)).sum(axis=axis, keepdims=True)
+    ordered = np.sort(values, axis=axis)  # NaN sorts last
+    return np.take_along_axis(ordered, (np.maximum(counts, 1) - 1) // 2, axis=axis)
 
 
 def sum_columns(number: Ints, values: npt.NDArray[Any], count: int) -> Floats:
@@ -42,17 +43,35 @@ def sum_columns(number: Ints, values: npt.NDArray[Any], count: int) -> Floats:
 
 def middle_value(values: npt.NDArray[Any]) -> float:
     """Return the lower median of the known values, (values,); NaN without any."""
-    return float(lower_median(values[None])[0, 0])
+    return float(lower_median(values)[0])
 
 
-def lower_medians_of_others(values: Floats) -> Floats:
-    """Return the lower median of the other columns' known values for each, (rows, columns) as `values`; 0 without any.
+def lower_medians_of_others(values: Floats, among: Bools | None = None) -> Floats:
+    """Return for each value the lower median of the other known ones along the last axis; NaN without any.
+
+    `among`, of the same shape, are those which may tell it; None: all.
 
     >>> lower_medians_of_others(np.array([[1.0, 5.0, 3.0]])).tolist()
     [[3.0, 1.0, 1.0]]
     """
-    others = [lower_median(np.delete(values, column, axis=1))[:, 0] for column in range(values.shape[1])]
-    return np.nan_to_num(np.stack(others, axis=1))
+    if values.shape[-1] < 2:
+        return np.full(values.shape, np.nan)
+    counted = values if among is None else np.where(among, values, np.nan)
+    order = np.argsort(counted)  # NaN comes last
+    place = np.argsort(order)
+    is_counted = ~np.isnan(counted)
+    others = is_counted.sum(axis=-1, keepdims=True) - is_counted
+    # the value itself is left out: the values above it move down by one place
+    middle = (np.maximum(others, 1) - 1) // 2
+    middle += (place <= middle) & is_counted
+    return np.take_along_axis(np.take_along_axis(counted, order, axis=-1), middle, axis=-1)
+
+
+def weighted_median(values: npt.ArrayLike, weights: npt.ArrayLike) -> float:
+    """Return the value at half of the weight; NaN without any."""
+    order = np.argsort(values)
+    up_to = np.cumsum(np.asarray(weights)[order])
+    return float(np.asarray(values)[order][np.searchsorted(up_to, up_to[-1] / 2)]) if len(order) else math.nan
 
 
 def known_median(values: Floats) -> float:

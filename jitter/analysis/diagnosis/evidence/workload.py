@@ -126,7 +126,7 @@ def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
     others = np.setdiff1d(np.arange(len(gpu_ns)), outlier.steps) if outlier.is_of_all_ranks else np.empty(0)
     if not len(others):
         others = np.array([number])
-    baseline: Floats = lower_median(gpu_ns[others].T)[:, 0]
+    baseline: Floats = lower_median(gpu_ns[others], axis=0)[0]
     return baseline
 
 

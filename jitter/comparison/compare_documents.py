@@ -4,7 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -324,47 +324,52 @@ def step_times(document: Document) -> Floats:
 
 def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:
     """Return why step times cannot be compared; empty where they can. `pairs` are those of the first base."""
-    reasons = []
-    for side, document in (*(("the base", base) for base in bases), ("the new run", new)):
-        if not any(team.places for team in document.teams):
-            reasons.append(f"{side} ({document.label}) has no kernels of a whole step")
-        elif len(document.compared_steps) < MIN_COMPARED:
-            had = format_count(len(document.compared_steps), "step")
-            reasons.append(f"{side} ({document.label}) has {had}, fewer than {MIN_COMPARED}")
-        elif len(step_times(document)) < MIN_COMPARED - 1:
-            reasons.append(
-                f"{side} ({document.label}) has too few steps that follow each other: step times are unknown"
-            )
-    if reasons:
-        return reasons
-    kinds = dict.fromkeys(one.step_kind for one in (*bases, new))
+    sides = [*(("the base", base) for base in bases), ("the new run", new)]
+    if lacks := [f"{side} ({run.label}) has {lack}" for side, run in sides if (lack := _describe_lack(run))]:
+        return lacks
+    differ = _describe_other_steps([*bases, new]) or _describe_other_program(bases[0], new, pairs)
+    return [differ] if differ else []
+
+
+def _describe_lack(document: Document) -> str:
+    """Return what a run has of its steps, where that is too little; else empty."""
+    if not any(team.places for team in document.teams):
+        return "no kernels of a whole step"
+    if len(document.compared_steps) < MIN_COMPARED:
+        return f"{format_count(len(document.compared_steps), 'step')}, fewer than {MIN_COMPARED}"
+    if len(step_times(document)) < MIN_COMPARED - 1:
+        return "too few steps that follow each other: step times are unknown"
+    return ""
+
+
+def _describe_other_steps(runs: Sequence[Document]) -> str:
+    """Return how the steps of runs, the new one last, differ in kind or size of their batches; else empty."""
+    kinds = dict.fromkeys(run.step_kind for run in runs)
     if len(kinds) > 1:
-        return [f"most steps are of kind {' in one run, '.join(kinds)} in another: choose one with --kind"]
-    sizes = dict.fromkeys(one.step_size for one in (*bases, new) if one.step_size is not None)
-    if sizes and not is_of_size(max(sizes), min(sizes), new.sizes_of):
+        return f"most steps are of kind {' in one run, '.join(kinds)} in another: choose one with --kind"
+    sizes, sizes_of = dict.fromkeys(run.step_size for run in runs if run.step_size is not None), runs[-1].sizes_of
+    if sizes and not is_of_size(max(sizes), min(sizes), sizes_of):
         named = " in one run, ".join(f"{size:,.0f}" for size in sizes)
-        unit = _UNITS[new.sizes_of is None]
-        return [f"most batches have {named} {unit} in another: give the lakes in place of baselines"]
-    runs = (*bases, new)
-    if any(one.sizes_of for one in runs) and len({one.step_size is None for one in runs}) > 1:
-        return [
-            "one run is of batches of one size, and another has too few of it: give the lakes in place of baselines"
-        ]
-    if not any(pair.base == 0 for pair in pairs):
-        took, takes = (format_time(middle_value(step_times(one))) for one in (bases[0], new))
+        return f"most batches have {named} {_UNITS[sizes_of is None]} in another: give the lakes in place of baselines"
+    if any(run.sizes_of for run in runs) and len({run.step_size is None for run in runs}) > 1:
+        return "one run is of batches of one size, and another has too few of it: give the lakes in place of baselines"
+    return ""
+
+
+def _describe_other_program(base: Document, new: Document, pairs: Sequence[TeamPair]) -> str:
+    """Return how the programs of two runs differ, where their steps may do other work; else empty."""
+    partner = next((pair.new for pair in pairs if pair.base == 0), None)
+    if partner is None:
+        took, takes = (format_time(middle_value(step_times(run))) for run in (base, new))
         nothing = f"nothing: a step takes {took} in the base, {takes} in the new run, and may do other work"
-        reasons.append(
-            f"the runs' kernel sequences share {nothing if bases[0].has_marker_of(new) else 'less than half'}"
-        )
-    elif not bases[0].has_marker_of(new):
-        partner = next(pair.new for pair in pairs if pair.base == 0)
-        of_base, of_new = len(bases[0].teams[0].places), len(new.teams[partner].places)
-        if max(of_base, of_new) > _SAME_PERIOD * min(of_base, of_new):
-            reasons.append(
-                f"no common step marker, and the steps' periods differ: {of_base:,} kernels in the base, "
-                f"{of_new:,} in the new run"
-            )
-    return reasons
+        return f"the runs' kernel sequences share {nothing if base.has_marker_of(new) else 'less than half'}"
+    of_base, of_new = len(base.teams[0].places), len(new.teams[partner].places)
+    if base.has_marker_of(new) or max(of_base, of_new) <= _SAME_PERIOD * min(of_base, of_new):
+        return ""
+    return (
+        f"no common step marker, and the steps' periods differ: {of_base:,} kernels in the base, "
+        f"{of_new:,} in the new run"
+    )
 
 
 def _describe_differences(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:
@@ -605,41 +610,63 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     words = {name: info.words for name, info in LOSS_CLASS_INFO.items()}
     if comparison.base.has_unrecorded_ranks or comparison.new.has_unrecorded_ranks:
         words[LossClass.TRANSFER.label] += " or ranks without a recording"
-    sums_ns: dict[tuple[str, int | None], float] = defaultdict(float)
-    calls: dict[tuple[str, int | None], list[Cost]] = defaultdict(list)
-    for cost in comparison.costs:
-        sums_ns[cost.loss_class, cost.rank] += cost.loss_ns
-        if cost.loss_class == LossClass.LAUNCH.label and (cost.kernel_name is None) != (cost.new_kernel_name is None):
-            calls[cost.loss_class, cost.rank].append(cost)
-    for (loss_class, rank), ns in list(sums_ns.items()):
-        if rank is not None and abs(ns) < effect.noise_fraction * effect.base_ns:
-            sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
-    # ranks that add about as much as the largest one are named together
-    together: dict[tuple[str, object], tuple[list[int], float]] = {}
-    largest_ns: dict[tuple[str, bool], float] = {}
-    for (loss_class, rank), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
-        whole = None if rank is None else largest_ns.setdefault((loss_class, ns > 0), ns)
-        is_alike = whole is not None and abs(ns) >= THRESHOLDS.main_share * abs(whole)
-        key = (loss_class, ("alike", ns > 0) if is_alike else rank)
-        ranks, before_ns = together.get(key, ([], 0.0))
-        together[key] = [*ranks, *([] if rank is None else [rank])], before_ns + ns
     named, left_ns = [], effect.difference_ns
-    for (loss_class, _), (ranks, ns) in sorted(together.items(), key=lambda item: -abs(item[1][1])):
+    for loss_class, ranks, ns in _sum_costs(comparison.costs, effect.noise_fraction * effect.base_ns):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
         whose = f" of {format_ranks(ranks)}" if ranks else ""
         whose = whose if len(whose) < _LONG_LIST else f" of {format_count(len(ranks), 'rank')}"
-        alone = [
-            f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
-            for call in calls[loss_class, ranks[0] if ranks else None][:1]
-            if len(ranks) < 2 and abs(ns - call.loss_ns) < _MIN_SHARE * abs(ns)
-        ]
+        more = [] if len(ranks) > 1 else [_describe_call(comparison.costs, loss_class, next(iter(ranks), None), ns)]
         if not ranks:
-            alone += _describe_host(comparison.hosts, loss_class, ns)
+            more += _describe_host(comparison.hosts, loss_class, ns)
         cause, stage = _find_cause(comparison, loss_class, ranks, ns)
-        named.append(f"{cause or words[loss_class]}{whose or stage} {format_time(ns, signed=True)}{''.join(alone)}")
+        named.append(f"{cause or words[loss_class]}{whose or stage} {format_time(ns, signed=True)}{''.join(more)}")
         left_ns -= ns
     return ", ".join(named)
+
+
+class _Sum(NamedTuple):
+    """What a class of time adds to the difference."""
+
+    loss_class: str
+    ranks: tuple[int, ...]
+    """Those that add it, about as much each; empty for what belongs to no rank, and for the noise of all."""
+    ns: float
+
+
+def _sum_costs(costs: Sequence[Cost], noise_ns: float) -> list[_Sum]:
+    """Add up costs by class, and those of a rank apart where it adds more than noise; the largest sum first."""
+    sums_ns: dict[tuple[str, int | None], float] = defaultdict(float)
+    for cost in costs:
+        sums_ns[cost.loss_class, cost.rank] += cost.loss_ns
+    for (loss_class, rank), ns in list(sums_ns.items()):
+        if rank is not None and abs(ns) < noise_ns:
+            sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
+    largest_ns: dict[tuple[str, bool], float] = {}
+    sums: dict[tuple[str, object], _Sum] = {}
+    for (loss_class, rank), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
+        key: tuple[str, object] = loss_class, rank
+        if rank is not None:
+            like, largest = ("like the largest", ns > 0), largest_ns.setdefault((loss_class, ns > 0), ns)
+            key = loss_class, like if abs(ns) >= THRESHOLDS.main_share * abs(largest) else rank
+        before = sums.get(key, _Sum(loss_class, (), 0.0))
+        sums[key] = _Sum(loss_class, (*before.ranks, *([] if rank is None else [rank])), before.ns + ns)
+    return sorted(sums.values(), key=lambda part: -abs(part.ns))
+
+
+def _describe_call(costs: Sequence[Cost], loss_class: str, rank: int | None, ns: float) -> str:
+    """Say that a kernel is gone or new, whose launch alone adds `ns` to the host's time; else empty."""
+    calls = (
+        cost
+        for cost in costs
+        if cost.loss_class == loss_class == LossClass.LAUNCH.label
+        and cost.rank == rank
+        and (cost.kernel_name is None) != (cost.new_kernel_name is None)
+    )
+    call = next(calls, None)
+    if call is None or abs(ns - call.loss_ns) >= _MIN_SHARE * abs(ns):
+        return ""
+    return f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
 
 
 def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], ns: float) -> tuple[str, str]:

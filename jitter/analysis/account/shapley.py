@@ -76,6 +76,19 @@ def divide_maximum(  # noqa: PLR0912  # one formula
 
 
 @compiled
+def shapley_value(values: Floats, players: int, player: int) -> float:
+    """Return the Shapley value of a player in a game of few players, whose `values` are by subset (bits)."""
+    value = 0.0
+    for subset in range(1 << players):
+        if not subset >> player & 1:
+            size = 0
+            for bit in range(players):
+                size += subset >> bit & 1
+            value += (values[subset | 1 << player] - values[subset]) * weight_of_one(size + 1, players - 1 - size)
+    return value
+
+
+@compiled
 def weight_of_one(alike: int, opposed: int) -> float:
     """Return opposed! (alike − 1)! / (alike + opposed)!, one input's part of a level."""
     if opposed == 0:

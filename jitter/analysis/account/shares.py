@@ -33,7 +33,7 @@ from jitter.analysis.account.graph import (
     list_stream_inputs,
     ready_to_start,
 )
-from jitter.analysis.account.shapley import divide_maximum, weight_of_one
+from jitter.analysis.account.shapley import divide_maximum, shapley_value
 from jitter.analysis.execution.interference import LOOK_BACK, end_beside
 from jitter.analysis.execution.job_arrays import JobArrays, push_pending
 from jitter.analysis.execution.schedule import CALLS, STARTS, WHOLE
@@ -442,7 +442,7 @@ def pass_by(stretches: Stretches, head: int, team: int, part: int, whole: float)
 
 
 @compiled
-def share_beside(  # noqa: PLR0912, PLR0915  # one formula
+def share_beside(
     graph: StepGraph,
     backward: BackwardPass,
     border: Border,
@@ -457,59 +457,17 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
     It is divided by Shapley values over all subsets of its inputs: its start, its work, and start and end of each
     collective beside it. They are measured from the anchor, as in a maximum.
     """
-    nodes, others, heads, inputs = graph.upper.nodes, graph.lower.nodes, graph.heads, graph.inputs
-    multiplier, beside, collective_before = backward.multiplier, backward.beside, graph.job.collective_before
-    team, row = graph.step.team[rank], graph.step.row[rank]
-    first, factor = graph.job.first[team], 1 + graph.job.interference[team]
-    cell, anchor = row + op, heads.start[row + op]
-    count, node = 0, collective_before[first + op]
-    for _ in range(LOOK_BACK):
-        if node < 0:
-            break
-        touches = (nodes.end[row + node] > nodes.start[cell] and nodes.start[row + node] < nodes.end[cell]) or (
-            others.end[row + node] > others.start[cell] and others.start[row + node] < others.end[cell]
-        )
-        change = nodes.end[row + node] - others.end[row + node] + nodes.start[row + node] - others.start[row + node]
-        beside.start[node] = beside.end[node] = 0.0 if touches and not isnan(change) else -math.inf
-        if touches and count < _COLLECTIVES_BESIDE and not isnan(change):
-            inputs.which[count] = node
-            count += 1
-            anchor = common_ancestor(anchor, heads.start[row + node], heads.parent)
-            anchor = common_ancestor(anchor, heads.end[row + node], heads.parent)
-        node = collective_before[first + node]
-    anchor = attended_head(graph, anchor, rank, -1)
-    since = heads.moved[anchor] if anchor >= 0 else border.shift
-    # begins with the lower setting, measured from the anchor
-    node = collective_before[first + op]
-    for _ in range(LOOK_BACK):
-        if node < 0:
-            break
-        if beside.end[node] == 0.0:
-            beside.start[node], beside.end[node] = others.start[row + node] + since, others.end[row + node] + since
-        node = collective_before[first + node]
+    nodes, others, inputs, row = graph.upper.nodes, graph.lower.nodes, graph.inputs, graph.step.row[rank]
+    multiplier, beside, cell = backward.multiplier, backward.beside, row + op
+    count, anchor, since = list_beside(graph, beside, border, rank, op)
     players = 2 + 2 * count
     for subset in range(1 << players):
-        begin = nodes.start[cell] if subset & 1 else others.start[cell] + since
-        for index in range(count):
-            node = inputs.which[index]
-            begun, ended = others.start[row + node] + since, others.end[row + node] + since
-            beside.start[node] = nodes.start[row + node] if subset >> (2 + 2 * index) & 1 else begun
-            beside.end[node] = nodes.end[row + node] if subset >> (3 + 2 * index) & 1 else ended
-        beside.values[subset] = end_beside(
-            collective_before, first, 0, op, beside.start, beside.end, begin, work if subset & 2 else usual_work, factor
-        )
+        beside.values[subset] = end_in_subset(graph, beside, rank, op, work, usual_work, count, since, subset)
     rest, passed, gpu = nodes.end[cell] - others.end[cell] - since, 0.0, 0.0
     for player in range(players):
-        value = 0.0
-        for subset in range(1 << players):
-            if not subset >> player & 1:
-                size = 0
-                for bit in range(players):
-                    size += subset >> bit & 1
-                added = beside.values[subset | 1 << player] - beside.values[subset]
-                value += added * weight_of_one(size + 1, players - 1 - size)
+        value = shapley_value(beside.values, players, player)
         rest -= value
-        if player == 1:
+        if player == 1:  # its work
             gpu = whole * value
             continue
         node = op if player == 0 else inputs.which[(player - 2) // 2]
@@ -531,6 +489,70 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
         multiplier.end[border.cell] += whole * (1 - passed)
     backward.shares.overlap[cell] += whole * rest
     return float(gpu)
+
+
+@compiled
+def list_beside(graph: StepGraph, beside: Beside, border: Border, rank: int, op: int) -> tuple[int, int, float]:
+    """Make collectives beside a kernel in either setting inputs; return how many, the anchor, and how much later it is.
+
+    All collectives beside the kernel get their times in the lower setting, from the anchor; others none (-inf).
+    """
+    nodes, others, heads, inputs = graph.upper.nodes, graph.lower.nodes, graph.heads, graph.inputs
+    collective_before, first = graph.job.collective_before, graph.job.first[graph.step.team[rank]]
+    row = graph.step.row[rank]
+    cell, anchor, count, node = row + op, heads.start[row + op], 0, collective_before[first + op]
+    for _ in range(LOOK_BACK):
+        if node < 0:
+            break
+        at = row + node
+        touches = (nodes.end[at] > nodes.start[cell] and nodes.start[at] < nodes.end[cell]) or (
+            others.end[at] > others.start[cell] and others.start[at] < others.end[cell]
+        )
+        is_beside = touches and not isnan(nodes.end[at] - others.end[at] + nodes.start[at] - others.start[at])
+        beside.start[node] = beside.end[node] = 0.0 if is_beside else -math.inf
+        if is_beside and count < _COLLECTIVES_BESIDE:
+            inputs.which[count] = node
+            count += 1
+            anchor = common_ancestor(anchor, heads.start[at], heads.parent)
+            anchor = common_ancestor(anchor, heads.end[at], heads.parent)
+        node = collective_before[first + node]
+    anchor = attended_head(graph, anchor, rank, -1)
+    since, node = heads.moved[anchor] if anchor >= 0 else border.shift, collective_before[first + op]
+    for _ in range(LOOK_BACK):
+        if node < 0:
+            break
+        if beside.end[node] == 0.0:
+            beside.start[node], beside.end[node] = others.start[row + node] + since, others.end[row + node] + since
+        node = collective_before[first + node]
+    return count, anchor, since
+
+
+@compiled
+def end_in_subset(
+    graph: StepGraph,
+    beside: Beside,
+    rank: int,
+    op: int,
+    work: float,
+    usual_work: float,
+    count: int,
+    since: float,
+    subset: int,
+) -> float:
+    """Return when a kernel beside collectives ends with the inputs of a subset (bits) as in the upper setting.
+
+    The other inputs are as in the lower setting, `since` later.
+    """
+    nodes, others, row, team = graph.upper.nodes, graph.lower.nodes, graph.step.row[rank], graph.step.team[rank]
+    for index in range(count):
+        node = graph.inputs.which[index]
+        begun, ended = others.start[row + node] + since, others.end[row + node] + since
+        beside.start[node] = nodes.start[row + node] if subset >> (2 + 2 * index) & 1 else begun
+        beside.end[node] = nodes.end[row + node] if subset >> (3 + 2 * index) & 1 else ended
+    begin = nodes.start[row + op] if subset & 1 else others.start[row + op] + since
+    first, factor = graph.job.first[team], 1 + graph.job.interference[team]
+    chosen_work = work if subset & 2 else usual_work
+    return end_beside(graph.job.collective_before, first, 0, op, beside.start, beside.end, begin, chosen_work, factor)
 
 
 @compiled

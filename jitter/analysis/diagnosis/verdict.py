@@ -1,7 +1,7 @@
 """The verdict in sentences: what jitter costs, which rank, host or link causes it, whether it recurs, what to check."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jitter.analysis.account.losses import LossClass
@@ -85,45 +85,55 @@ def write_verdict(diagnosis: "Diagnosis") -> str:
 
 def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
     """Return what jitter costs, which rank, host or link causes it, and what limits that statement."""
-    culprits, conclusion, doubt = _headline_first(diagnosis), diagnosis.conclusion, diagnosis.communication_doubt
-    missing = conclusion.unrecorded
+    conclusion, doubt = diagnosis.conclusion, diagnosis.communication_doubt
     if not diagnosis.steps:
         return "The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too."
     if diagnosis.ranks == 0:
         return "No rank recorded a step completely, so jitter cannot be measured."
-    if NO_COMMON_STEP in conclusion.doubts and not culprits:
+    if NO_COMMON_STEP in conclusion.doubts and not diagnosis.culprits:
         return NO_COMMON_STEP
     cost = _describe_own_cost(diagnosis.loss) if diagnosis.ranks == 1 else _describe_cost(diagnosis)
-    if doubt is not None and not culprits:
-        return f"{cost}; no rank can be blamed or cleared: {doubt}."
     # what a loss is due to may recur, or not
     alone = [ONE_STEP] if len(diagnosis.steps) == 1 and conclusion.status in ("found", "spread") else []
-    if not culprits:
-        if diagnosis.ranks == 1:
-            bound = [] if missing is None or missing.fraction is None else [explain_unrecorded(missing)]
-            sentences = [f"{cost}.", *bound]
-        else:
-            sentences = [f"{cost}; {_describe_no_finding(diagnosis)}.", *conclusion.doubts, *alone]
-        return " ".join([*sentences, *filter(None, [diagnosis.warm_up])])
-    is_named = any(culprit.scope == "unrecorded" for culprit in culprits)
-    sentences = [f"{cost}. {_describe_culprits(diagnosis)}."]
-    if missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_clear_share:
-        sentences.append(explain_unrecorded(missing))
-    sentences += alone
-    if doubt is not None:
-        is_low = any(culprit.confidence == "low" for culprit in culprits)
-        sentences.append(f"{'Confidence is low' if is_low else 'Note'}: {doubt}.")
-    if culprits[0].facts:
-        words = list(dict.fromkeys(fact.words for fact in culprits[0].facts))
-        stated = "; ".join(words[: THRESHOLDS.sentences.max_named - 1])
-        sentences.append(f"By the logs, {stated}.")
+    if diagnosis.culprits:
+        sentences = [f"{cost}. {_describe_culprits(diagnosis)}.", *_describe_unrecorded(diagnosis), *alone]
+        sentences += [*_describe_doubt(diagnosis), *_describe_logs(_headline_first(diagnosis)[0])]
+    elif doubt is not None:
+        return f"{cost}; no rank can be blamed or cleared: {doubt}."
+    elif diagnosis.ranks == 1:
+        missing = conclusion.unrecorded
+        sentences = [f"{cost}.", *([explain_unrecorded(missing)] if missing and missing.fraction is not None else [])]
+    else:
+        sentences = [f"{cost}; {_describe_no_finding(diagnosis)}.", *conclusion.doubts, *alone]
     return " ".join([*sentences, *filter(None, [diagnosis.warm_up])])
+
+
+def _describe_unrecorded(diagnosis: "Diagnosis") -> Iterator[str]:
+    """Yield what ranks without a recording may cost beside the culprits, where that is much and no culprit says it."""
+    missing = diagnosis.conclusion.unrecorded
+    is_named = any(culprit.scope == "unrecorded" for culprit in diagnosis.culprits)
+    if missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_clear_share:
+        yield explain_unrecorded(missing)
+
+
+def _describe_doubt(diagnosis: "Diagnosis") -> Iterator[str]:
+    """Yield what makes the communication, and so the culprits, doubtful."""
+    if diagnosis.communication_doubt is not None:
+        is_low = any(culprit.confidence == "low" for culprit in diagnosis.culprits)
+        yield f"{'Confidence is low' if is_low else 'Note'}: {diagnosis.communication_doubt}."
+
+
+def _describe_logs(first: Culprit) -> Iterator[str]:
+    """Yield what logs state of the first culprit."""
+    if first.facts:
+        words = list(dict.fromkeys(fact.words for fact in first.facts))
+        yield f"By the logs, {'; '.join(words[: THRESHOLDS.sentences.max_named - 1])}."
 
 
 def _headline_first(diagnosis: "Diagnosis") -> tuple[Culprit, ...]:
     """Return the culprits, first the one that heads the report: one of low confidence may cost more."""
     first, culprits = diagnosis.headline, diagnosis.culprits
-    return culprits if first not in culprits else (first, *(one for one in culprits if one is not first))
+    return culprits if first not in culprits else (first, *(culprit for culprit in culprits if culprit is not first))
 
 
 def _describe_culprits(diagnosis: "Diagnosis") -> str:

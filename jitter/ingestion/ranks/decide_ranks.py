@@ -219,28 +219,13 @@ def _decide(
     by_user = _by_user(path, gpus, options)
     if by_user is not None:
         return by_user
-    processes = sorted({gpu.process for gpu in gpus})
-    rank_of_process: dict[int, tuple[int, str]] = {}
-    in_file_name = stated_rank(path) if len(processes) == 1 else None
-    for gpu in gpus:
-        # a number in the name that is that of the GPU may be a local rank, and contradicts nothing
-        stated = [*gpu.stated, *([] if in_file_name in (None, gpu.device) else [(in_file_name, _FILE_NAME)])]
-        contradicting = [statement for statement in stated if statement[0] != stated[0][0]]
-        if contradicting:
-            (first, first_from), (other_rank, other_from) = stated[0], contradicting[0]
-            raise UnknownRankError(
-                f"{path}: {first_from} says rank {first}, and {other_from} says rank {other_rank}",
-                f"give the right one: --rank {first} or --rank {other_rank} (one file), or --rank-map CSV (file,rank)",
-            )
-        if stated and stated[0][1] != _FILE_NAME:
-            rank_of_process[gpu.process] = stated[0]
-        elif len(processes) == 1 and gpu.launcher is not None:
-            rank_of_process[gpu.process] = gpu.launcher
+    processes = {gpu.process for gpu in gpus}
+    rank_of_process = _stated_ranks(path, gpus)
     if len(processes) == 1 and not rank_of_process:
         in_path = rank_in_path(path, is_window=is_window)
         in_path = in_name if in_path is None else in_path
         if in_path is not None:
-            rank_of_process[processes[0]] = (in_path, BY_NAME)
+            rank_of_process = dict.fromkeys(processes, (in_path, BY_NAME))
     if not rank_of_process:
         return None
     if len(rank_of_process) < len(processes):
@@ -252,6 +237,32 @@ def _decide(
         own = [gpu for gpu in gpus if gpu.process == process]
         decisions |= zip(own, _within_process(own, rank, decided_by), strict=True)
     return [decisions[gpu] for gpu in gpus]
+
+
+def _stated_ranks(path: Path, gpus: Sequence[GpuEvidence]) -> dict[int, tuple[int, str]]:
+    """Return, by process, the rank that recording or markers state, else its environment if it alone used GPUs.
+
+    With what states it. Raises `UnknownRankError` if these state different ranks, or the file's name another one.
+    """
+    is_alone = len({gpu.process for gpu in gpus}) == 1
+    in_file_name = stated_rank(path) if is_alone else None
+    ranks: dict[int, tuple[int, str]] = {}
+    for gpu in gpus:
+        # a number in the name that is that of the GPU may be a local rank, and contradicts nothing
+        statements = [*gpu.stated, *([] if in_file_name in (None, gpu.device) else [(in_file_name, _FILE_NAME)])]
+        for other_rank, other_from in statements[1:]:
+            if other_rank != statements[0][0]:
+                first, first_from = statements[0]
+                raise UnknownRankError(
+                    f"{path}: {first_from} says rank {first}, and {other_from} says rank {other_rank}",
+                    f"give the right one: --rank {first} or --rank {other_rank} (one file), or --rank-map CSV "
+                    "(file,rank)",
+                )
+        if gpu.stated:
+            ranks[gpu.process] = gpu.stated[0]
+        elif is_alone and gpu.launcher is not None:
+            ranks[gpu.process] = gpu.launcher
+    return ranks
 
 
 def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> list[RankDecision] | None:

@@ -181,6 +181,7 @@ def collect_facts(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Tab
     _follow(facts)
     _doubt_older(facts)
     _list_pending(facts)
+    _doubt_overwritten(facts)
     return facts
 
 
@@ -262,8 +263,7 @@ def _other_dumps(calls: pa.Table, group_rows: Sequence[Row]) -> set[str]:
 
 
 def _describe_groups(facts: HangFacts) -> None:
-    texts: dict[str | None, set[str]] = defaultdict(set)
-    names: dict[str, dict[int, set[str | None]]] = defaultdict(lambda: defaultdict(set))
+    """Take what the rows of process groups state of their ranks, and find which group each name of a rank is of."""
     for row in facts.group_rows:
         name, rank = row["group_name"], row["rank"]
         facts.recorded.add(rank)
@@ -276,25 +276,26 @@ def _describe_groups(facts: HangFacts) -> None:
         if row["group_description"]:
             facts.descriptions.setdefault(name, row["group_description"])
         if row["members"]:
-            texts[name].add(row["members"])
-            names[row["members"]][rank].add(name)
             facts._group_of[rank, name] = DumpGroup(name, row["members"])
     facts.recorded.update(facts.dumped())
     facts.recorded.update(row["rank"] for row in (*facts.timeouts, *facts.barriers, *facts.mismatches))
-    for members, of_ranks in names.items():
-        if len(set.union(*of_ranks.values())) > 1 and all(len(of_rank) == 1 for of_rank in of_ranks.values()):
-            shared = DumpGroup(min(str(next(iter(of_rank))) for of_rank in of_ranks.values()), members)
-            for rank, of_rank in of_ranks.items():  # each rank has one group of these members, by a name of its own
-                facts._group_of[rank, next(iter(of_rank))] = shared
-                facts.descriptions.setdefault(shared.name, facts.descriptions.get(next(iter(of_rank)), ""))
-    for name, member_texts in texts.items():
-        if len(member_texts) == 1:
-            facts._only[name] = DumpGroup(name, next(iter(member_texts)))
-        for text in member_texts:
-            facts.members[DumpGroup(name, text)] = parse_ranks(text)
+    listed = [row for row in facts.group_rows if row["members"]]
+    for members, named in by_key((row["members"], (row["rank"], row["group_name"])) for row in listed).items():
+        names_of_rank, names = by_key(dict.fromkeys(named)), {name for _, name in named}
+        if len(names) > 1 and all(len(of_rank) == 1 for of_rank in names_of_rank.values()):
+            shared = DumpGroup(min(map(str, names)), members)
+            for rank, (name,) in names_of_rank.items():  # each rank has one group of these members, by its own name
+                facts._group_of[rank, name] = shared
+                facts.descriptions.setdefault(shared.name, facts.descriptions.get(name, ""))
+    for name, texts in by_key((row["group_name"], row["members"]) for row in listed).items():
+        groups = {DumpGroup(name, text): parse_ranks(text) for text in texts}
+        facts.members |= groups
+        if len(groups) == 1:
+            facts._only[name] = next(iter(groups))
 
 
 def _follow(facts: HangFacts) -> None:
+    """Find how far each rank got in each group: by its calls, by the group's status, and by the watchdog's lines."""
     progress: dict[DumpGroup, dict[int, Progress]] = defaultdict(lambda: defaultdict(Progress))
 
     def of_row(row: Row) -> Progress:
@@ -348,42 +349,49 @@ def _doubt_older(facts: HangFacts) -> None:
 
 
 def _list_pending(facts: HangFacts) -> None:
-    """List what each rank waits in, and find the dumps whose buffer may have overwritten the first of these calls."""
-    calls = facts.calls
-    keys = ["rank", "group_name", "is_p2p"]
+    """List what each rank waits in: of each place the first of its calls there that did not complete."""
+    calls, keys = facts.calls, ["rank", "group_name", "is_p2p"]
     is_done = _is_done(calls)
     done = calls.filter(is_done).group_by(keys).aggregate([("sequence", "max")]).to_pylist()
     completed = {tuple(row[key] for key in keys): row["sequence_max"] for row in done}
-    open_calls = calls.filter(pc.invert(is_done))
+    open_calls = calls.filter(pc.invert(is_done)).select([*keys, "operation", "sequence", "order"]).to_pylist()
+    first_of_batch: dict[tuple[Any, ...], int] = {}
+    batch_of = {
+        row["order"]: first_of_batch.setdefault((row["rank"], row["group_name"], row["sequence"]), row["order"])
+        for row in open_calls
+        if row["is_p2p"]
+    }
+    # order and number; of a collective that its group's status alone knows there is no order
     firsts = {
         (rank, Place(group)): (_BEFORE_ALL, of_rank.pending)
         for group, of_group in facts.progress.items()
         for rank, of_rank in of_group.items()
         if of_rank.pending is not None
     }
-    batches: dict[tuple[Any, ...], int] = {}
-    batch_of: dict[int, int] = {}
-    for row in open_calls.select([*keys, "operation", "sequence", "order"]).to_pylist():
-        number = row["sequence"]
-        if row["is_p2p"]:
-            batch_of[row["order"]] = batches.setdefault((row["rank"], row["group_name"], number), row["order"])
+    for row in open_calls:
+        number, order = row["sequence"], row["order"]
         if number > completed.get(tuple(row[key] for key in keys), -1) and (place := facts.place(row)) is not None:
-            key, order = (row["rank"], place), row["order"]
+            key = row["rank"], place
             if place.pair is not None:
                 firsts[key] = min(firsts.get(key, (order, number)), (order, number))
-            elif key in firsts and firsts[key][1] == number:  # of a call that its group's status alone knows, no order
+            elif key in firsts and firsts[key][1] == number:
                 firsts[key] = order, number
-    has_dump = facts.dumped()
     for (rank, place), (order, _) in sorted(firsts.items(), key=lambda item: item[1]):
         facts.pending.setdefault(rank, []).append(OpenCall(order, place, batch_of.get(order, order)))
-        if order == _BEFORE_ALL and rank in has_dump:
+
+
+def _doubt_overwritten(facts: HangFacts) -> None:
+    """Find dumps whose buffer may have overwritten the first call that did not complete."""
+    has_dump = facts.dumped()
+    for rank, waits in facts.pending.items():
+        if rank in has_dump and any(call.order == _BEFORE_ALL for call in waits):
             facts.doubts.setdefault(rank, "overwritten")
-    oldest = calls.group_by(keys).aggregate([("sequence", "min")]).to_pylist()
+    oldest = facts.collectives().group_by(["rank", "group_name"]).aggregate([("sequence", "min")]).to_pylist()
     for row in oldest:
-        of_group = facts.progress.get(facts.group(row["rank"], row["group_name"]), {}).get(row["rank"])
-        if row["rank"] in facts.whole or row["is_p2p"] or of_group is None or of_group.completed is not None:
+        of_rank = facts.progress.get(facts.group(row["rank"], row["group_name"]), {}).get(row["rank"])
+        if row["rank"] in facts.whole or of_rank is None or of_rank.completed is not None:
             continue
-        if of_group.pending == row["sequence_min"] > 1:  # calls before it may be pending, too
+        if of_rank.pending == row["sequence_min"] > 1:  # calls before it may be pending, too
             facts.doubts.setdefault(row["rank"], "overwritten")
 
 

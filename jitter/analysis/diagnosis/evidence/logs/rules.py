@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from operator import itemgetter
 from pathlib import PurePath
@@ -378,48 +379,71 @@ class _OddLink(NamedTuple):
 
 def _odd_links(logs: JobLogs) -> Iterator[_OddLink]:
     """Yield links that are down or slow unlike those like them, with events, or with counters that stand out."""
-    fastest: dict[tuple[Any, ...], float] = defaultdict(float)  # of links that are compared, and of each link
-    states: dict[tuple[Any, ...], dict[_Link, bool]] = defaultdict(dict)
-    events: dict[_Link, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in logs.links:
-        name = _name_of_link(row)
-        # NVLinks are compared with each other, adapters with those of the same name
-        is_width = row["counter"] in (LANES, PCIE_GENERATION)
-        alike, speed = (row["counter"], row["count"]) if is_width else (row["nic"], row.get("gb_per_s"))
-        if row["state"] is not None:
-            is_down = row["state"] not in ("active", "Active")
-            link = row["host"], row["device"], f"{name} {row['state'].lower() if is_down else ''}"
-            states[row["nic"], row["device"] is None, row.get("link")][link] = is_down
-        if speed and row["state"] in (None, "active", "Active"):
-            for key in ((alike,), (alike, row["host"], row["device"], name, row.get("link"))):
-                fastest[key] = max(fastest[key], speed)
-        elif row.get("is_event"):
-            events[row["host"], row["device"], f"{name}: {row['counter']}"].append(row)
     used = {name.partition(":")[0] for row in logs.communicators for name in row["interfaces"] or () if ":" in name}
     # adapters that NCCL does not use on any host; where its log states none, any may be used
     unused = {row["nic"] for row in logs.links if row["counter"] is None} - used - {None} if used else set()
-    is_working = any(not is_down for links in states.values() for is_down in links.values())
-    for (nic, *_), links in states.items():
-        is_doubtful = len(links) == 1 or nic in unused
-        down = [link for link, is_down in links.items() if is_down]
-        if is_working and (len(links) == 1 or 2 * len(down) <= len(links)):  # else all of them are out of use
-            yield from (_OddLink(link, "unknown" if is_doubtful else "likely") for link in down)
-    for (alike, *of_link), speed in fastest.items():
-        if of_link and speed < (most := fastest[alike,]):
-            is_width = alike in (LANES, PCIE_GENERATION)
-            width = f"{alike.removeprefix('PCIe ')} {speed} of {most}" if is_width else format_bandwidth(speed, of=most)
-            link = of_link[0], of_link[1], f"{of_link[2]}: {width}"
-            is_doubtful = alike == PCIE_GENERATION or alike in unused  # idle GPUs lower the generation
-            yield _OddLink(link, "unknown" if is_doubtful else "likely", 0 if is_width else None)
-    for link, rows in events.items():
-        undated = _undated(logs, rows)
-        yield _OddLink(link, "unknown" if undated else "likely", sum(row["count"] or 0 for row in rows), undated)
+    yield from _links_down(logs, unused)
+    yield from _slower_links(logs, unused)
+    yield from _links_with_events(logs)
     for link, count, is_grown in _odd_counters(logs):
         yield _OddLink(link, "likely" if is_grown else "unknown", count)
 
 
+def _links_down(logs: JobLogs, unused: AbstractSet[str]) -> Iterator[_OddLink]:
+    """Yield links that do not work where at most half of their name do not: else all of them are out of use."""
+    by_name: dict[tuple[Any, ...], dict[_Link, bool]] = defaultdict(dict)
+    for row in logs.links:
+        if row["state"] is not None:
+            is_down = row["state"] not in _WORKING
+            link = row["host"], row["device"], f"{_name_of_link(row)} {row['state'].lower() if is_down else ''}"
+            by_name[row["nic"], row["device"] is None, row.get("link")][link] = is_down
+    if all(is_down for links in by_name.values() for is_down in links.values()):
+        return
+    for (nic, *_), links in by_name.items():
+        down = [link for link, is_down in links.items() if is_down]
+        if len(links) == 1 or 2 * len(down) <= len(links):
+            is_doubtful = len(links) == 1 or nic in unused
+            yield from (_OddLink(link, "unknown" if is_doubtful else "likely") for link in down)
+
+
+def _slower_links(logs: JobLogs, unused: AbstractSet[str]) -> Iterator[_OddLink]:
+    """Yield links that are slower, or of fewer lanes or a lower PCIe generation, than the fastest one like them.
+
+    NVLinks are compared with each other, adapters with those of the same name.
+    """
+    by_kind: dict[str, dict[tuple[Any, ...], float]] = defaultdict(lambda: defaultdict(float))
+    for row in logs.links:
+        is_width = row["counter"] in _WIDTHS
+        kind, speed = (row["counter"], row["count"]) if is_width else (row["nic"], row.get("gb_per_s"))
+        if speed and row["state"] in (None, *_WORKING):
+            speeds, of_link = by_kind[kind], (row["host"], row["device"], _name_of_link(row), row.get("link"))
+            speeds[of_link] = max(speeds[of_link], speed)
+    for kind, speeds in by_kind.items():
+        is_doubtful = kind == PCIE_GENERATION or kind in unused  # idle GPUs lower the generation
+        is_width, fastest = kind in _WIDTHS, max(speeds.values())
+        for (host, device, name, _), speed in speeds.items():
+            if speed < fastest:
+                width = f"{kind.removeprefix('PCIe ')} {speed} of {fastest}" if is_width else ""
+                link = host, device, f"{name}: {width or format_bandwidth(speed, of=fastest)}"
+                yield _OddLink(link, "unknown" if is_doubtful else "likely", 0 if is_width else None)
+
+
+def _links_with_events(logs: JobLogs) -> Iterator[_OddLink]:
+    """Yield links of which a log states events, as that they went down."""
+    events = by_key(
+        ((row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"), row)
+        for row in logs.links
+        if row.get("is_event")
+    )
+    for link, rows in events.items():
+        undated = _undated(logs, rows)
+        yield _OddLink(link, "unknown" if undated else "likely", sum(row["count"] or 0 for row in rows), undated)
+
+
 _Link = tuple[str | None, int | None, str]
 """The host, the number of the GPU (None: of no GPU), and the name of the link with its counter or state."""
+_WORKING: Final = ("active", "Active")
+_WIDTHS: Final = (LANES, PCIE_GENERATION)
 
 
 def _name_of_link(row: Mapping[str, Any]) -> str:
@@ -436,11 +460,7 @@ def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int, bool]]:
     """
     readings: dict[tuple[str, _Link, object, object], dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for row in logs.links:
-        if (
-            row["counter"] not in (None, LANES, PCIE_GENERATION)
-            and not row.get("is_event")
-            and row["count"] is not None
-        ):
+        if row["counter"] not in (None, *_WIDTHS) and not row.get("is_event") and row["count"] is not None:
             link = row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"
             counts = readings[row["counter"], link, row["nic"], row.get("link")]
             at = row.get("source"), row.get("time_ns")

@@ -411,14 +411,14 @@ class Account:
         if not now.graphs.is_known[at * ranks : (at + 1) * ranks].any():
             return
         gone = list[tuple[Graphs, int, int, int]]()
-        before = ((steps, one) for steps in reversed(self._past) for one in reversed(range(len(steps))))
-        for slot, (steps, one) in enumerate(chain(((now, one) for one in range(at, -1, -1)), before)):
-            gone.append((steps.graphs, steps.first, one, slot))
-            enter_step(steps.graphs, one, slot, room)
+        before = ((steps, position) for steps in reversed(self._past) for position in reversed(range(len(steps))))
+        for slot, (steps, position) in enumerate(chain(((now, position) for position in range(at, -1, -1)), before)):
+            gone.append((steps.graphs, steps.first, position, slot))
+            enter_step(steps.graphs, position, slot, room)
             for part in reversed(self._parts(steps)):
-                share_part(steps.graphs, one, slot, *part, room)
+                share_part(steps.graphs, position, slot, *part, room)
                 steps.release_pages()
-            if leave_step(steps.graphs, one, slot, kept, self._own_row_ns, room):
+            if leave_step(steps.graphs, position, slot, kept, self._own_row_ns, room):
                 break
         while True:
             self._rows.of_rank.fill(np.nan)

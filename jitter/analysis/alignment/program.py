@@ -461,9 +461,9 @@ def _join_variants(
     joined = dict(cohort_of)
     largest = max(ranks_of, key=lambda cohort: (len(ranks_of[cohort]), -cohort), default=0)
     for cohort in ranks_of.keys() - {largest}:
-        own, other = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
+        small, large = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
         is_few = len(ranks_of[cohort]) <= THRESHOLDS.main_share * len(ranks_of[largest])
-        if is_few and np.array_equal(kinds[own], kinds[other]) and _does_alike(example(own), example(other)):
+        if is_few and np.array_equal(kinds[small], kinds[large]) and _does_alike(example(small), example(large)):
             joined |= {rank: largest for rank, of_rank in cohort_of.items() if of_rank == cohort}
     return joined
 
@@ -542,12 +542,12 @@ def _has_uneven_work(example: Example, reference: Example) -> bool:
     They have the same collectives, none an exchange, and from each to the next one of them never runs less.
     """
     own, usual = (
-        [collective for collective, kind in zip(one.collectives, one.kind, strict=True) if kind == COLLECTIVE]
-        for one in (example, reference)
+        [collective for collective, kind in zip(each.collectives, each.kind, strict=True) if kind == COLLECTIVE]
+        for each in (example, reference)
     )
     if own != usual or {SEND_RECV, None} & {*usual}:
         return False
-    own_places, usual_places = (_places(np.array(one.kind)) for one in (example, reference))
+    own_places, usual_places = (_places(np.array(each.kind)) for each in (example, reference))
     more = np.append(own_places[0] - usual_places[0], own_places[1] - usual_places[1])
     apart = _most_apart(own_places, usual_places)
     return any(bool((np.maximum.accumulate(ahead) - ahead <= apart).all()) for ahead in (more, -more))

@@ -211,9 +211,9 @@ def are_messages(
     own_exchanges, likely = exchanges[first].at(at), set[int]()
     for rank in sorted(others, key=lambda other: abs(other - first)):  # most peers are at the least distances
         for pair in _match_pair({first: own_exchanges, rank: exchanges[rank]}, (first, rank)):
-            for (own, _), wait_ns, apart_ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True):
-                if apart_ns <= most_ns[own] and not is_longer_wait(wait_ns, waits_ns[own]):
-                    likely.add(own)
+            for (exchange, _), wait_ns, apart_ns in zip(pair.messages, pair.waits_ns, pair.apart_ns, strict=True):
+                if apart_ns <= most_ns[exchange] and not is_longer_wait(wait_ns, waits_ns[exchange]):
+                    likely.add(exchange)
         if 2 * len(likely) >= len(at):
             return True
     return False
@@ -225,10 +225,10 @@ def _match_likely(
     """Match the exchanges of these pairs of ranks: whole streams first, then the rest message by message."""
     kept, left = list[MatchedPair](), dict(exchanges)
     while True:
-        found, used = _select_streams(left, likely)
-        kept, left = kept + found, _tell_messages(left, used, team_of)
+        streams, used = _select_streams(left, likely)
+        kept, left = kept + streams, _tell_messages(left, used, team_of)
         # what is left of a stream with two neighbours, once the one's messages are known, is the other's
-        if not found or not any(of_rank.are_unnamed_left() for of_rank in left.values()):
+        if not streams or not any(of_rank.are_unnamed_left() for of_rank in left.values()):
             break
     named = _only_named(left)
     single = _closest([pair for ranks in likely for pair in _match_pair(named, ranks)])
@@ -245,7 +245,9 @@ def _select_streams(
     messages then wait less with other ranks, or end far more closely.
     """
     streams = [pair for ranks in likely for pair in _match_streams(exchanges, ranks)]
-    first = {rank: one.first(_LIMITS.refuting_exchanges) for rank, one in _only_named(exchanges).items()}
+    first = {
+        rank: of_this_rank.first(_LIMITS.refuting_exchanges) for rank, of_this_rank in _only_named(exchanges).items()
+    }
     others = [other for pair in likely for other in _match_pair(first, pair)] if streams else []
     of_rank = by_key((rank, other) for other in others for rank in other.ranks)
 
@@ -258,7 +260,10 @@ def _select_streams(
 
 def _only_named(exchanges: Mapping[int, Exchanges]) -> dict[int, Exchanges]:
     """Return the exchanges, of which those without a name can have no peer: they are matched by whole streams alone."""
-    return {rank: one.without(np.flatnonzero(~one.named).tolist()) for rank, one in exchanges.items()}
+    return {
+        rank: of_this_rank.without(np.flatnonzero(~of_this_rank.named).tolist())
+        for rank, of_this_rank in exchanges.items()
+    }
 
 
 def _tell_messages(
@@ -270,12 +275,15 @@ def _tell_messages(
     """
     of_rank = by_key(used)
     streams = by_key((team_of[rank], exchanges[rank].stream[at]) for rank, at in used)
-    told = {}
-    for rank, one in exchanges.items():
-        named = one.named | np.isin(one.stream, streams.get(team_of[rank], []))
-        among = [None if is_told else ranks for is_told, ranks in zip(named & ~one.named, one.among, strict=True)]
-        told[rank] = one._replace(named=named, among=among).without(of_rank.get(rank, ()))
-    return told
+    kept = {}
+    for rank, of_this_rank in exchanges.items():
+        named = of_this_rank.named | np.isin(of_this_rank.stream, streams.get(team_of[rank], []))
+        among = [
+            None if is_told else ranks
+            for is_told, ranks in zip(named & ~of_this_rank.named, of_this_rank.among, strict=True)
+        ]
+        kept[rank] = of_this_rank._replace(named=named, among=among).without(of_rank.get(rank, ()))
+    return kept
 
 
 def _select(
@@ -290,7 +298,8 @@ def _select(
     waiting = [any(pair.is_refuted_by(other) for rank in pair.ranks for other in of_rank[rank]) for pair in candidates]
     apart = Counter(pair.apart for pair, is_waiting in zip(candidates, waiting, strict=True) if not is_waiting)
     for _, pair in sorted(
-        zip(waiting, candidates, strict=True), key=lambda one: (one[0], *one[1].preference(apart[one[1].apart]))
+        zip(waiting, candidates, strict=True),
+        key=lambda candidate: (candidate[0], *candidate[1].preference(apart[candidate[1].apart])),
     ):
         first_rank, second_rank = pair.ranks
         rivals = [rival for rank in pair.ranks for rival in of_rank[rank] if pair.is_rivalled_by(rival)]
@@ -436,10 +445,10 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> I
     with one of other ranks. Clocks are left out if by others more than twice as many exchanges end together and wait
     no longer; the caller chooses among the rest.
     """
-    found = _list_matches(exchanges, ranks)
-    for pair in found:
+    pairs = _list_matches(exchanges, ranks)
+    for pair in pairs:
         most = THRESHOLDS.much_more * len(pair.messages)
-        if not any(len(other.messages) > most and not other.waits_more(pair.wait_ns) for other in found):
+        if not any(len(other.messages) > most and not other.waits_more(pair.wait_ns) for other in pairs):
             yield pair
 
 
@@ -448,17 +457,17 @@ def _list_matches(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) ->
 
     The tolerance is the least by which half of the exchanges do.
     """
-    found: list[MatchedPair] = []
+    matches: list[MatchedPair] = []
     first, second = (exchanges[rank] for rank in ranks)
     first_end, second_end = first.end, second.end
     steps = ~np.isnan(first_end).all(axis=1) & ~np.isnan(second_end).all(axis=1)
     if not steps.any():
-        return found
+        return matches
     first_places = np.flatnonzero(~np.isnan(first_end[steps]).any(axis=0) & first.with_rank(ranks[1]))
     second_places = np.flatnonzero(~np.isnan(second_end[steps]).any(axis=0) & second.with_rank(ranks[0]))
     least, most = _least_messages(first, second), min(len(first_places), len(second_places))
     if most < least:
-        return found
+        return matches
     apart = (first_end[steps][:, first_places, None] - second_end[steps][:, None, second_places]).reshape(
         int(steps.sum()), -1
     )
@@ -481,10 +490,10 @@ def _list_matches(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) ->
                 spread_ns = float(distance[order[chosen]].max())
                 own, other = (list(at) for at in zip(*messages, strict=True))
                 apart_ns = np.abs(first_end[steps][:, own] - second_end[steps][:, other] - middle[:, None]).max(axis=0)
-                found.append(MatchedPair(ranks, messages, offset, spread_ns, waits_ns, apart_ns, are_streams=False))
-        if any(2 * len(pair.messages) >= most for pair in found):
+                matches.append(MatchedPair(ranks, messages, offset, spread_ns, waits_ns, apart_ns, are_streams=False))
+        if any(2 * len(pair.messages) >= most for pair in matches):
             break
-    return found
+    return matches
 
 
 def _agreements(ordered: Floats, spread_ns: float, least: int) -> list[Ints]:
@@ -494,7 +503,7 @@ def _agreements(ordered: Floats, spread_ns: float, least: int) -> list[Ints]:
     """
     first = ordered[0]
     after = np.searchsorted(first, first + spread_ns, side="right")
-    untried, found = after - np.arange(len(first)), list[Ints]()
+    untried, agreeing = after - np.arange(len(first)), list[Ints]()
     for _ in range(THRESHOLDS.max_tried):
         begin = int(untried.argmax())
         if untried[begin] < least:
@@ -503,9 +512,9 @@ def _agreements(ordered: Floats, spread_ns: float, least: int) -> list[Ints]:
         untried[begin] = 0
         near: Bools = np.abs(ordered[:, window] - ordered[:, begin : begin + 1]).max(axis=0) <= spread_ns
         if near.sum() >= least:
-            found.append(window[near])
+            agreeing.append(window[near])
             untried[window] = 0
-    return sorted(found, key=len, reverse=True)[: THRESHOLDS.min_samples]
+    return sorted(agreeing, key=len, reverse=True)[: THRESHOLDS.min_samples]
 
 
 def _unique(rows: Ints, columns: Ints, streams: tuple[Ints, Ints], distance: Floats) -> tuple[tuple[int, int], ...]:

@@ -760,8 +760,13 @@ def _words(collectives: Sequence[Operation]) -> tuple[tuple[str, int | None], ..
     """
     number_of: dict[int, int] = {}
     return tuple(
-        (one.name, number_of.setdefault(one.stream, len(number_of)) if one.collective in (None, SEND_RECV) else None)
-        for one in collectives
+        (
+            collective.name,
+            number_of.setdefault(collective.stream, len(number_of))
+            if collective.collective in (None, SEND_RECV)
+            else None,
+        )
+        for collective in collectives
     )
 
 

@@ -87,10 +87,10 @@ class Finding:
         if self.meetings:
             return Scenario(transfers=dict.fromkeys(self.meetings, frozenset(self.steps)))
         paces = {member.rank: member.pace for member in self.members if member.pace is not None}
-        own = {(rank, int(self.part)): steps for rank, steps in steps_of.items() if rank not in paces}
+        whole_steps = {(rank, int(self.part)): steps for rank, steps in steps_of.items() if rank not in paces}
         if self.evened_pace is not None:
             paces = dict.fromkeys(steps_of, self.evened_pace)
-        return Scenario(own, paces={rank: (pace, steps_of[rank]) for rank, pace in paces.items()})
+        return Scenario(whole_steps, paces={rank: (pace, steps_of[rank]) for rank, pace in paces.items()})
 
     @property
     def worst(self) -> Outlier:
@@ -181,8 +181,8 @@ _LateT = TypeVar("_LateT", bound=_Late)
 
 def are_same_steps(steps: Iterable[int], others: Iterable[int]) -> bool:
     """Return whether at least `main_share` of the steps of both are steps of each (the Jaccard index)."""
-    one, other = set(steps), set(others)
-    return len(one & other) >= THRESHOLDS.main_share * len(one | other)
+    these, other = set(steps), set(others)
+    return len(these & other) >= THRESHOLDS.main_share * len(these | other)
 
 
 def divide_by_steps(late: Iterable[_LateT], kind: Callable[[_LateT], object] = lambda _: None) -> list[list[_LateT]]:

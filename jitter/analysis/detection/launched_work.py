@@ -120,7 +120,11 @@ def find_outliers_by_work(
             slow.append(outlier)  # one long kernel is no pace
     ranks = {outlier.rank for outlier in slow}
     others = [outlier for outlier in outliers if outlier.part is not TimePart.GPU]
-    return [*others, *(one for one in plain if one.rank not in ranks and not work.is_shared(one)), *slow]
+    return [
+        *others,
+        *(outlier for outlier in plain if outlier.rank not in ranks and not work.is_shared(outlier)),
+        *slow,
+    ]
 
 
 def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDeviations) -> LaunchedWork | None:
@@ -266,8 +270,8 @@ def times_at_usual_pace(times_ns: Floats) -> Floats | None:
     is_steady = (variation > 0) & (growth <= THRESHOLDS.minor_share)
     if not of_operations.any() or of_operations[is_steady].sum() < (1 - THRESHOLDS.whole_share) * of_operations.sum():
         return None
-    own, at_usual = (np.where(is_known, values, 0.0)[is_steady].sum(axis=0) for values in (times_ns, usual))
-    paces: Floats = np.where(at_usual > 0, own / np.where(at_usual > 0, at_usual, 1.0), 1.0)
+    own_ns, at_usual = (np.where(is_known, values, 0.0)[is_steady].sum(axis=0) for values in (times_ns, usual))
+    paces: Floats = np.where(at_usual > 0, own_ns / np.where(at_usual > 0, at_usual, 1.0), 1.0)
     return times_ns / np.where(paces > 0, paces, 1.0)
 
 

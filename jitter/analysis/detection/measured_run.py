@@ -124,8 +124,8 @@ class MeasuredRun:
             if not len(self.steps.ends.aligning(team)):
                 continue  # ranks that leave nothing together, as replicas of an engine, have steps of their own
             columns = [run.number_of[rank] for rank, rank_team in run.team_of.items() if rank_team == team]
-            found = find_shifted_numbers(ends_ns[:, columns], run.keys)
-            shifted |= {int(run.rank_numbers[columns[column]]): shift for column, shift in found.items()}
+            shift_of_column = find_shifted_numbers(ends_ns[:, columns], run.keys)
+            shifted |= {int(run.rank_numbers[columns[column]]): shift for column, shift in shift_of_column.items()}
         return shifted
 
     @cached_property

@@ -52,13 +52,18 @@ class _Stage(NamedTuple):
 
     def excess_ns(self, others: Sequence["_Stage"], least_share: float) -> float:
         """Return by how much the same kernels take longer than on the other stages, by at least this part."""
-        longer = [own - usual for own, usual in self._shared(others) if own >= usual * (1 + least_share)]
+        longer = [own_ns - usual for own_ns, usual in self._shared(others) if own_ns >= usual * (1 + least_share)]
         return max(sum(longer), 0.0)
 
     def _shared(self, others: Sequence["_Stage"]) -> list[tuple[float, float]]:
         """Return the sum of the GPU times of each kernel that other stages have too, and their median sum."""
-        sums = {one: [sum(stage.kernels[one]) for stage in others if one in stage.kernels] for one in self.kernels}
-        return [(sum(self.kernels[one]), float(np.median(of_others))) for one, of_others in sums.items() if of_others]
+        sums = {
+            kernel: [sum(stage.kernels[kernel]) for stage in others if kernel in stage.kernels]
+            for kernel in self.kernels
+        }
+        return [
+            (sum(self.kernels[kernel]), float(np.median(of_others))) for kernel, of_others in sums.items() if of_others
+        ]
 
     def pace(self, others: Sequence["_Stage"]) -> float:
         """Return by what factor most of its kernels take longer than the same kernels of other stages.
@@ -111,7 +116,12 @@ def find_unequal_stages(
         if team.team in exchanging and is_usually_whole and is_alike:
             seen[team.team] = known_ns
     # stages are compared in the same steps, as batches vary; steps in which a lone rank stands out are not usual
-    unusual = {number for one in late if one.part is TimePart.GPU and run.sizes[one.team] == 1 for number in one.steps}
+    unusual = {
+        number
+        for outlier in late
+        if outlier.part is TimePart.GPU and run.sizes[outlier.team] == 1
+        for number in outlier.steps
+    }
     known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(gpu_ns))))).tolist()
     common = [number for number in known if number not in unusual] or known
     sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
@@ -122,7 +132,7 @@ def find_unequal_stages(
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
         gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        extents = {one: (min(ns), float(np.median(ns)), max(ns)) for one, ns in times.items()}
+        extents = {kernel: (min(ns), float(np.median(ns)), max(ns)) for kernel, ns in times.items()}
         stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times, extents))
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
@@ -130,13 +140,13 @@ def find_unequal_stages(
         is_slow = pace - 1 >= max(_MIN_SLOWER, THRESHOLDS.main_share * share)
         # a slow GPU slows all kernels, those bound by memory less
         excess = stage.excess_ns(others, -1.0 if is_slow else share / 2)
-        usual, *of_others = (float(np.nanmedian(one.usual_ns)) for one in (stage, *others))
+        usual, *of_others = (float(np.nanmedian(each.usual_ns)) for each in (stage, *others))
         if not is_slow:  # what it has less of, such as the same work in launches of another size, makes up for it
             excess = min(excess, usual - float(np.median(of_others)))
         if (share < THRESHOLDS.tolerance_share and not is_slow) or not 0 < excess < usual:
             continue
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
-        relative = stage.usual_ns / known_medians(np.stack([one.usual_ns for one in others]))  # batches vary
+        relative = stage.usual_ns / known_medians(np.stack([each.usual_ns for each in others]))  # batches vary
         scatter = usual * mad_sigma(relative / np.nanmedian(relative))
         sigmas = excess / max(scatter, THRESHOLDS.gpu_spread_share * usual)
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
@@ -174,9 +184,11 @@ def _price(
     slow = [outlier for outlier in late if outlier.part is TimePart.GPU]
     hidden = [outlier for outlier in slow if outlier.rank not in ranks]
     mended = together(of_one_rank(outlier).repair for outlier in hidden)
-    own = together(of_one_rank(one).repair for one in slow if one not in hidden and one.pace is None)
+    own_repairs = together(
+        of_one_rank(outlier).repair for outlier in slow if outlier not in hidden and outlier.pace is None
+    )
     own_ns, *with_own_ns = gains(
-        [own, *(together([own, *more]) for more in ([balanced], [mended], [balanced, mended]))]
+        [own_repairs, *(together([own_repairs, *more]) for more in ([balanced], [mended], [balanced, mended]))]
     )
     gain, mended_ns, both_ns = (ns - own_ns for ns in with_own_ns)
     if both_ns - gain - mended_ns < THRESHOLDS.min_cost_share * run_ns:

@@ -73,8 +73,8 @@ def sum_charges(accounts: StepAccounts, counted: Bools, ranks: Sequence[int]) ->
     transfers_ns: dict[tuple[int, int], dict[int, float]] = {}
     step = accounts.step_of_row
     is_counted = (step >= 0) & counted[step]
-    own = np.flatnonzero(is_counted & (accounts.rows.rank >= 0))
-    rows = accounts.rows.where(own)
+    own_rows = np.flatnonzero(is_counted & (accounts.rows.rank >= 0))
+    rows = accounts.rows.where(own_rows)
     np.add.at(ranks_ns, (rows.origin, np.searchsorted(ranks, rows.rank), rows.loss_class), rows.loss_ns)
     rows = accounts.rows.where(is_counted & (accounts.rows.loss_class == LossClass.TRANSFER))
     places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)

@@ -314,7 +314,11 @@ class Pricing:
         """Return what stands out as one of `beside_loss` shows in the loss, too: it saves less."""
         late = [candidate for candidate in self.worth_fixing if event.is_shown_by(candidate)]
         gains = self._analysis.gains([candidate.repair for candidate in late])
-        return [one for one, gain_ns in zip(late, gains, strict=True) if gain_ns < (event.known_gain_ns or 0.0)]
+        return [
+            late_candidate
+            for late_candidate, gain_ns in zip(late, gains, strict=True)
+            if gain_ns < (event.known_gain_ns or 0.0)
+        ]
 
     def most(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[float]:
         """Return the most that each scenario may save alone, ns: waits of hosts without a record may be or not be."""

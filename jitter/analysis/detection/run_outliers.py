@@ -119,7 +119,7 @@ class RunOutliers:
         for rank, of_names in slow.items():
             known, excess_ns = of_rank.get(rank), sum(outlier.excess_ns for outlier, _ in of_names)
             if known is None or (not known.persistent and excess_ns > known.excess_ns):
-                surest, names = zip(*sorted(of_names, key=lambda one: one[0].chance), strict=True)
+                surest, names = zip(*sorted(of_names, key=lambda of_name: of_name[0].chance), strict=True)
                 of_rank[rank] = replace(surest[0], excess_ns=excess_ns, kernels=names)
         return [*(outlier for outlier in outliers if outlier.part is not TimePart.GPU), *of_rank.values()]
 

@@ -210,40 +210,42 @@ def attribute_to_ranks(
     Groups with members that were not recorded are explained together where they share steps: all of them may wait for
     one such member.
     """
-    explained = [one for one in slow if one.kind == "random_transfers"]
-    remaining = [one for one in slow if one not in explained]
+    explained = [finding for finding in slow if finding.kind == "random_transfers"]
+    remaining = [finding for finding in slow if finding not in explained]
     while remaining:
-        worst = max(remaining, key=lambda collectives: collectives.excess_ns)
+        worst = max(remaining, key=lambda finding: finding.excess_ns)
         is_between, least_ns = _are_between(nodes, worst.ranks), THRESHOLDS.minor_share * worst.excess_ns
         same = [
-            one
-            for one in remaining
-            if are_same_steps(one.steps, worst.steps)
-            and (one.excess_ns > least_ns or _are_between(nodes, one.ranks) == is_between)
+            finding
+            for finding in remaining
+            if are_same_steps(finding.steps, worst.steps)
+            and (finding.excess_ns > least_ns or _are_between(nodes, finding.ranks) == is_between)
         ]
         if worst.is_incomplete:
-            same = [one for one in remaining if one.is_incomplete and set(one.steps) & set(worst.steps)]
-            shared = set().union(*(collectives.ranks for collectives in same))
+            same = [finding for finding in remaining if finding.is_incomplete and set(finding.steps) & set(worst.steps)]
+            shared = set().union(*(finding.ranks for finding in same))
         else:
-            between = [one for one in same if _are_between(nodes, one.ranks)]
+            between = [finding for finding in same if _are_between(nodes, finding.ranks)]
             clear = find_clear(same)
-            explained_by = [_explain_by_place(worst, same, {rank: rank for one in same for rank in one.ranks}, clear)]
+            explained_by = [
+                _explain_by_place(worst, same, {rank: rank for finding in same for rank in finding.ranks}, clear)
+            ]
             if is_between:
                 clear_between = [ranks for ranks in clear if _are_between(nodes, ranks)]
                 explained_by += [_explain_by_place(worst, between, nodes, clear_between)]
-            same, shared = max(explained_by, key=lambda one: len(one[0]))
-        steps = tuple(sorted({step for collectives in same for step in collectives.steps}))
+            same, shared = max(explained_by, key=lambda explanation: len(explanation[0]))
+        steps = tuple(sorted({step for finding in same for step in finding.steps}))
         explained.append(
             replace(
                 worst,
                 steps_of_rank=dict.fromkeys(sorted(shared), steps),
-                excess_ns=sum(collectives.excess_ns for collectives in same),
-                sigmas=max(collectives.sigmas for collectives in same),
-                chance=min(collectives.chance for collectives in same),
-                meetings=tuple(meeting for collectives in same for meeting in collectives.meetings),
+                excess_ns=sum(finding.excess_ns for finding in same),
+                sigmas=max(finding.sigmas for finding in same),
+                chance=min(finding.chance for finding in same),
+                meetings=tuple(meeting for finding in same for meeting in finding.meetings),
             )
         )
-        remaining = [collectives for collectives in remaining if collectives not in same]
+        remaining = [finding for finding in remaining if finding not in same]
     return explained
 
 
@@ -258,14 +260,14 @@ def _explain_by_place(
 
     With no place in common the worst alone, and its ranks.
     """
-    places = [{place_of[rank] for rank in one.ranks if rank in place_of} for one in slow]
+    places = [{place_of[rank] for rank in finding.ranks if rank in place_of} for finding in slow]
     of_worst = places[slow.index(worst)]
-    same = [one for one, of_one in zip(slow, places, strict=True) if of_one & of_worst]
-    common = of_worst.intersection(*(of_one for of_one in places if of_one & of_worst))
+    same = [finding for finding, own_places in zip(slow, places, strict=True) if own_places & of_worst]
+    common = of_worst.intersection(*(own_places for own_places in places if own_places & of_worst))
     if not common:
         return [worst], set(worst.ranks)
     common = common.difference(place_of.get(rank) for ranks in clear for rank in ranks) or common
-    return same, {rank for one in same for rank in one.ranks if place_of.get(rank) in common}
+    return same, {rank for finding in same for rank in finding.ranks if place_of.get(rank) in common}
 
 
 class _Kind(NamedTuple):
@@ -493,7 +495,9 @@ class RunTransfers:
         places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
         # of others equal launches move as much
         may_vary = any(
-            one.collective == "all_to_all" for program in run.programs.values() for one in program.operations
+            operation.collective == "all_to_all"
+            for program in run.programs.values()
+            for operation in program.operations
         )
         for numbers in steps.alike.by_known_size if len(places) else ():
             if len(numbers) < THRESHOLDS.min_steps:
@@ -619,7 +623,9 @@ class RunTransfers:
     def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
         """Return the ranks of each group that is never one of the slow ones, of those alike to the chosen ones."""
         arrays, alike = self.run.collective_arrays, self.alike.numbers
-        groups, of_chosen = (self._groups([at for one in some for at in one.meetings]) for some in (slow, chosen))
+        groups, of_chosen = (
+            self._groups([at for finding in some for at in finding.meetings]) for some in (slow, chosen)
+        )
         is_clear = np.isin(alike, alike[of_chosen])
         is_clear[groups] = False
         clear = is_clear[arrays.group]

@@ -354,10 +354,12 @@ def _other_kernel(evidence: "Evidence", late: "Outlier") -> Match | None:
     match, replacement = _different_work(evidence, late), evidence.workload(late).main_replacement
     if match is None or replacement is None:
         return None
-    own, usual = ("" if at < 0 else short_name(evidence.analysis.lake.kernel_name(at)) for at in replacement)
-    runs = f"runs {own}, which {match.values['they']} do not"
-    runs, check = (f"runs {own} where {match.values['they']} run {usual}", _CHOICE) if usual else (runs, _ITS_OWN)
-    values = {**match.values, "own": own, "usual": usual, "runs": runs, "check": check}
+    own_kernel, usual = ("" if at < 0 else short_name(evidence.analysis.lake.kernel_name(at)) for at in replacement)
+    runs = f"runs {own_kernel}, which {match.values['they']} do not"
+    runs, check = (
+        (f"runs {own_kernel} where {match.values['they']} run {usual}", _CHOICE) if usual else (runs, _ITS_OWN)
+    )
+    values = {**match.values, "own": own_kernel, "usual": usual, "runs": runs, "check": check}
     return Match(values, (_OTHER_WORK.format(**values), *match.more))
 
 
@@ -377,9 +379,9 @@ def _other_model(evidence: "Evidence", late: "Outlier") -> Match | None:
     models = evidence.analysis.lake.gpu_models(key)
     peers = evidence.analysis.run.ranks(key, late.team)
     (usual, count), *_ = Counter(models[rank] for rank in peers).most_common(1)
-    own = models[late.rank]
-    is_other = own is not None and usual is not None and own != usual and 2 * count > len(peers)
-    return Match({"own": str(own), "usual": str(usual)}) if is_other else None
+    own_model = models[late.rank]
+    is_other = own_model is not None and usual is not None and own_model != usual and 2 * count > len(peers)
+    return Match({"own": str(own_model), "usual": str(usual)}) if is_other else None
 
 
 def _in_exchanges(evidence: "Evidence", late: "Outlier") -> Match | None:

@@ -231,14 +231,14 @@ def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Losses
     place = np.arange(run.job.first[team + 1] - run.job.first[team])
     is_start = place <= run.job.first_kernel[team]
     is_of_part = {TimePart.START: is_start, TimePart.CPU: ~is_start}.get(slow.part, place >= 0)
-    loss_class, one = int(CLASSES_OF_PART[slow.part][0]), np.ones(len(place), np.int64)
+    loss_class, ones = int(CLASSES_OF_PART[slow.part][0]), np.ones(len(place), np.int64)
     for number in slow.steps:
-        own = measured.steps.baseline(number)
-        longer_ns = own.delay + own.gpu - usual.delay - usual.gpu
+        baseline = measured.steps.baseline(number)
+        longer_ns = baseline.delay + baseline.gpu - usual.delay - usual.gpu
         if slow.part is not TimePart.GPU:
-            longer_ns = own.host_and_call - usual.host_and_call
+            longer_ns = baseline.host_and_call - usual.host_and_call
         ns = np.where(is_of_part, np.nan_to_num(longer_ns)[run.job.first[team] + place], 0.0)
-        numbers = np.stack([number * one, rank * one, team * one, loss_class * one, place, -one, -one])
+        numbers = np.stack([number * ones, rank * ones, team * ones, loss_class * ones, place, -ones, -ones])
         losses.append(Losses(numbers, np.stack([ns, ns])))
     return join_losses(losses)
 
@@ -360,10 +360,10 @@ def _may_be_waits(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether hosts that pause may wait for another one: most ranks pause in a step of theirs, or beside it."""
     if TimePart.GPU in group.parts or not group.parts or group.judgement.certainty == "certain":
         return False
-    found = evidence.analysis.outliers.above_noise
+    above_noise = evidence.analysis.outliers.above_noise
     pauses = [
         outlier
-        for outlier in (*found.of_ranks, *(late for random in found.random for late in random.members))
+        for outlier in (*above_noise.of_ranks, *(late for random in above_noise.random for late in random.members))
         if outlier.part != TimePart.GPU and not outlier.persistent
     ]
     late, ranks = by_key((at, pause.rank) for pause in pauses for at in pause.steps), len(evidence.locations)
@@ -439,7 +439,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
         decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), ranks, len(group.steps), host)
         for outlier in alike.values()
     ]
-    return min(answers, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))
+    return min(answers, key=lambda test: (_ORDER.index(test.answer), test.more_steps is None, test.more_steps or 0))
 
 
 def _of_job(job: Finding, evidence: Evidence) -> Recurrence:

@@ -169,9 +169,12 @@ def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequ
     pricing, is_timed = evidence.pricing, ~np.isnan(evidence.analysis.measured.step_ns)
     more = [
         {
-            UNMEASURED: sum(pricing.with_unmeasured_ns(one) for one in group.candidates if one.meetings),
+            UNMEASURED: sum(
+                pricing.with_unmeasured_ns(candidate) for candidate in group.candidates if candidate.meetings
+            ),
             pricing.unpriced_because: sum(
-                pricing.unpriced_ns(one) * float(is_timed[list(one.steps)].mean()) for one in group.candidates
+                pricing.unpriced_ns(candidate) * float(is_timed[list(candidate.steps)].mean())
+                for candidate in group.candidates
             ),
         }
         for group in groups

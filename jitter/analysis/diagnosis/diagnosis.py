@@ -114,7 +114,11 @@ class Diagnosis:
             costs_more = bool(named) and culprit.scope == "unrecorded" and named.isdisjoint(culprit.ranks)
             if is_worth_it and (culprit in certain or costs_more):
                 return culprit
-        saving = (one for one in self.findings if one.gain_ns > 0 or one.gain_range_ns or one.unpriced_because)
+        saving = (
+            finding
+            for finding in self.findings
+            if finding.gain_ns > 0 or finding.gain_range_ns or finding.unpriced_because
+        )
         return next(saving, next(iter(self.findings), None))
 
     @property

@@ -256,7 +256,9 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     shown_by_events = [late for event in evidence.pricing.beside_loss for late in evidence.pricing.shown_by(event)]
     worth = evidence.pricing.worth_fixing
     candidates = [candidate for candidate in worth if candidate not in shown_by_events]
-    masked = [one for one in evidence.analysis.candidates if one.kind == "late_rank" and one not in worth]
+    masked = [
+        finding for finding in evidence.analysis.candidates if finding.kind == "late_rank" and finding not in worth
+    ]
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     every = _by_rank(candidates, masked, evidence)
     late = by_key((_reason(one), one) for one in every)
@@ -285,15 +287,15 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
     So is one that the same work holds up before and after a step begins. So it is with what is `masked`: late ranks
     that alone are not worth fixing, as others are later.
     """
-    worth = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
-    late = {(one.ranks[0], one.part): one for one in masked} | worth
-    groups = {place: _of_rank(evidence, one) for place, one in worth.items()}
+    worth = {(finding.ranks[0], finding.part): finding for finding in candidates if finding.kind == "late_rank"}
+    late = {(finding.ranks[0], finding.part): finding for finding in masked} | worth
+    groups = {place: _of_rank(evidence, finding) for place, finding in worth.items()}
     for rank in dict.fromkeys(rank for rank, part in worth if part is not TimePart.GPU):
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None:
             continue
         first, second = (start, cpu) if start.excess_ns > cpu.excess_ns else (cpu, start)
-        main, other = (groups.get((rank, one.part)) or _of_rank(evidence, one) for one in (first, second))
+        main, other = (groups.get((rank, finding.part)) or _of_rank(evidence, finding) for finding in (first, second))
         if first is cpu or main.judgement.advice == other.judgement.advice != "":
             groups.pop((rank, second.part), None)
             groups[rank, first.part] = replace(main, candidates=(first, second))
@@ -334,7 +336,7 @@ def _join_by_node(
     single: dict[int, FindingGroup] = {}
     for late in every:
         if late.candidates[0] in of_few:
-            first, *second = sorted(filter(None, (single.get(late.rank), late)), key=lambda one: -one.excess_ns)
+            first, *second = sorted(filter(None, (single.get(late.rank), late)), key=lambda group: -group.excess_ns)
             single[late.rank] = replace(
                 first, candidates=tuple(candidate for one in (first, *second) for candidate in one.candidates)
             )
@@ -362,9 +364,9 @@ def _masked_beside(
     alike = {(nodes.get(late.rank), late.cause, late.candidates[0].part) for late in single.values()}
     places = {(node, part) for node, _, part in alike if node is not None}
     beside = [
-        _of_rank(evidence, one)
-        for one in masked
-        if (nodes.get(one.ranks[0]), one.part) in places and one.ranks[0] not in single
+        _of_rank(evidence, finding)
+        for finding in masked
+        if (nodes.get(finding.ranks[0]), finding.part) in places and finding.ranks[0] not in single
     ]
     return {late.rank: late for late in beside if (nodes[late.rank], late.cause, late.candidates[0].part) in alike}
 
@@ -401,7 +403,7 @@ def _describe_place(group: RankGroup, which_steps: str = "the same") -> tuple[st
 
 
 def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
-    jobs = [one for one in candidates if one.kind != "late_rank" and one.part is not TimePart.TRANSFER]
+    jobs = [finding for finding in candidates if finding.kind != "late_rank" and finding.part is not TimePart.TRANSFER]
     return [_group_job(job, evidence) for job in jobs]
 
 

@@ -280,7 +280,7 @@ def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> No
         stream = operation.stream
         for other, on in latest.items() if stream >= 0 else ():
             if other != stream and on > latest.get(stream, -1):
-                of_kinds = [(one.stream, one.kind, one.collective) for one in (operation, program.operations[on])]
+                of_kinds = [(each.stream, each.kind, each.collective) for each in (operation, program.operations[on])]
                 channels.setdefault(tuple(of_kinds), []).append((place, on))
         if stream >= 0:
             latest[stream] = place

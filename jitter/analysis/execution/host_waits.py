@@ -169,9 +169,11 @@ def follow_other_teams(
         if place in wait_calls or not all(ratio >= needed for ratio in _log_ratios(calls, end, on_one_clock=False)):
             continue
         same_before = [np.where(cell_before < 0, np.nan, at[cell_before]) for at in (last_end, sample.until[:, place])]
-        own = np.column_stack([until - _candidates(program, sample, place).at, *(until - at for at in same_before)])
-        own = own[~np.isnan(gap)][is_known]
-        tried = np.column_stack([calls.distance[is_known, end], own])
+        distances = np.column_stack(
+            [until - _candidates(program, sample, place).at, *(until - at for at in same_before)]
+        )
+        distances = distances[~np.isnan(gap)][is_known]
+        tried = np.column_stack([calls.distance[is_known, end], distances])
         tried = tried[:, 2 * np.isnan(tried).sum(axis=0) < len(tried)]
         per_call = _fit(tried, calls.rank[is_known]).log_likelihood / (~np.isnan(tried)).sum(axis=0)
         if (per_call[0] - per_call[1:].max(initial=-np.inf)) * len(tried) >= needed:
@@ -217,8 +219,8 @@ def _fit_place(program: Program, sample: HostSample, period: Floats, place: int)
     if alike is not None and alike.fits:
         return [alike]
     fits = (_fit_calls(program, sample, period, place, kind) for kind in _kinds_of_steps(sample, place))
-    by_kind = [one for one in fits if one is not None]
-    if alike is None or any(one.fits for one in by_kind):
+    by_kind = [fit for fit in fits if fit is not None]
+    if alike is None or any(fit.fits for fit in by_kind):
         return by_kind
     return [alike]
 

@@ -334,8 +334,8 @@ class Evidence:
         if outlier.part is not TimePart.GPU or not run.matching.unpaired:
             return 0.0
         losses = join_losses([account.of_steps[number].losses for number in outlier.steps])
-        own = losses.of(CLASSES_OF_PART[TimePart.GPU], outlier.rank)
-        longer = own.where(own.loss_ns > 0)
+        own_losses = losses.of(CLASSES_OF_PART[TimePart.GPU], outlier.rank)
+        longer = own_losses.where(own_losses.loss_ns > 0)
         communicates = (longer.place >= 0) & (run.programs[outlier.team].kinds[longer.place] == COLLECTIVE)
         return float(longer.loss_ns[communicates].sum()) / max(float(longer.loss_ns.sum()), 1.0)
 
@@ -448,13 +448,13 @@ class Evidence:
         def times_ns(key: StepKey, rank: int) -> float:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
 
-        own = [times_ns(key, outlier.rank) for key in keys]
-        if (own_ns := float(np.median(own))) < least_ns:
+        own_times_ns = [times_ns(key, outlier.rank) for key in keys]
+        if (own_ns := float(np.median(own_times_ns))) < least_ns:
             return None  # the others' files are read only where they matter
         others = [times_ns(*other) for other in self._others(outlier, keys)]
         others_ns = float(np.median(others)) if others else None
         is_more = own_ns - (others_ns or 0.0) >= least_ns
-        return OwnTime(own_ns, others_ns) if is_more and any((*own, *others)) else None
+        return OwnTime(own_ns, others_ns) if is_more and any((*own_times_ns, *others)) else None
 
     @cached_property
     def side_work_times(self) -> Mapping[str, Mapping[StepKey, Mapping[int, int]]]:

@@ -407,7 +407,7 @@ def call_of_timeout(row: Row) -> Row:
 
 def pending_exchanges(facts: HangFacts) -> Iterator[tuple[Place, tuple[int, int], dict[int, Row]]]:
     """Return each place with exchanges that did not complete, its pair, and of its sides the first such call."""
-    wanted = [one.order for waits in facts.pending.values() for one in waits if one.place.pair is not None]
+    wanted = [call.order for waits in facts.pending.values() for call in waits if call.place.pair is not None]
     rows = facts.calls.filter(pc.is_in(facts.calls["order"], pa.array(sorted(wanted), pa.int64()))).to_pylist()
     by_place: dict[Place, dict[int, Row]] = defaultdict(dict)
     for row in rows:

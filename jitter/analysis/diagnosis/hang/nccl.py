@@ -90,7 +90,11 @@ def join_hangs(by_watchdog: Hang | None, by_calls: Hang | None) -> Hang | None:
 
 def describe_calls(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return a sentence for each of the first communicators whose ranks are not equally far."""
-    behind = [one for one in _communicators(rows)[0] if one.differs_at is None and one.behind_at is not None]
+    behind = [
+        of_group
+        for of_group in _communicators(rows)[0]
+        if of_group.differs_at is None and of_group.behind_at is not None
+    ]
     return tuple(escape_control(_describe(communicator)) for communicator in behind[:_MOST])
 
 

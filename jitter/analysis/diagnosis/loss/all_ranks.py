@@ -250,13 +250,13 @@ def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diag
     """
     culprits, what_if = diagnosis.culprits, diagnosis.what_if
     for awaited in (loss for loss in losses if not loss.is_of_program):
-        own = [
+        own_culprits = [
             one
             for one in culprits
             if one.rung == "ranks" and CAUSES[one.cause].side == "CPU" and set(one.ranks) <= set(awaited.ranks)
         ]
-        saved_ns = awaited.gain_ns + sum(one.gain_ns for one in own)
-        culprits = (*(one for one in culprits if one not in own), replace(awaited, gain_ns=saved_ns))
+        saved_ns = awaited.gain_ns + sum(one.gain_ns for one in own_culprits)
+        culprits = (*(one for one in culprits if one not in own_culprits), replace(awaited, gain_ns=saved_ns))
         what_if = replace(what_if, culprits_repaired_ns=(what_if.culprits_repaired_ns or 0) + awaited.gain_ns)
     return replace(
         diagnosis,
@@ -342,8 +342,8 @@ def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Ga
 def _put_in_words(operation: LongOperation, ranks: Sequence[int]) -> tuple[str, str]:
     """Return the evidence and the advice of an operation in which these ranks pause in every step."""
     sentence, advice, _ = words_of(operation)
-    own = format_time(operation.own_ns)
-    values = {**operation.values, "own": own, "of_steps": "per step", "others": "", "it": Ranks(ranks)}
+    own_time = format_time(operation.own_ns)
+    values = {**operation.values, "own": own_time, "of_steps": "per step", "others": "", "it": Ranks(ranks)}
     return sentence.format(**values), advice.format(**values)
 
 
@@ -371,11 +371,11 @@ def _name_ranks_not_in(
         f"`{name}` takes {format_time(operation.own_ns)} of host time per step, and hardly any on {its}: the other "
         f"hosts seem to wait there for {its:it|them}"
     )
-    own = evidence.host_gaps.find_operation([(key, rank) for rank in few for key in steps], (), gap, least_ns)
+    own_operation = evidence.host_gaps.find_operation([(key, rank) for rank in few for key in steps], (), gap, least_ns)
     does, action = f"{its:is|are} late", f"check {its:its host|their hosts}"
-    if own is not None:
-        does = f"{its:spends|spend} {format_time(own.own_ns)} per step in `{own.values['name']}`"
-        action = _put_in_words(own, few)[1].rpartition(": ")[2]
+    if own_operation is not None:
+        does = f"{its:spends|spend} {format_time(own_operation.own_ns)} per step in `{own_operation.values['name']}`"
+        action = _put_in_words(own_operation, few)[1].rpartition(": ")[2]
     advice = f"{does}, and the other ranks wait: {action}"
     return _Pause(few, (sentence,), advice, cause, may_be_wait=True, has_operation=True)
 

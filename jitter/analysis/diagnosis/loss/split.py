@@ -73,7 +73,7 @@ def sum_by_rank(split: Sequence[LossShare]) -> Counter[int]:
     """Return what each rank has of the loss, all parts together, ns."""
     sums: Counter[int] = Counter()
     for share in split:
-        sums.update({one.rank: one.ns for one in share.ranks})
+        sums.update({of_rank.rank: of_rank.ns for of_rank in share.ranks})
     return sums
 
 

@@ -113,18 +113,18 @@ def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) 
 
 def _without_strangers(statements: Iterable[Statement], logs: JobLogs) -> Iterator[Statement]:
     """Yield the statements; one alone of hosts without a recording where many are, as in the logs of a cluster."""
-    found = list(statements)
+    kept = list(statements)
     strange = [
         at
-        for at, said in enumerate(found)
+        for at, said in enumerate(kept)
         if logs.places and said.host and not said.ranks and logs.node_of(said.host) is None
     ]
     others = set(strange[1:]) if len(strange) > _MOST else ()
     if others:
-        first = found[strange[0]]
+        first = kept[strange[0]]
         more = f"{len(others):,} more such lines of hosts without a recording"
-        found[strange[0]] = first._replace(words=f"{first.words}; {more}")
-    yield from (said for at, said in enumerate(found) if at not in others)
+        kept[strange[0]] = first._replace(words=f"{first.words}; {more}")
+    yield from (said for at, said in enumerate(kept) if at not in others)
 
 
 # ---- network
@@ -354,12 +354,12 @@ def _links(logs: JobLogs, *, is_of_clock: bool = False) -> Iterator[Statement]:
 
     `is_of_clock`: the counters of the time for which clocks of GPUs were limited instead.
     """
-    odd = by_key((one.link, one) for one in _odd_links(logs))
+    odd = by_key((odd_link.link, odd_link) for odd_link in _odd_links(logs))
     for (host, device, what), alike in sorted(odd.items(), key=str):
         if (_OF_CLOCK in what) != is_of_clock:
             continue
         ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
-        first, count = alike[0], sum(one.errors or 0 for one in alike)
+        first, count = alike[0], sum(odd_link.errors or 0 for odd_link in alike)
         number = f" ({format_count(len(alike), 'link')})" if first.errors is None else f" {count:,}" if count else ""
         where = f" on {host}" if host is not None else ""
         causes = _OF_PCIE if what.startswith("PCIe") else None
@@ -689,13 +689,13 @@ def _faults_of_program(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs whose errors are all of the program: many GPUs have them where a job is ended."""
     of_program = ((codes, said) for codes, said in _errors_by_gpu(logs) if _OF_PROGRAM.issuperset(codes))
     for codes, of_gpus in by_key((tuple(sorted(codes)), said) for codes, said in of_program).items():
-        told = of_gpus
+        listed = of_gpus
         if len(of_gpus) > _MOST:
             hosts = {said.host for said in of_gpus if said.host is not None}
             where = f"on {format_count(len(hosts), 'host')}" if hosts else "in kernel logs"
             words = f"{_listed([f'Xid {code}' for code in codes])} of {len(of_gpus)} GPUs {where}"
-            told = [Statement(words, tuple(sorted({rank for said in of_gpus for rank in said.ranks})))]
-        for said in told:
+            listed = [Statement(words, tuple(sorted({rank for said in of_gpus for rank in said.ranks})))]
+        for said in listed:
             words = f"{said.words}, which a program's own fault or its end causes, too"
             yield said._replace(words=words, causes=None, certainty=None)
 

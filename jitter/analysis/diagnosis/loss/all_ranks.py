@@ -6,7 +6,7 @@ one rung of the waterfall. What the change alone saves is a replay of the record
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +39,7 @@ from jitter.analysis.replay.ladder import (
     price_changes,
     slices_of_ranks,
 )
-from jitter.analysis.replay.run_steps import RecordedSteps
+from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_percent, format_time
 from jitter.core.grouping import by_key
@@ -144,96 +144,127 @@ class _Loss(NamedTuple):
         return "" if part is None else CLASSES_OF_PART[part][0].label
 
 
+class _PricedLoss(NamedTuple):
+    """A loss with what it costs a step, ns."""
+
+    loss: _Loss
+    cost_ns: float
+    """Its part of the waterfall."""
+    alone_ns: float
+    """What fixing it alone saves: the least, where host gaps may be waits."""
+    most_ns: float
+    """The same at most."""
+
+    def is_finding(self, cost_of: Mapping[str, float], step_ns: float) -> bool:
+        """Return whether it costs enough of a step; `cost_of` is the waterfall."""
+        worth_ns = self.cost_ns
+        if self.loss.change.what == "waits":  # hosts then run ahead and hide pauses, of which usual ones have a finding
+            worth_ns = max(worth_ns, self.alone_ns - sum(max(cost_of.get(pause, 0.0), 0.0) for pause in PAUSES))
+        is_told = self.cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
+        return is_told and worth_ns >= self.loss.min_share * step_ns
+
+
 def add_losses_of_all_ranks(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     """Add what in the program costs the loss of the lower rungs, the most expensive first.
 
     Where host gaps may be waits, it is the least that each costs.
     """
-    analysis, rungs, time_ns = evidence.analysis, evidence.rungs, diagnosis.time_ns
-    timed = [step.key for step in diagnosis.timed_steps]
-    if not rungs.cost_ns or not time_ns:
+    analysis, cost_of, time_ns = evidence.analysis, evidence.rungs.cost_ns, diagnosis.time_ns
+    if not cost_of or not time_ns:
         return diagnosis
-    number_of = {step.key: number for number, step in enumerate(diagnosis.steps)}
-    numbers = [number_of[key] for key in timed]
-    first, last = evidence.window
-    step_ns = time_ns / len(timed)
-    bound = next((of_all for of_all in diagnosis.efficiency if of_all.kind == "communication"), None)
-    is_single = len(analysis.run.team_of) == 1
-    lacks_ranks = diagnosis.conclusion.unrecorded is not None or (is_single and analysis.run.matching.lacks_groups)
-    in_transfers = FOR_UNRECORDED if lacks_ranks else FOR_PARTNERS if analysis.run.misses_partners else None
-    measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
+    measured, masks = _measure(analysis, *evidence.window), mask_operations(analysis.run)
     losses = [_name_few(loss, analysis, measured, evidence.window) for loss in _list_losses(measured, masks)]
     if _may_begin_after_waits(analysis):
         losses = [loss for loss in losses if loss.cause != "late_start"]
     losses += _find_longest_stage(analysis, measured)
-    changes = [loss.change for loss in losses]
-    saved = most_saved = price_changes(analysis.steps, changes, first, last)
+    step_ns = time_ns / len(diagnosis.timed_steps)
     bound_steps = analysis.bound_steps if analysis.run.is_unexplained else None
-    if is_bound := bound_steps is not None:
-        others = price_changes(bound_steps, changes, first, last)
+    culprits = [
+        _make_culprit(priced, diagnosis, evidence, measured, masks, is_least=bound_steps is not None)
+        for priced in _price_losses(losses, evidence, step_ns, bound_steps)
+        if priced.is_finding(cost_of, step_ns)
+    ]
+    return _name_awaited_ranks(diagnosis, sorted(culprits, key=lambda culprit: -culprit.order_ns))
+
+
+def _price_losses(
+    losses: Sequence[_Loss], evidence: Evidence, step_ns: float, bound_steps: RunSteps | None
+) -> Iterator[_PricedLoss]:
+    """Price losses by replay; `bound_steps` have the other waits of hosts that the recording allows."""
+    changes, rungs = [loss.change for loss in losses], evidence.rungs
+    saved = most_saved = price_changes(evidence.analysis.steps, changes, *evidence.window)
+    if bound_steps is not None:
+        others = price_changes(bound_steps, changes, *evidence.window)
         saved, most_saved = list(map(min, saved, others)), list(map(max, saved, others))
     # the first steps of a window gain more: hosts that no longer wait run ahead once
     gainable_ns = step_ns - min(rungs.step_ns.values(), default=0)
-    culprits = []
-    for loss, *saved_range in zip(losses, saved, most_saved, strict=True):
-        alone_ns, most_ns = (min(ns, gainable_ns) for ns in saved_range)
+    for loss, alone_ns, most_ns in zip(losses, saved, most_saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
-        is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
-        is_exposed = loss.cause == "exposed_communication"
-        worth_ns = cost_ns
-        if loss.change.what == "waits":  # hosts then run ahead and hide pauses, of which usual ones have a finding
-            worth_ns = max(cost_ns, alone_ns - sum(max(rungs.cost_ns.get(pause, 0.0), 0.0) for pause in PAUSES))
-        if not is_told or worth_ns < loss.min_share * step_ns:
-            continue
-        waits = in_transfers if is_exposed else None
-        is_of_stages = loss.cause == "unequal_stages"
-        pause = _explain_pause(evidence, loss, measured, cost_ns) if loss.cause in PAUSES else _Pause(loss.ranks)
-        is_once = len(timed) == 1
-        is_open = is_exposed or is_bound or pause.may_be_wait or (is_once and loss.cause in PAUSES)
-        saved_ns = cost_ns if pause.cause else alone_ns
-        ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
-        is_here = np.ones(len(timed), np.bool_)
-        if loss.cause in PAUSES:
-            is_here = _steps_with_pause(loss, analysis, measured, numbers)
-        here, count = np.flatnonzero(is_here).tolist(), int(is_here.sum())
-        culprits.append(
-            Culprit(
-                rung=RUNG_OF_CHANGE[loss.cause],
-                loss_class=loss.loss_class,
-                scope="job" if pause.cause is None else "rank" if len(ranks) == 1 else "ranks",
-                rank=ranks[0],
-                ranks=ranks,
-                host=place.host if pause.cause is not None and len(ranks) == 1 else None,
-                cause=pause.cause or loss.cause,
-                cause_certainty="likely" if is_of_stages else "certain",
-                confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_open else "high",
-                seen=Seen(count, len(timed)),
-                recurs="unknown" if is_once else "yes",
-                more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
-                excess_ns=round(max(cost_ns, alone_ns) * count),
-                gain_ns=round(max(saved_ns, 0.0) * count),
-                gain_range_ns=(round(saved_ns * count), round(most_ns * count)) if is_bound else None,
-                loss_ns=round(cost_ns * count),
-                fraction=cost_ns * count / time_ns,
-                steps=tuple(timed[at] for at in here),
-                step_pattern=find_step_pattern(timed, here, is_here.astype(float).tolist()),
-                kernel_index=None if pause.cause else _longest_pause(loss, measured),
-                evidence=(
-                    _describe_cost(cost_ns, saved_ns, step_ns),
-                    *((bound.sentence,) if bound is not None and is_exposed else ()),
-                    *((waits.evidence,) if waits else ()),
-                    *((_AT_LEAST,) if is_bound else ()),
-                    *_describe(loss, measured, masks.host_copies, is_always=count == len(timed)),
-                    *pause.evidence,
-                ),
-                is_beyond_loss=True,
-                is_part_of_job=pause.cause is None and len(ranks) < len(measured.ranks),
-                lacks_ranks=evidence.coverage.has_unrecorded_ranks,
-                waits=waits,
-                advice=_advise_exposed(diagnosis, is_single=is_single) if is_exposed and not waits else pause.advice,
-            )
-        )
-    return _name_awaited_ranks(diagnosis, sorted(culprits, key=lambda culprit: -culprit.order_ns))
+        yield _PricedLoss(loss, cost_ns, min(alone_ns, gainable_ns), min(most_ns, gainable_ns))
+
+
+def _make_culprit(
+    priced: _PricedLoss,
+    diagnosis: Diagnosis,
+    evidence: Evidence,
+    measured: _Measured,
+    masks: OperationMasks,
+    *,
+    is_least: bool,
+) -> Culprit:
+    """Return the finding of a loss; `is_least`: as host gaps may be waits, it costs that at least."""
+    analysis, (loss, cost_ns, alone_ns, most_ns) = evidence.analysis, priced
+    timed, time_ns = [step.key for step in diagnosis.timed_steps], diagnosis.time_ns or 0
+    is_once, is_single = len(timed) == 1, len(analysis.run.team_of) == 1
+    is_exposed, is_of_stages = loss.cause == "exposed_communication", loss.cause == "unequal_stages"
+    lacks_ranks = diagnosis.conclusion.unrecorded is not None or (is_single and analysis.run.matching.lacks_groups)
+    in_transfers = FOR_UNRECORDED if lacks_ranks else FOR_PARTNERS if analysis.run.misses_partners else None
+    waits = in_transfers if is_exposed else None
+    bound = next((of_all for of_all in diagnosis.efficiency if of_all.kind == "communication"), None)
+    pause, is_here = _Pause(loss.ranks), np.ones(len(timed), np.bool_)
+    if loss.cause in PAUSES:
+        number_of = {step.key: number for number, step in enumerate(diagnosis.steps)}
+        pause = _explain_pause(evidence, loss, measured, cost_ns)
+        is_here = _steps_with_pause(loss, analysis, measured, [number_of[key] for key in timed])
+    is_open = is_exposed or is_least or pause.may_be_wait or (is_once and loss.cause in PAUSES)
+    here, count = np.flatnonzero(is_here).tolist(), int(is_here.sum())
+    saved_ns = cost_ns if pause.cause else alone_ns
+    ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
+    return Culprit(
+        rung=RUNG_OF_CHANGE[loss.cause],
+        loss_class=loss.loss_class,
+        scope="job" if pause.cause is None else "rank" if len(ranks) == 1 else "ranks",
+        rank=ranks[0],
+        ranks=ranks,
+        host=place.host if pause.cause is not None and len(ranks) == 1 else None,
+        cause=pause.cause or loss.cause,
+        cause_certainty="likely" if is_of_stages else "certain",
+        confidence="low" if waits or (is_of_stages and in_transfers) else "medium" if is_open else "high",
+        seen=Seen(count, len(timed)),
+        recurs="unknown" if is_once else "yes",
+        more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
+        excess_ns=round(max(cost_ns, alone_ns) * count),
+        gain_ns=round(max(saved_ns, 0.0) * count),
+        gain_range_ns=(round(saved_ns * count), round(most_ns * count)) if is_least else None,
+        loss_ns=round(cost_ns * count),
+        fraction=cost_ns * count / time_ns,
+        steps=tuple(timed[at] for at in here),
+        step_pattern=find_step_pattern(timed, here, is_here.astype(float).tolist()),
+        kernel_index=None if pause.cause else _longest_pause(loss, measured),
+        evidence=(
+            _describe_cost(cost_ns, saved_ns, time_ns / len(timed)),
+            *((bound.sentence,) if bound is not None and is_exposed else ()),
+            *((waits.evidence,) if waits else ()),
+            *((_AT_LEAST,) if is_least else ()),
+            *_describe(loss, measured, masks.host_copies, is_always=count == len(timed)),
+            *pause.evidence,
+        ),
+        is_beyond_loss=True,
+        is_part_of_job=pause.cause is None and len(ranks) < len(measured.ranks),
+        lacks_ranks=evidence.coverage.has_unrecorded_ranks,
+        waits=waits,
+        advice=_advise_exposed(diagnosis, is_single=is_single) if is_exposed and not waits else pause.advice,
+    )
 
 
 def _advise_exposed(diagnosis: Diagnosis, *, is_single: bool) -> str:
@@ -251,12 +282,17 @@ def _name_awaited_ranks(diagnosis: Diagnosis, losses: Sequence[Culprit]) -> Diag
     culprits, what_if = diagnosis.culprits, diagnosis.what_if
     for awaited in (loss for loss in losses if not loss.is_of_program):
         own_culprits = [
-            one
-            for one in culprits
-            if one.rung == "ranks" and CAUSES[one.cause].side == "CPU" and set(one.ranks) <= set(awaited.ranks)
+            culprit
+            for culprit in culprits
+            if culprit.rung == "ranks"
+            and CAUSES[culprit.cause].side == "CPU"
+            and set(culprit.ranks) <= set(awaited.ranks)
         ]
-        saved_ns = awaited.gain_ns + sum(one.gain_ns for one in own_culprits)
-        culprits = (*(one for one in culprits if one not in own_culprits), replace(awaited, gain_ns=saved_ns))
+        saved_ns = awaited.gain_ns + sum(culprit.gain_ns for culprit in own_culprits)
+        culprits = (
+            *(culprit for culprit in culprits if culprit not in own_culprits),
+            replace(awaited, gain_ns=saved_ns),
+        )
         what_if = replace(what_if, culprits_repaired_ns=(what_if.culprits_repaired_ns or 0) + awaited.gain_ns)
     return replace(
         diagnosis,

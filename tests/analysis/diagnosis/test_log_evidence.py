@@ -744,6 +744,17 @@ def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
     ]
 
 
+def test_a_gpu_that_no_rank_uses_is_evidence_of_no_finding():
+    row = {"host": "node0", "nic": None, "state": None, "link": None, "counter": "PCIe lanes"}
+    lanes = [row | {"device": gpu, "count": 8 if gpu == 7 else 16} for gpu in range(8)]
+    (unused,) = find_facts(JobLogs(links=lanes, places=NODE0))
+    assert unused.words == "PCIe link of GPU 7: lanes 8 of 16 on node0"
+    assert unused.causes == ()
+    # each process numbers the only GPU that it sees 0
+    (unknown,) = find_facts(JobLogs(links=lanes, places=dict.fromkeys(range(8), RankPlace("node0", 0))))
+    assert "communication" in unknown.causes
+
+
 def capped(device: int, cap: float, drawn: float | None, host: str = "node0") -> dict[str, Any]:
     row = {"host": host, "device": device, "bus_id": None, "time_ns": None, "sm_mhz": None, "reasons": None}
     return row | {"power_cap_w": cap, "power_w": drawn}

@@ -126,6 +126,13 @@ class JobLogs:
         in_order = self._in_order.get((node, device), ()) if not by_bus and len(by_device) != 1 else ()
         return tuple(by_bus or (by_device if len(by_device) == 1 else in_order))
 
+    def is_unused(self, host: str | None, device: int) -> bool:
+        """Return whether no rank uses a GPU, by its number: False where a number of its node's ranks is unknown."""
+        node = self.node_of(host)
+        ranks = [rank for rank, of_rank in self.nodes.items() if of_rank == node]
+        numbers = {self.gpu_numbers.get(rank) for rank in ranks}
+        return bool(ranks) and not numbers & {device, None}
+
     @cached_property
     def _in_order(self) -> dict[tuple[object, int | None], tuple[int, ...]]:
         """The rank of each GPU by the driver's number, of nodes that have as many GPUs in the samples as ranks here."""

@@ -96,7 +96,7 @@ def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) 
         Fact(
             rule.kind,
             escape_control(said.words),
-            rule.causes if said.causes is None else said.causes,
+            _causes(rule, said, logs),
             said.certainty or rule.certainty,
             said.ranks,
             said.host,
@@ -109,6 +109,13 @@ def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) 
         if rule.kind in kinds
         for said in _without_strangers(rule.find(logs), logs)
     )
+
+
+def _causes(rule: Rule, said: Statement, logs: JobLogs) -> tuple[Cause, ...]:
+    """Return the causes that a statement speaks for: none where it is about a GPU that no rank uses."""
+    if said.device is not None and not said.ranks and logs.is_unused(said.host, said.device):
+        return ()
+    return rule.causes if said.causes is None else said.causes
 
 
 def _without_strangers(statements: Iterable[Statement], logs: JobLogs) -> Iterator[Statement]:

@@ -54,6 +54,14 @@ class TeamDeviations:
         total, noise, usual = self.total_ns[:, numbers], self.noise_ns[:, numbers], self.usual_ns[:, numbers]
         return TeamDeviations(self.team, self.ranks, total, noise, usual, is_usual)
 
+    def of_places(self, columns_of_place: Sequence[Ints]) -> "TeamDeviations":
+        """Return the deviations of places, each as that of its median rank; places are numbered in their order."""
+        of_place = [
+            np.stack([lower_median(part_ns[:, columns])[:, 0] for part_ns in self.total_ns])
+            for columns in columns_of_place
+        ]
+        return replace(self, ranks=np.arange(len(of_place)), total_ns=np.stack(of_place, axis=2))
+
 
 class StepDeviations(NamedTuple):
     """How far the own times of steps deviate; NaN where unknown."""

@@ -128,6 +128,26 @@ class Standouts:
             chance=np.where(is_same, other.chance, self.chance),
         )
 
+    def with_places(self, of_places: "Standouts", places: Sequence[Ints], step_ns: Floats) -> "Standouts":
+        """Return these with the late ranks of places whose median rank usually stands out among those of the places.
+
+        Where each rank varies by itself from step to step, many of one place show what none shows alone. `places` are
+        the columns of their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
+        """
+        late = replace(
+            self, is_late=self.is_late.copy(), is_persistent=self.is_persistent.copy(), chance=self.chance.copy()
+        )
+        usual_ns = known_medians(self.total_ns)
+        is_usual = usual_ns >= THRESHOLDS.min_excess_share * known_median(step_ns)
+        for place in np.flatnonzero(of_places.is_persistent).tolist():
+            late.chance[places[place]] = np.minimum(late.chance[places[place]], of_places.chance[place])
+            for column in places[place][(is_usual & ~self.is_persistent)[places[place]]].tolist():
+                is_known = ~np.isnan(self.total_ns[:, column])
+                here = is_known & (self.total_ns[:, column] >= usual_ns[column] / 2)
+                late.is_late[:, column] = here | (here[is_known].all() & ~is_known)
+                late.is_persistent[column] = True
+        return late
+
     def outliers(self, step_ns: Floats) -> list[Outlier]:
         """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""
         rank_outliers = []

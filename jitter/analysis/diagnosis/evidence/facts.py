@@ -297,6 +297,13 @@ class Evidence:
         excess_ns = self._excess_ns(outlier)
         return sorted(outlier.steps, key=lambda number: -excess_ns[number])[: THRESHOLDS.tried_steps]
 
+    def _telling_steps(self, outlier: Outlier) -> list[int]:
+        """Return the steps that tell how long an outlier takes: its worst; of a usual one, those of middle excess."""
+        excess_ns = self._excess_ns(outlier)
+        ordered = sorted(outlier.steps, key=lambda number: -excess_ns[number])
+        first = max(len(ordered) - THRESHOLDS.tried_steps, 0) // 2 if outlier.persistent else 0
+        return ordered[first : first + THRESHOLDS.tried_steps]
+
     def workload(self, outlier: Outlier) -> WorkloadComparison:
         """Compare the work of an outlier's GPU operations with the other ranks', in its worst steps."""
         if outlier not in self._workloads:
@@ -377,7 +384,7 @@ class Evidence:
         return [words for words, own in zip(_DETAILS.values(), is_own.tolist(), strict=True) if own]
 
     def data_loading(self, outlier: Outlier, *, is_most: bool) -> OwnTime | None:
-        """Return the time in data-loading ranges in an outlier's worst steps, as `_compare_hosts`."""
+        """Return the time in data-loading ranges in steps of an outlier, as `_compare_hosts`."""
         return self._compare_hosts(outlier, HostEvents.loading, self._main_ns(outlier) if is_most else -math.inf)
 
     def held_up(self, outlier: Outlier, pattern: re.Pattern[str], *, is_after: bool) -> OwnTime | None:
@@ -406,7 +413,7 @@ class Evidence:
         return self._operations[asked]
 
     def _find_operation(self, outlier: Outlier, is_after: bool) -> LongOperation | None:
-        keys = self._worst_keys(outlier, is_after=is_after)
+        keys = self._keys_of(outlier, self.worst_steps(outlier), is_after=is_after)
         others = self._others(outlier, keys)
         sampled = [others[at] for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
         start: Gap = "before the first kernel" if outlier.part == TimePart.START else "between launches"
@@ -417,11 +424,11 @@ class Evidence:
             self._main_ns(outlier),
         )
 
-    def _worst_keys(self, outlier: Outlier, *, is_after: bool = False) -> list[StepKey]:
-        """Return the worst steps; if `is_after`, those with the last launches before its late time."""
+    def _keys_of(self, outlier: Outlier, steps: Sequence[int], *, is_after: bool = False) -> list[StepKey]:
+        """Return steps of an outlier; if `is_after`, those with the last launches before its late time."""
         # the account charges it to the next step's start where that is late
         back = int(is_after and outlier.part == TimePart.START)
-        return [self.analysis.keys[number - back] for number in self.worst_steps(outlier) if number >= back]
+        return [self.analysis.keys[number - back] for number in steps if number >= back]
 
     def _others(self, outlier: Outlier, keys: Sequence[StepKey]) -> list[RankStep]:
         """Return what an outlier's steps are compared with: the other ranks'; of all ranks alike, its other steps."""
@@ -443,7 +450,7 @@ class Evidence:
 
         None where it is not above its baseline by `least_ns` per step, or no recording states any.
         """
-        keys = self._worst_keys(outlier, is_after=is_after)
+        keys = self._keys_of(outlier, self._telling_steps(outlier), is_after=is_after)
 
         def times_ns(key: StepKey, rank: int) -> float:
             return of_step(self.analysis.lake.host(key, rank), key).total_ns if rank in self.records[key] else 0.0
@@ -472,7 +479,7 @@ class Evidence:
 
         If `is_after`, of its time after the last launches of steps.
         """
-        keys = self._worst_keys(outlier, is_after=is_after)
+        keys = self._keys_of(outlier, self.worst_steps(outlier), is_after=is_after)
         recorded = [key for key in keys if outlier.rank in self.records[key]]
         hosts = {key: self.analysis.lake.host(key, outlier.rank) for key in recorded}
         sentences = {}

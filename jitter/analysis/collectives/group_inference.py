@@ -478,11 +478,13 @@ def _refine(labels: Ints, divided: Ints) -> Ints:
 
 
 def _wait_ns(took: Floats, labels: Ints) -> float:
-    """Return how long the last arrival of a rank's group stays in (steps, collectives, ranks), on average."""
-    least = np.where(labels == ALONE, took, np.nan)
-    for members in _groups_of(labels):
-        least[:, :, members] = np.fmin.reduce(took[:, :, members], axis=2, keepdims=True)
-    return float(np.nanmean(least)) if not np.isnan(least).all() else 0.0
+    """Return how long last arrivals stay in (steps, collectives, ranks) on average, those of the group with the most.
+
+    A rank that is in no group is the last one of its own.
+    """
+    alone = [took[:, :, rank] for rank in np.flatnonzero(labels == ALONE).tolist()]
+    last = [*alone, *(np.fmin.reduce(took[:, :, members], axis=2) for members in _groups_of(labels))]
+    return max((float(np.nanmean(stays)) for stays in last if not np.isnan(stays).all()), default=0.0)
 
 
 def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks: _Clocks) -> Ints:

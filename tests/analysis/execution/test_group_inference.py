@@ -130,6 +130,16 @@ def test_ranks_leave_together_within_the_error_of_their_clocks(apart_ns: float):
     assert [groups_of(found[at]) for at in range(len(layout))] == layout
 
 
+def test_ranks_that_wait_for_a_late_one_are_of_its_group():
+    """Six of 16 ranks leave 600 ns after the others, by their clocks, and wait for one of these in most collectives."""
+    work = works(8, 20, 16)
+    work[:, :, 9] += 6e4
+    start, end = times(work, [[list(range(16))]] * 20, transfer=1.2e5)
+    end[:, :, 10:] += np.random.default_rng(2).uniform(0, 1200, (8, 20, 1))
+    found = infer_groups(on_streams(*[1] * 20), start, end).labels
+    assert all(groups_of(found[at]) == [list(range(16))] for at in range(20))
+
+
 def test_one_collective_a_step_tells_nothing():
     assert infer_groups(on_streams(1), *times(works(5, 1, 4), [ALL])).labels == {}
 

@@ -222,6 +222,14 @@ FORMATS: Final = (
         closes=r"^\s*$|^Average:",
         banner=r"^Linux \S+ \((?P<host>[\w.-]{1,253})\)\s+(?P<day>\d{1,4}[-./]\d\d[-./]\d{2,4})\s",
     ),
+    # `cpu.stat` of a control group, which counts since it was made
+    Patterns(
+        "cpu-stat",
+        (
+            rule("incidents", r"^nr_throttled [1-9]\d{0,17}\s*$", b"nr_throttled ", kind="load", count=1,
+                 detail="the quota of processor time of its control group was used up"),
+        ),
+    ),
     _TURBOSTAT,
     replace(_TURBOSTAT, header=rf"^(?!.*\bCPU\b){_CLOCKS}", row=r"[\d.]+\s"),
 )  # fmt: skip

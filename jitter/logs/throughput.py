@@ -82,6 +82,15 @@ FORMATS: Final = (
                 kind="allocator",
             ),
             rule(
+                "incidents",
+                r"\bThis DataLoader will create (?P<workers>\d{1,6}) worker processes in total\. "
+                r"Our suggested max number of worker in current system is (?P<most>\d{1,6})",
+                b"This DataLoader will create ",
+                kind="load",
+                count=1,
+                detail="a DataLoader has {workers} worker processes, PyTorch suggests {most} at most",
+            ),
+            rule(
                 "exits",
                 r"(?:Error: |^(?=Mem|HW))(?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100})"
                 r"|(?:Memory access fault|HW Exception) by GPU node-\d{1,4})",

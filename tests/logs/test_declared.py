@@ -428,6 +428,12 @@ TURBOSTAT = (
     "1740327858.250000\t0\t0\t961\t80.10\t1200\t2600\t12\t99\n1740327858.250000\t0\t48\t961\t80.10\t1200\t2600\n"
     "1740327859.250000\t-\t-\t2603\t80.10\t3250\t2600\t1234\t61\n"
 )
+CPU_STAT = "usage_usec 81230477\nnr_periods 9120\nnr_throttled 4410\nthrottled_usec 190232211\n"
+WORKERS = (
+    "[rank3]: /opt/torch/utils/data/dataloader.py:557: UserWarning: This DataLoader will create 16 worker processes in "
+    "total. Our suggested max number of worker in current system is 8, which is smaller than what this DataLoader is "
+    "going to create. Please be aware that excessive worker creation might get DataLoader running slow or even freeze.\n"
+)
 TURBOSTAT_SUMMARY = (
     "Busy%\tBzy_MHz\tTSC_MHz\tPkgTmp\n0.07\t1200\t2600\t40\n80.1\t1200\t2600\t99\n80.1\t2598\t2600\t61\n"
 )
@@ -706,6 +712,14 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     ),
     (
         "turbostat", TURBOSTAT_SUMMARY, "incidents", ("time_ns", "kind"), [(None, "cpu_clock")],
+    ),
+    (
+        "cpu-stat", CPU_STAT, "incidents", ("kind", "detail"),
+        [("load", "the quota of processor time of its control group was used up")],
+    ),
+    (
+        "training-log", WORKERS, "incidents", ("rank", "kind", "detail"),
+        [(3, "load", "a DataLoader has 16 worker processes, PyTorch suggests 8 at most")],
     ),
     (
         "dcgmi-diag", DCGMI_DIAG, "gpu_errors", ("device", "memory", "count"),

@@ -193,7 +193,8 @@ def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
             collect = {"ph": "X", "cat": "cpu_op", "name": "gc.collect", **thread, "ts": last - 4900, "dur": 4899}
             waited = min(one["ts"] for one in waits if one["ts"] > marker["ts"])
             item = {"ph": "X", "cat": "cpu_op", "name": "item", **thread, "ts": waited - 1, "dur": last - 4901 - waited}
-            events += [collect, item]
+            within = {**collect, "cat": "user_annotation", "ts": last - 4898, "dur": 4896}  # which counts once
+            events += [collect, within, item]
         trace.write_text(json.dumps(content))
     diagnosis = ingest_traces(tmp_path).diagnose()
     (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]

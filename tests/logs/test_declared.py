@@ -432,7 +432,7 @@ CPU_STAT = "usage_usec 81230477\nnr_periods 9120\nnr_throttled 4410\nthrottled_u
 WORKERS = (
     "[rank3]: /opt/torch/utils/data/dataloader.py:557: UserWarning: This DataLoader will create 16 worker processes in "
     "total. Our suggested max number of worker in current system is 8, which is smaller than what this DataLoader is "
-    "going to create. Please be aware that excessive worker creation might get DataLoader running slow or even freeze.\n"
+    "going to create. Please be aware that excessive worker creation might get DataLoader running slow.\n"
 )
 TURBOSTAT_SUMMARY = (
     "Busy%\tBzy_MHz\tTSC_MHz\tPkgTmp\n0.07\t1200\t2600\t40\n80.1\t1200\t2600\t99\n80.1\t2598\t2600\t61\n"

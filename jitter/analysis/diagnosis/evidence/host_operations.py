@@ -97,7 +97,8 @@ class HostGaps:
         times, until = defaultdict[str, int](int), dict[str, int]()
         columns = (rows[name].to_pylist() for name in ("name", "end_ns", "took_ns"))
         for name, end_ns, took_ns in zip(*columns, strict=True):
-            if name not in until or end_ns > until[name]:  # else it is within one of its name: a function that calls itself, a range twice
+            # else it is within one of its name, as of a function that calls itself
+            if name not in until or end_ns > until[name]:
                 times[name] += took_ns
                 until[name] = end_ns
         return times

@@ -216,7 +216,8 @@ def split_random_events(
     """Join events on random ranks; return the other outliers, and the joined ones.
 
     An event is one step in which one rank stands out. Events are random unless they show that only some ranks have
-    them, or some steps or one node more than chance gives.
+    them, or some steps or one node more than chance gives. Those of another size, as a long stall among short pauses
+    that any host makes, are asked by themselves.
 
     Args:
         outliers: the outliers of one part, of a team or of all of them.
@@ -226,15 +227,32 @@ def split_random_events(
         beside: the outliers of another part of these ranks' time that has the same causes.
 
     """
-    single = [outlier for outlier in outliers if not outlier.persistent]
-    others = [outlier for outlier in outliers if outlier.persistent]
+    single = sorted((outlier for outlier in outliers if not outlier.persistent), key=lambda outlier: -outlier.event_ns)
+    random = list[Finding]()
+    while single:
+        least_ns = THRESHOLDS.tolerance_share * single[0].event_ns
+        alike = [outlier for outlier in single if outlier.event_ns >= least_ns]
+        single = single[len(alike) :]
+        too = [outlier for outlier in beside if not outlier.persistent and outlier.event_ns >= least_ns]
+        sentence = _describe_random_events(alike, ranks, steps, node_of, too)
+        if sentence is not None:
+            in_turn = [replace(outlier, is_in_turn=True) for outlier in alike]
+            random.append(join_outliers("random_pauses", in_turn, sentence))
+    joined = {member.rank for finding in random for member in finding.members}
+    return [outlier for outlier in outliers if outlier.persistent or outlier.rank not in joined], random
+
+
+def _describe_random_events(
+    single: Sequence[Outlier], ranks: int, steps: int, node_of: Mapping[int, object], beside: Sequence[Outlier]
+) -> str | None:
+    """Return a sentence on events that are random; None if they are not. The arguments are as above."""
     is_late = np.zeros((steps, ranks), np.bool_)
     for number, outlier in enumerate(single):
         is_late[list(outlier.steps), number] = True
     if not is_random_over(is_late):
-        return list(outliers), []
+        return None
     # nor are as many in the steps of one node, or on its ranks in one step: each is as likely as it has ranks
-    events = {(late.rank, step) for late in (*single, *beside) if not late.persistent for step in late.steps}
+    events = {(late.rank, step) for late in (*single, *beside) for step in late.steps}
     places = Counter((node_of.get(rank, rank), step) for rank, step in events)
     times, sizes = Counter(node for node, _ in places), Counter(node_of.values())
     shares = {node: size / ranks for node, size in sizes.items() if size < ranks}
@@ -245,17 +263,15 @@ def split_random_events(
         if node in shares
     ]
     if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
-        return list(outliers), []
+        return None
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
     nodes = len(sizes) + ranks - len(node_of)  # a rank whose node is unknown counts as one
     odds = log_odds_of_all_ranks(places.total(), len(places), nodes * steps) if shares else 0.0
-    sentence = (
+    return (
         f"{counted} on {late}, in each step on ranks of one node or few: look for what runs on one node after another"
         if odds <= math.log(THRESHOLDS.medium_chance)
         else f"{counted} on {late}, each on one rank in one step: no rank has more of them than chance gives"
     )
-    in_turn = [replace(outlier, is_in_turn=True) for outlier in single]
-    return others, [join_outliers("random_pauses", in_turn, sentence)]
 
 
 class Clusters(NamedTuple):

@@ -62,6 +62,11 @@ class Outlier:
     kernels: tuple[str, ...] = ()
     """Names of kernels that alone take longer than the other ranks', the surest first; none: its whole time does."""
 
+    @property
+    def event_ns(self) -> float:
+        """The excess of one of its steps, on average."""
+        return self.excess_ns / max(len(self.steps) - self.unknown_steps, 1)
+
 
 @dataclass(frozen=True)
 class Standouts:
@@ -462,8 +467,12 @@ def decide_recurrence(
     is_late = standouts.is_countable
     steps, all_ranks = is_late.shape
     is_mine = is_late & np.isin(standouts.ranks, list(ranks)) & ~np.isnan(standouts.total_ns)
-    if is_mine.any():  # what is as long on another rank counts, too, though it stays the only one there
-        is_as_long = standouts.total_ns >= standouts.total_ns[is_mine].min()
+    if is_mine.any():
+        total_ns = standouts.total_ns
+        # short pauses, as any host makes, are no part of long ones
+        is_late &= np.isnan(total_ns) | (total_ns >= THRESHOLDS.tolerance_share * total_ns[is_mine].max())
+        # what is as long on another rank counts, too, though it stays the only one there
+        is_as_long = total_ns >= total_ns[is_mine & is_late].min()
         is_late = is_late | is_as_long & (standouts.sigmas >= THRESHOLDS.outlier_sigmas)
     # a group recurs if most of its ranks are late at the same time
     late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.most_share * len(columns), 1)

@@ -144,7 +144,7 @@ class Standouts:
         )
         usual_ns = known_medians(self.total_ns)
         is_usual = usual_ns >= THRESHOLDS.min_excess_share * known_median(step_ns)
-        for place in np.flatnonzero(of_places.is_persistent).tolist():
+        for place in np.flatnonzero(of_places.is_persistent & (of_places.chance < THRESHOLDS.medium_chance)).tolist():
             late.chance[places[place]] = np.minimum(late.chance[places[place]], of_places.chance[place])
             for column in places[place][(is_usual & ~self.is_persistent)[places[place]]].tolist():
                 is_known = ~np.isnan(self.total_ns[:, column])

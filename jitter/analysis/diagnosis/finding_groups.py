@@ -318,7 +318,7 @@ def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
         is_event = not any(outlier.persistent for late in alike for outlier in late.outliers)
         fewest = 2 if is_event else THRESHOLDS.min_repeats
         for group in group_late_ranks(by_rank, evidence.locations, hidden, fewest):
-            groups.append(_join_ranks(by_rank, group, "the same"))
+            groups.append(_join_ranks(by_rank, group, evidence, "the same"))
     return groups
 
 
@@ -346,7 +346,7 @@ def _join_by_node(
         named = single.keys() & set(group.ranks)
         if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and named:
             joined = [late for late in joined if late not in few or named.isdisjoint(late.group.ranks)]
-            joined.append(_join_ranks(masked_too | single, group, "different"))
+            joined.append(_join_ranks(masked_too | single, group, evidence, "different"))
     return joined
 
 
@@ -371,12 +371,14 @@ def _masked_beside(
     return {late.rank: late for late in beside if (nodes[late.rank], late.cause, late.candidates[0].part) in alike}
 
 
-def _join_ranks(by_rank: Mapping[int, FindingGroup], group: RankGroup, which_steps: str) -> FindingGroup:
+def _join_ranks(
+    by_rank: Mapping[int, FindingGroup], group: RankGroup, evidence: Evidence, which_steps: str
+) -> FindingGroup:
     """Return the findings of the group's ranks as one, with the cause of its worst rank."""
     chosen = [by_rank[rank] for rank in group.ranks]
     worst = max(chosen, key=lambda late: late.excess_ns)
     candidates = tuple(candidate for late in chosen for candidate in late.candidates)
-    return FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group, which_steps)))
+    return FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group, evidence, which_steps)))
 
 
 def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
@@ -389,7 +391,8 @@ def _saves_little_alone(late: FindingGroup, evidence: Evidence) -> bool:
     return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
 
 
-def _describe_place(group: RankGroup, which_steps: str = "the same") -> tuple[str, ...]:
+def _describe_place(group: RankGroup, evidence: Evidence, which_steps: str = "the same") -> tuple[str, ...]:
+    """Say what the ranks of a group share."""
     if group.scope == "host":
         ranks = f"{format_count(len(group.ranks), 'rank')} of host {group.host}"
         if group.host is None:
@@ -399,7 +402,13 @@ def _describe_place(group: RankGroup, which_steps: str = "the same") -> tuple[st
         return (f"device {group.device} is late on {format_count(len(group.ranks), 'host')} in the same steps",)
     if group.every is not None:
         return (f"every {format_ordinal(group.every)} rank is late in the same steps: they may share a NIC or switch",)
-    return ()
+    nodes = assign_nodes(evidence.locations)
+    late = {nodes.get(rank) for rank in group.ranks}
+    if len(group.ranks) < 2 or None in late or sum(node in late for node in nodes.values()) > len(group.ranks):
+        return ()
+    hosts = sorted({host for rank in group.ranks if (host := evidence.locations[rank].host) is not None})
+    named = f" ({format_some(hosts, THRESHOLDS.sentences.max_named)})" if len(hosts) == len(late) else ""
+    return (f"they are all ranks of {format_count(len(late), 'host')}{named}",)
 
 
 def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
@@ -414,20 +423,12 @@ def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
     judgement = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps", "awaited"):
-        return FindingGroup((job,), RankGroup("job", job.ranks), judgement.after(*job.evidence))
+        group = RankGroup("job", job.ranks)
+        shared = _describe_place(group, evidence) if job.kind == "two_clusters" else ()
+        return FindingGroup((job,), group, judgement.after(*job.evidence, *shared))
     places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)
-    shared = _describe_place(group) or _describe_whole_hosts(job.ranks, evidence)
-    return FindingGroup((job,), group, judgement.after(*job.evidence, *shared))
-
-
-def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str, ...]:
-    """Say of which hosts the ranks are all ranks; nothing if they share a host with other ranks."""
-    nodes = assign_nodes(evidence.locations)
-    late = {nodes.get(rank) for rank in ranks}
-    if None in late or sum(node in late for node in nodes.values()) > len(ranks):
-        return ()
-    return (f"they are all ranks of {format_count(len(late), 'host')}",)
+    return FindingGroup((job,), group, judgement.after(*job.evidence, *_describe_place(group, evidence)))
 
 
 def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:

@@ -1,6 +1,7 @@
 """Tails against numerical integration and exact sums; spreads against their definitions."""
 
 import math
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -88,6 +89,14 @@ def test_events_on_random_ranks_are_one_finding():
     assert (job.kind, job.ranks, job.steps) == ("random_pauses", (0, 2, 5, 7), (1, 2, 3, 6, 8, 9))
     assert job.excess_ns == 6e5
     assert "6 events on 4 ranks" in job.evidence[0]
+
+
+def test_a_long_stall_is_none_of_the_short_pauses_of_any_rank():
+    short = [outlier(rank, rank % 10) for rank in range(4, 30) if rank != 17]
+    stalls = [replace(outlier(3, 4), excess_ns=1.2e7), replace(outlier(17, 8), excess_ns=1.2e7)]
+    alone, (pauses,) = split_random_events([*short[:9], *stalls, *short[9:]], 32, 12, {})
+    assert alone == stalls
+    assert pauses.ranks == tuple(late.rank for late in short)
 
 
 def test_few_events_on_few_ranks_may_be_faults_of_these():

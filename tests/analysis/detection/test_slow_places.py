@@ -1,10 +1,14 @@
 """Nodes of which every rank varies by itself, and is late usually: none shows it alone, all of them do."""
 
+from pathlib import Path
+
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.standouts import find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
 
 STEPS, RANKS, STEP_NS = 14, 16, 2.2e7
 NODES = [np.arange(8), np.arange(8, 16)]
@@ -50,3 +54,12 @@ def test_a_slow_rank_makes_no_slow_node():
     start_ns = loading(np.random.default_rng(0))
     start_ns[:, 3] += 2 * LOADING_NS
     assert usually_late(start_ns) == [3]
+
+
+def test_the_hosts_of_a_slow_half_are_named(tmp_path: Path):
+    """Two of four nodes: neither stands out from the other three."""
+    fault = Fault.parse("slow_gpu:ranks=4-11,factor=1.1")
+    run = simulate(small(ranks=16, gpus_per_node=4, steps=8, kernels=24, noise=0.005, seed=8), [fault])
+    (culprit, *_) = ingest_run(run, tmp_path, "nsys").diagnose().culprits
+    assert set(culprit.ranks) == set(fault.ranks)
+    assert any("they are all ranks of 2 hosts (node0001" in sentence for sentence in culprit.evidence)

@@ -64,20 +64,10 @@ class RunOutliers:
         step_ns, kinds = self._measured.assumed_step_ns, self._steps.alike.by_program
         standouts = dict[tuple[int, TimePart], Standouts]()
         for team in self._measured.deviations:
-            places = self._places_of(team)
-            of_places = team.of_places(places) if len(places) > 1 else None
             start, launch, gpu = (
-                find_standouts(team, part, step_ns, kinds, self._tests(team.team)) for part in OWN_PARTS
+                self._with_nodes(find_standouts(team, part, step_ns, kinds, self._tests(team.team)), team)
+                for part in OWN_PARTS
             )
-            if of_places is not None:
-                start, launch, gpu = (
-                    of_ranks.with_places(
-                        find_standouts(of_places, of_ranks.part, step_ns, kinds, self._tests(team.team)),
-                        places,
-                        step_ns,
-                    )
-                    for of_ranks in (start, launch, gpu)
-                )
             standouts[team.team, TimePart.START] = start.with_rest_of_host(launch, step_ns)
             standouts[team.team, TimePart.CPU] = launch.with_rest_of_host(start, step_ns)
             standouts[team.team, TimePart.GPU] = gpu
@@ -134,10 +124,15 @@ class RunOutliers:
                 of_rank[rank] = replace(surest[0], excess_ns=excess_ns, kernels=names)
         return [*(outlier for outlier in outliers if outlier.part is not TimePart.GPU), *of_rank.values()]
 
-    def _places_of(self, team: TeamDeviations) -> list[Ints]:
-        """Return the columns of a team's ranks of each node, of nodes with several; each is slow as a whole, too."""
+    def _with_nodes(self, of_ranks: Standouts, team: TeamDeviations) -> Standouts:
+        """Return when ranks of a team stand out, by themselves or as those of a node, which are tested as ranks are."""
         columns = by_key((self._nodes[rank], at) for at, rank in enumerate(team.ranks.tolist()) if rank in self._nodes)
-        return [np.array(here) for here in columns.values() if len(here) >= THRESHOLDS.min_repeats]
+        nodes = [np.array(here) for here in columns.values() if len(here) >= THRESHOLDS.min_repeats]
+        if len(nodes) < 2:
+            return of_ranks
+        step_ns, kinds = self._measured.assumed_step_ns, self._steps.alike.by_program
+        of_nodes = find_standouts(team.of_places(nodes), of_ranks.part, step_ns, kinds, self._tests(team.team))
+        return of_ranks.with_places(of_nodes, nodes, step_ns)
 
     def _tests(self, team: int) -> int:
         """Return how many parts of a rank's time are tested."""

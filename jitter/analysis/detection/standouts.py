@@ -136,17 +136,22 @@ class Standouts:
     def with_places(self, of_places: "Standouts", places: Sequence[Ints], step_ns: Floats) -> "Standouts":
         """Return these with the late ranks of places whose median rank usually stands out among those of the places.
 
-        Where each rank varies by itself from step to step, many of one place show what none shows alone. `places` are
-        the columns of their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
+        Where each rank varies by itself from step to step, many of one place show what none shows alone. By GPU time
+        they must also be apart from all others: work that grows from rank to rank is more at one place than at the
+        next. `places` are the columns of their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
         """
         late = replace(
             self, is_late=self.is_late.copy(), is_persistent=self.is_persistent.copy(), chance=self.chance.copy()
         )
-        usual_ns = known_medians(self.total_ns)
+        usual_ns = np.nan_to_num(known_medians(self.total_ns))
         is_usual = usual_ns >= THRESHOLDS.min_excess_share * known_median(step_ns)
-        for place in np.flatnonzero(of_places.is_persistent & (of_places.chance < THRESHOLDS.medium_chance)).tolist():
-            late.chance[places[place]] = np.minimum(late.chance[places[place]], of_places.chance[place])
-            for column in places[place][(is_usual & ~self.is_persistent)[places[place]]].tolist():
+        for number in np.flatnonzero(of_places.is_persistent & (of_places.chance < THRESHOLDS.medium_chance)).tolist():
+            place = places[number]
+            others = np.delete(usual_ns, place)
+            if self.part is TimePart.GPU and not separate_clusters(np.sort(others), np.sort(usual_ns[place])):
+                continue
+            late.chance[place] = np.minimum(late.chance[place], of_places.chance[number])
+            for column in place[(is_usual & ~self.is_persistent)[place]].tolist():
                 is_known = ~np.isnan(self.total_ns[:, column])
                 here = is_known & (self.total_ns[:, column] >= usual_ns[column] / 2)
                 late.is_late[:, column] = here | (here[is_known].all() & ~is_known)

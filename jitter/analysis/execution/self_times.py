@@ -104,8 +104,8 @@ def find_awaited(
     return latest
 
 
-OPERATIONS_AT_ONCE: Final = 32
-"""Whose values are put together over ranks: a processor reads ahead in each rank's."""
+OPERATIONS_AT_ONCE: Final = 16
+"""Whose values are put together over ranks: two lines of the processor's cache of each rank's."""
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
 """For compiled loops, which know no enums."""
 

@@ -2,6 +2,7 @@
 
 import math
 from math import isnan
+from typing import Final
 
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import compiled
@@ -11,14 +12,13 @@ from jitter.core.numeric.compilation import compiled
 def select(values: Floats, count: int, k: int) -> float:
     """Return the k-th smallest (from 0) of the first `count` values; reorders them. Of NaN, the result is undefined.
 
-    Afterwards what stands before place k is no greater. Lomuto's partition, by what is below the pivot and then by what
-    equals it, goes on with one side. It moves every value, without a branch that a processor could predict wrongly: of
-    960 values that takes a quarter of the time of Hoare's partition.
+    Afterwards what stands before place k is no greater. Lomuto's partition, by what is below the pivot, goes on with
+    one side; by what equals the pivot if nothing is below it. It moves every value, without a branch that a processor
+    could predict wrongly: of 960 values that takes a quarter of the time of Hoare's partition.
     """
     low, high = 0, count
     while high - low > 1:
-        first, middle, last = values[low], values[(low + high) // 2], values[high - 1]
-        pivot = max(min(first, middle), min(max(first, middle), last))
+        pivot = choose_pivot(values, low, high)
         if isnan(pivot):  # no value is below it or equal to it: the loop would not end
             return math.nan
         border = low
@@ -29,16 +29,43 @@ def select(values: Floats, count: int, k: int) -> float:
             border += value < pivot
         if k < border:
             high = border
-            continue
-        for at in range(border, high):
-            value = values[at]
-            values[at] = values[border]
-            values[border] = value
-            border += value == pivot
-        if k < border:
-            return float(pivot)
-        low = border
+        elif border > low:
+            low = border
+        else:
+            for at in range(border, high):
+                value = values[at]
+                values[at] = values[border]
+                values[border] = value
+                border += value == pivot
+            if k < border:
+                return float(pivot)
+            low = border
     return float(values[k])
+
+
+_MANY: Final = 72
+"""Values of which better pivots save more than they take to find."""
+
+
+@compiled
+def choose_pivot(values: Floats, low: int, high: int) -> float:
+    """Return the middle one of three of the values from `low` to `high`; of many, of the middle ones of three threes.
+
+    Tukey's ninther.
+    """
+    if high - low < _MANY:
+        return middle_of(values[low], values[(low + high) // 2], values[high - 1])
+    apart = (high - low) // 9
+    first = middle_of(values[low], values[low + apart], values[low + 2 * apart])
+    second = middle_of(values[low + 3 * apart], values[low + 4 * apart], values[low + 5 * apart])
+    third = middle_of(values[low + 6 * apart], values[low + 7 * apart], values[low + 8 * apart])
+    return middle_of(first, second, third)
+
+
+@compiled
+def middle_of(first: float, second: float, third: float) -> float:
+    """Return the middle one of three values."""
+    return float(max(min(first, second), min(max(first, second), third)))
 
 
 @compiled

@@ -344,18 +344,26 @@ def _count_known(total: Floats) -> Ints:
     return known
 
 
-def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_step_ns: float, tests: int) -> None:
-    """Fill in what stands out in the steps `numbers`, which are of one kind."""
+class _TestedSteps(NamedTuple):
+    """How ranks stand out in each step; arrays are (steps, ranks)."""
+
+    sigmas: Floats
+    """How far a rank is above its usual total, in standard deviations of the noise; 0 where unknown."""
+    tails: Floats
+    """The probability of that by chance, of any one step."""
+    chances: Floats
+    """The same among all steps and parts that are tested, and among ranks that are late together; may be above 1."""
+
+
+def _test_steps(sample: TestedTimes, tests: int) -> _TestedSteps:
+    """Test each step of each rank by itself, and ranks that are far above the others in one step together."""
     total, is_known = sample.total, ~np.isnan(sample.total)
-    known_ns = np.nan_to_num(total)
-    ranks = total.shape[1]
-    least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
     # of fewer steps none tells which is the rank's usual one
     usual = np.where(_count_known(total) >= THRESHOLDS.min_repeats, sample.level, 0.0)
-    sigmas = np.where(is_known, known_ns - np.maximum(usual, 0.0), 0.0) / sample.noise
+    sigmas = np.where(is_known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
-    alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
+    chances = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
     likely = (tails <= THRESHOLDS.medium_chance).sum(axis=1) > 1
     for step in np.flatnonzero(likely).tolist():  # several ranks in one step, as those of a node
         tail, chance = _select_events(tails[step], 2 * len(total) * tests)
@@ -365,38 +373,55 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_s
         )
         # the step's noise, which they have in common, may be larger than it seems
         if 1 < len(late) < len(others) and separate_clusters(others, late) >= THRESHOLDS.outlier_sigmas:
-            alone[step, are_together] = np.minimum(alone[step, are_together], chance)
-    events = (alone < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
-    standouts.total_ns[numbers], standouts.sigmas[numbers] = total * sample.work, sigmas
-    standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
+            chances[step, are_together] = np.minimum(chances[step, are_together], chance)
+    return _TestedSteps(sigmas, tails, chances)
+
+
+def _test_usual(sample: TestedTimes, least_ns: float, tests: int) -> tuple[Bools, Floats]:
+    """Return, (ranks,) each, whether a rank's usual total stands out, and the chance of that."""
+    is_known, ranks = ~np.isnan(sample.total), len(sample.level)
     of_usual = _chances_of_usual(sample)
     # ranks of one slow host hide each other: each one widens the spread of the others. Of halves none is the usual one
     tail, together_by_chance = _select_events(np.where(of_usual <= THRESHOLDS.max_chance, of_usual, 1.0), 2 * tests)
     is_together = (of_usual <= tail) & (together_by_chance <= THRESHOLDS.medium_chance)
     is_together &= 2 * is_together.sum() < ranks
-    unusual = np.minimum(of_usual * trials, np.where(is_together, together_by_chance, 1.0))
-    is_mostly = 2 * (known_ns > 0).sum(axis=0) > is_known.sum(axis=0)
+    chances = np.minimum(of_usual * (2 * ranks * tests), np.where(is_together, together_by_chance, 1.0))
+    is_mostly = 2 * (np.nan_to_num(sample.total) > 0).sum(axis=0) > is_known.sum(axis=0)
     is_usual = is_mostly & (is_known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
-    always = is_usual & (unusual <= THRESHOLDS.max_chance)
+    return is_usual & (chances <= THRESHOLDS.max_chance), chances
+
+
+def _test_kind(standouts: Standouts, numbers: Ints, sample: TestedTimes, usual_step_ns: float, tests: int) -> None:
+    """Fill in what stands out in the steps `numbers`, which are of one kind."""
+    known_ns, is_known = np.nan_to_num(sample.total), ~np.isnan(sample.total)
+    ranks, least_ns = known_ns.shape[1], THRESHOLDS.min_excess_share * usual_step_ns
+    sigmas, tails, chances = _test_steps(sample, tests)
+    always, chances_of_usual = _test_usual(sample, least_ns, tests)
+    events = (chances < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
+    standouts.total_ns[numbers], standouts.sigmas[numbers] = sample.total * sample.work, sigmas
+    standouts.chance_of_step[numbers] = np.minimum(chances, 1.0)
     for column in range(ranks):
         rank_ns, there = known_ns[:, column], is_known[:, column]
         if always[column]:
             level, noise = sample.level[column], sample.noise[:, column]
             # a step that is far below the usual one is not among its steps
-            late, chance = there & (rank_ns >= level - np.maximum(level / 2, 3 * noise)), float(unusual[column])
+            late, chance = (
+                there & (rank_ns >= level - np.maximum(level / 2, 3 * noise)),
+                float(chances_of_usual[column]),
+            )
             if late[there].all():
                 # nor is a step an exception of which no rank's total is known: the first one, by its start
                 late |= ~is_known.any(axis=1)
             standouts.usual_sigmas[column] = max(standouts.usual_sigmas[column], level / float(np.median(noise)))
         else:
-            tail, chance = _select_events(tails[there, column], trials)
+            tail, chance = _select_events(tails[there, column], 2 * ranks * tests)
             together = tails[:, column] <= tail
             is_far = events[:, column] | together
             if not is_far.any():
                 continue
             if chance < THRESHOLDS.medium_chance:
                 events[:, column] |= together & (rank_ns >= least_ns)
-            chance = min(chance, float(alone[is_far, column].min()))
+            chance = min(chance, float(chances[is_far, column].min()))
             is_far = is_far | (sigmas[:, column] >= THRESHOLDS.outlier_sigmas)
             late = there & is_far & (rank_ns >= least_ns)
         standouts.is_late[numbers, column] = late

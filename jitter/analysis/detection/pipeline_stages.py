@@ -103,37 +103,7 @@ def find_unequal_stages(
     """
     if run.misses_partners:
         return []  # what the stages wait for is not known
-    exchanging = find_exchanging_teams(run)
-    seen = dict[int, Floats]()
-    for team in teams:
-        usual_ns = team.usual_ns[TimePart.GPU, :, 0]
-        is_whole = _whole_steps(counts(team.ranks.tolist()))
-        known_ns = np.where(is_whole, usual_ns, np.nan)
-        # without launches a kernel counts where it starts: such a stage is compared with others alike only
-        is_alike = bool(run.job.has_launches[team.team]) == bool(run.job.has_launches.any())
-        # the usual time of a stage of one rank is that of its steps
-        is_usually_whole = 2 * int((~np.isnan(known_ns)).sum()) > int((~np.isnan(usual_ns)).sum())
-        if team.team in exchanging and is_usually_whole and is_alike:
-            seen[team.team] = known_ns
-    # stages are compared in the same steps, as batches vary; steps in which a lone rank stands out are not usual
-    unusual = {
-        number
-        for outlier in late
-        if outlier.part is TimePart.GPU and run.sizes[outlier.team] == 1
-        for number in outlier.steps
-    }
-    known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(gpu_ns))))).tolist()
-    common = [number for number in known if number not in unusual] or known
-    sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
-    stages, findings = [], []
-    for team in [team for team in teams if team.team in seen] if sampled else ():
-        of_steps = np.stack([_gpu_times(run, team, number, gpu_ns) for number in sampled], axis=-1)
-        # what most steps lack, as where few have more micro-batches, is no part of the usual one
-        is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
-        gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
-        times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        extents = {kernel: (min(ns), float(np.median(ns)), max(ns)) for kernel, ns in times.items()}
-        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times, extents))
+    stages, findings = _comparable_stages(run, teams, gpu_ns, counts, late), []
     for stage in stages if len(stages) > 1 else ():
         others = [other_stage for other_stage in stages if other_stage is not stage]
         share, pace = stage.share(others), stage.pace(others)
@@ -168,6 +138,48 @@ def find_unequal_stages(
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
         findings.append(join_outliers(kind, members, sentence, why, *held_up, are_late_together=True, gain_ns=gain))
     return findings
+
+
+def _comparable_stages(
+    run: RunModel,
+    teams: Sequence[TeamDeviations],
+    gpu_ns: Floats,
+    counts: Callable[[Sequence[int]], KernelCounts],
+    late: Sequence[Outlier],
+) -> list[_Stage]:
+    """Return the stages whose kernels can be compared, in the same steps; see `find_unequal_stages`."""
+    exchanging = find_exchanging_teams(run)
+    seen = dict[int, Floats]()
+    for team in teams:
+        usual_ns = team.usual_ns[TimePart.GPU, :, 0]
+        is_whole = _whole_steps(counts(team.ranks.tolist()))
+        known_ns = np.where(is_whole, usual_ns, np.nan)
+        # without launches a kernel counts where it starts: such a stage is compared with others alike only
+        is_alike = bool(run.job.has_launches[team.team]) == bool(run.job.has_launches.any())
+        # the usual time of a stage of one rank is that of its steps
+        is_usually_whole = 2 * int((~np.isnan(known_ns)).sum()) > int((~np.isnan(usual_ns)).sum())
+        if team.team in exchanging and is_usually_whole and is_alike:
+            seen[team.team] = known_ns
+    # stages are compared in the same steps, as batches vary; steps in which a lone rank stands out are not usual
+    unusual = {
+        number
+        for outlier in late
+        if outlier.part is TimePart.GPU and run.sizes[outlier.team] == 1
+        for number in outlier.steps
+    }
+    known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(gpu_ns))))).tolist()
+    common = [number for number in known if number not in unusual] or known
+    sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
+    stages = []
+    for team in [team for team in teams if team.team in seen] if sampled else ():
+        of_steps = np.stack([_gpu_times(run, team, number, gpu_ns) for number in sampled], axis=-1)
+        # what most steps lack, as where few have more micro-batches, is no part of the usual one
+        is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
+        gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
+        times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
+        extents = {kernel: (min(ns), float(np.median(ns)), max(ns)) for kernel, ns in times.items()}
+        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times, extents))
+    return stages
 
 
 def _price(

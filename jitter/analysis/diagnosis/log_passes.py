@@ -85,7 +85,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     for culprit in diagnosis.of_all_ranks:
         of_all = tuple(fact for fact in facts if fact not in explained and _costs_all(fact, culprit))
         shared.append(_join(culprit, of_all, logs, diagnosis))
-    stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]
+    stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts if not fact.excludes]
     causes_of: dict[object, set[Cause]] = defaultdict(set)
     for fact in stated:
         for subject in (fact.subject, *((fact.kind, rank) for rank in fact.ranks)):
@@ -133,7 +133,12 @@ def _costs_all(fact: Fact, culprit: Culprit) -> bool:
 
 
 def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:
-    """Return whether a fact is about all ranks, some of the culprit's ranks, or their host."""
+    """Return whether a fact is about all ranks, some of the culprit's ranks, or their host.
+
+    What excludes a cause by comparing ranks is about all of the culprit's, and tells nothing where these are all ranks.
+    """
+    if fact.excludes and (len(culprit.ranks) == len(logs.places) or not set(culprit.ranks) <= set(fact.ranks)):
+        return False
     is_of_all = not fact.ranks and fact.host is None
     return is_of_all or _is_about(fact, culprit.ranks, logs)
 

@@ -235,6 +235,8 @@ class Fact:
     """The cause in a few words, for a finding of which it makes the cause certain."""
     is_item: bool = True
     """Whether it is worth a line where no finding has one of its causes."""
+    excludes: bool = False
+    """Whether it rules out what is usually checked first: its advice takes the place of that."""
 
     @property
     def is_of_job(self) -> bool:

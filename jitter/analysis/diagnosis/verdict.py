@@ -221,9 +221,11 @@ def name_side(words: str, side: str | None) -> str:
 def describe_advice(culprit: Culprit) -> str:
     """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit.
 
-    Where the logs make a cause certain, what to do is what they advise; where likely, it comes first.
+    Where the logs make a cause certain, what to do is what they advise; where likely, it comes first. It does not
+    begin with what the logs rule out.
     """
     behaviour, colon, action = _advise(culprit).rpartition(": ")
+    action = next((fact.advice for fact in culprit.facts if fact.excludes), action)
     for certainty, otherwise in (("certain", ""), ("likely", f"; if that is not it, {action}")):
         stated = [fact.advice for fact in culprit.facts if fact.certainty == certainty and fact.advice]
         if stated:

@@ -13,6 +13,7 @@ from jitter.analysis.diagnosis.evidence.logs.measurements import failures
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.log_passes import _costs_all, _locate, add_log_evidence
 from jitter.analysis.diagnosis.model import Cause, Fact, Loss, WhatIf
+from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from tests.support.findings import culprit
@@ -208,7 +209,8 @@ def test_a_node_at_its_power_cap_is_one_line():
     rows = [clock(gpu, 1980.0 - host * (974 + 2 * gpu), *["sw_power_cap"] * host, host=f"node{host}")
             for host in (0, 1) for gpu in range(8)]  # fmt: skip
     places = {8 * host + gpu: RankPlace(f"node{host}", gpu) for host in (0, 1) for gpu in range(8)}
-    (fact,) = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
+    fact, usual = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
+    assert usual.words == "8 GPUs of node0 (ranks 0-7): clock of 1,980 MHz, as on the other GPUs"
     assert fact.words == (
         "8 GPUs of node1 (ranks 8-15) limited by their power cap: 992 to 1,006 of 1,980 MHz, the other GPUs' median, "
         "in the only sample"
@@ -223,6 +225,7 @@ def test_gpus_of_a_host_of_which_the_same_is_said_are_one_fact():
     assert {(fact.words, fact.ranks, fact.device) for fact in facts} == {
         ("2 GPUs of node0 (ranks 1-2): 1,000 of 1,410 MHz, the other GPUs' median", (1, 2), None),
         ("GPU 5 of node0 (rank 5): 1,100 of 1,410 MHz, the other GPUs' median", (5,), 5),
+        ("5 GPUs of node0 (ranks 0,3-4,6-7): clock of 1,410 MHz, as on the other GPUs", (0, 3, 4, 6, 7), None),
     }
 
 
@@ -325,7 +328,7 @@ def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) ->
             ["GPU 1 of node0 (rank 1) limited by heat: 1,000 of 1,410 MHz, the other GPUs' median, in the only sample"],
             "certain",
         ),
-        (clock(1, 1400.0), [], ""),
+        (clock(1, 1400.0), ["GPU 1 of node0 (rank 1): clock of 1,400 MHz, as on the other GPUs"], "unknown"),
     ],
 )
 def test_clocks(slow: dict[str, Any], said: list[str], certainty: str):
@@ -742,6 +745,19 @@ def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
         ("PCIe link of GPU 1: lanes 8 of 16 (rank 1) on node0", (1,)),
         ("GPU 1 of node0 (rank 1): DRAM errors 4 (nvidia-smi)", (1,)),
     ]
+
+
+@pytest.mark.parametrize(("slow", "is_excluded"), [((1,), True), ((0, 1, 2, 3), False)])
+def test_a_clock_as_the_others_is_not_advised_to_be_checked(slow: tuple[int, ...], is_excluded: bool):
+    """Not where all ranks are slow: clocks of GPUs are compared with each other."""
+    places = {gpu: RankPlace("node0", gpu) for gpu in range(4)}
+    row = {"host": "node0", "bus_id": None, "time_ns": None, "reasons": [], "power_w": None, "power_cap_w": None}
+    logs = JobLogs(gpu_clocks=[row | {"device": gpu, "sm_mhz": 1_980.0} for gpu in range(4)] * 3, places=places)
+    late = culprit(slow[0], ranks=slow, scope="rank" if len(slow) == 1 else "job")
+    (joined,) = add_log_evidence(replace(NO_CULPRIT, culprits=(late,)), logs).culprits
+    stated = "4 GPUs of node0 (ranks 0-3): clock of 1,980 MHz, as on the other GPUs"
+    assert (stated in joined.evidence) == is_excluded
+    assert ("clocks" in describe_advice(joined)) != is_excluded
 
 
 def test_a_gpu_that_no_rank_uses_is_evidence_of_no_finding():

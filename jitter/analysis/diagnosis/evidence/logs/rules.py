@@ -88,6 +88,8 @@ class Rule(NamedTuple):
     find: Callable[[JobLogs], Iterable[Statement]]
     advice: str = ""
     is_item: bool = True
+    excludes: bool = False
+    """Whether it rules out what is usually checked first: its advice takes the place of that."""
 
 
 def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) -> tuple[Fact, ...]:
@@ -104,6 +106,7 @@ def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) 
             rule.advice,
             escape_control(said.reason),
             rule.is_item if said.is_item is None else said.is_item,
+            rule.excludes,
         )
         for rule in RULES
         if rule.kind in kinds
@@ -526,8 +529,33 @@ def _limits_of(row: Mapping[str, Any]) -> set[str]:
     return {_SLOWDOWNS[reason] for reason in row["reasons"] or () if reason in _SLOWDOWNS}
 
 
-def _clocks(logs: JobLogs) -> Iterator[Statement]:
-    """Find GPUs whose clock is lower than the others', or limited in a larger share of its samples."""
+class _Clock(NamedTuple):
+    """The samples of a GPU's clock, beside those of the other GPUs."""
+
+    gpu: _Gpu
+    mhz: float | None
+    """Its median."""
+    others_mhz: float
+    is_lower: bool
+    limits: str
+    """What limits it in a larger share of its samples than the others' clocks."""
+    samples: tuple[str, ...]
+    """In how many of its samples each of these limits is active."""
+    ranks: tuple[int, ...]
+    is_clear: bool
+    is_item: bool
+    is_free: bool
+    """Whether nothing but its power cap, which limits healthy GPUs, too, ever limits it."""
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What is said of it: GPUs of a host of which the same is said are one fact."""
+        mhz = round(self.mhz) if self.is_lower and self.mhz is not None else None
+        return mhz, round(self.others_mhz), self.samples, self.is_clear, self.is_item
+
+
+def _compare_clocks(logs: JobLogs) -> Iterator[_Clock]:
+    """Yield the clock of each GPU that works, as the traces say, beside those of the other GPUs."""
     by_gpu = _clock_rows(logs)
     idle = {gpu for gpu, *_ in _idle_gpus(logs)}
     speeds = {gpu: [row["sm_mhz"] for row in rows if row["sm_mhz"] is not None] for gpu, rows in by_gpu.items()}
@@ -538,8 +566,6 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
     everywhere: Counter[str] = sum(limited.values(), Counter())
     counts = {gpu: sum(row["reasons"] is not None for row in rows) for gpu, rows in by_gpu.items()}
     samples = sum(counts.values())
-    gpus_of_host = Counter(gpu.host for gpu in by_gpu)
-    limited_gpus: dict[tuple[str | None, str], list[_SlowClock]] = defaultdict(list)
     for number, (gpu, rows) in enumerate(by_gpu.items()):
         if gpu in idle:
             continue
@@ -555,14 +581,14 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
             for limit, count in sorted(limited[gpu].items())
         }
         unusual = [limit for limit, (share, elsewhere) in shares.items() if share > elsewhere]
-        if not is_lower and not unusual:
-            continue
         is_strong = any(shares[limit][0] >= max(0.5, 2 * shares[limit][1]) for limit in unusual)
         ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
-        slow = _SlowClock(
+        yield _Clock(
             gpu.numbered(logs, ranks),
-            own_mhz if is_lower else None,
+            own_mhz or None,
             others,
+            is_lower,
+            " and ".join(unusual),
             tuple(
                 "the only sample" if counts[gpu] == 1 else f"{count} of {counts[gpu]} samples"
                 for count in dict.fromkeys(limited[gpu][limit] for limit in unusual)
@@ -570,55 +596,58 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
             ranks,
             is_lower or is_strong,
             is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
+            _EXPECTED.issuperset(limited[gpu]),
         )
-        limited_gpus[gpu.host, " and ".join(unusual)].append(slow)
-    for (host, limits), slow_gpus in limited_gpus.items():
-        is_node = host is not None and 2 * len(slow_gpus) > gpus_of_host[host]
-        alike = by_key((slow.gpu if host is None else None if is_node else slow.told, slow) for slow in slow_gpus)
-        for slow_alike in alike.values():
-            yield _describe_clocks(slow_alike, limits)
 
 
-class _SlowClock(NamedTuple):
-    """A GPU whose clock is lower than the others', or limited in more of its samples."""
-
-    gpu: _Gpu
-    mhz: float | None
-    """None: not lower."""
-    others_mhz: float
-    samples: tuple[str, ...]
-    """In how many of its samples each limit is active."""
-    ranks: tuple[int, ...]
-    is_clear: bool
-    is_item: bool
-
-    @property
-    def told(self) -> tuple[object, ...]:
-        """What is said of it: GPUs of a host of which the same is said are one fact."""
-        mhz = None if self.mhz is None else round(self.mhz)
-        return mhz, round(self.others_mhz), self.samples, self.is_clear, self.is_item
+def _clocks(logs: JobLogs) -> Iterator[Statement]:
+    """Find GPUs whose clock is lower than the others', or limited in a larger share of its samples."""
+    gpus_of_host = Counter(gpu.host for gpu in _clock_rows(logs))
+    slow = (clock for clock in _compare_clocks(logs) if clock.is_lower or clock.limits)
+    for (host, limits), clocks in by_key(((clock.gpu.host, clock.limits), clock) for clock in slow).items():
+        is_node = host is not None and 2 * len(clocks) > gpus_of_host[host]
+        alike = by_key((clock.gpu if host is None else None if is_node else clock.told, clock) for clock in clocks)
+        for clocks_alike in alike.values():
+            yield _describe_clocks(clocks_alike, limits)
 
 
-def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Statement:
+def _usual_clocks(logs: JobLogs) -> Iterator[Statement]:
+    """Find GPUs whose clock is that of the others, and is not limited: what makes them slow is something else."""
+    clocks = list(_compare_clocks(logs))
+    if len(clocks) < THRESHOLDS.min_repeats or any(clock.mhz is None for clock in clocks):
+        return
+    usual = [clock for clock in clocks if clock.ranks and clock.is_free and not clock.is_lower and not clock.limits]
+    for host, alike in sorted(by_key((clock.gpu.host, clock) for clock in usual).items(), key=str):
+        ranks = tuple(sorted(rank for clock in alike for rank in clock.ranks))
+        mhz = median(clock.mhz for clock in alike if clock.mhz is not None)
+        words = f"{_name_gpus(alike, ranks)}: clock of {mhz:,.0f} MHz, as on the other GPUs"
+        yield Statement(words, ranks, host, alike[0].gpu.device if len(alike) == 1 else None)
+
+
+def _name_gpus(clocks: Sequence[_Clock], ranks: Sequence[int]) -> str:
+    gpu = clocks[0].gpu
+    return gpu.name(ranks) if len(clocks) == 1 else f"{len(clocks)} GPUs of {gpu.host}{_of_known_ranks(ranks)}"
+
+
+def _describe_clocks(alike: Sequence[_Clock], limits: str) -> Statement:
     """Describe the clocks of one GPU, or of the GPUs of a host that have the same limits."""
     first, is_one = alike[0], len(alike) == 1
-    speeds = [f"{mhz:,.0f}" for mhz in sorted(slow.mhz for slow in alike if slow.mhz is not None)]
+    speeds = [f"{mhz:,.0f}" for mhz in sorted(clock.mhz for clock in alike if clock.is_lower and clock.mhz)]
     by = f" limited by {limits if is_one else limits.replace('its', 'their')}" if limits else ""
     speed = f": {' to '.join(dict.fromkeys((speeds[0], speeds[-1])))} of {first.others_mhz:,.0f} MHz" if speeds else ""
     parts = ["the other GPUs' median"] if speeds else []
-    if len({slow.samples for slow in alike}) == 1:
+    if len({clock.samples for clock in alike}) == 1:
         parts += [f"in {samples}" for samples in first.samples]
-    ranks = tuple(sorted(rank for slow in alike for rank in slow.ranks))
-    subject = first.gpu.name(ranks) if is_one else f"{len(alike)} GPUs of {first.gpu.host}{_of_known_ranks(ranks)}"
+    ranks = tuple(sorted(rank for clock in alike for rank in clock.ranks))
     return Statement(
-        f"{subject}{by}{speed}{', ' if speed and parts else ' ' if parts else ''}{', '.join(parts)}",
+        f"{_name_gpus(alike, ranks)}{by}{speed}{', ' if speed and parts else ' ' if parts else ''}{', '.join(parts)}",
         ranks,
         first.gpu.host,
         first.gpu.device if is_one else None,
         f"GPU{'' if is_one else 's'}{by}{speed}" if by else f"GPU{speed.replace(':', ' at')}",
         None if ranks else (),  # the GPU of an unknown rank is evidence of no rank
-        "certain" if any(slow.is_clear for slow in alike) else "likely",
-        any(slow.is_item for slow in alike),
+        "certain" if any(clock.is_clear for clock in alike) else "likely",
+        any(clock.is_item for clock in alike),
     )
 
 
@@ -951,6 +980,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "unknown", _below_benchmark, is_item=False),
     Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy),
     Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "check the GPU's cooling and its power limit"),
+    Rule("gpu_clock", _GPU_CAUSES, "unknown", _usual_clocks,
+         "check what else runs on the GPU, its memory for errors and its PCIe link", is_item=False, excludes=True),
     Rule("gpu_clock", _GPU_CAUSES, "likely", _power_caps, "give the GPU the power limit of the others"),
     Rule("gpu_clock", _GPU_CAUSES, "unknown", partial(_links, is_of_clock=True),
          "check the GPU's cooling and its power limit"),

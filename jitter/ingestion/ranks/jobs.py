@@ -285,11 +285,21 @@ class RecordedJob:
         for job_rank in (self.programs or self.ranks)[:1]:
             pace = _pace(new, job_rank)
             share = None if 1 / PACE_LEAST < pace < PACE_LEAST else new.shared_kernels(job_rank)
-            if share is not None and share < SHARED_LEAST and not _share_group(new, job_rank):
+            if share is not None and share < SHARED_LEAST and not self._meets(new, job_rank):
                 yield (
                     f"rank {new.rank} runs another program than rank {job_rank.rank} {place}, and its steps take "
                     f"{pace:.2g} times as long: they wait for each other in no step"
                 )
+
+    def _meets(self, new: RecordedRank, job_rank: RecordedRank) -> bool:
+        """Return whether a group that the recordings name has the rank and one of this job.
+
+        Of the groups that ranks of this job name, those of `job_rank` are looked at.
+        """
+        others = self._of_rank.keys() - {new.rank}
+        return any(new.rank in members and not members.isdisjoint(others) for members in new.groups) or any(
+            {new.rank, job_rank.rank} <= members for members in job_rank.groups
+        )
 
     def _of_another_run(self, new: RecordedRank, same_rank: Sequence[RecordedRank], place: str) -> Iterator[str]:
         steps = self._steps_of(new)
@@ -341,11 +351,6 @@ def _pace(rank: RecordedRank, other: RecordedRank) -> float:
     borders = (common[0], common[len(common) // 2], common[-1])
     paces = [(starts[last] - starts[first]) / max(others[last] - others[first], 1) for first, last in pairwise(borders)]
     return min(paces) if min(paces) > 1 else max(paces) if max(paces) < 1 else 1.0
-
-
-def _share_group(rank: RecordedRank, other: RecordedRank) -> bool:
-    """Return whether a group that the recordings name has both ranks."""
-    return any({rank.rank, other.rank} <= members for members in (*rank.groups, *other.groups))
 
 
 def _some(rank: RecordedRank) -> str:

@@ -253,6 +253,18 @@ def test_engines_whose_steps_wait_for_each_other_in_none_are_two_jobs(tmp_path: 
     assert len(said) == 4
     assert not jitter.open(tmp_path / "lake").unread_ranks  # the job may have no rank of the numbers left out
     assert all(str(prefills) in str(error) and "they wait for each other in no step" in str(error) for error in said)
+    for rank in range(8):  # ranks that prefill send their caches
+        trace = json.loads(((prefills if rank < 4 else decodes) / f"rank{rank}.json").read_text())
+        kernel = next(one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"])
+        sent = {
+            "Collective name": "send",
+            "Process Group Name": "cache",
+            "Process Group Ranks": f"[{rank % 4}, {rank % 4 + 4}]",
+        }
+        trace["traceEvents"].append(kernel | {"name": "ncclDevKernel_SendRecv()", "args": kernel["args"] | sent})
+        (tmp_path / "met").mkdir(exist_ok=True)
+        (tmp_path / "met" / f"rank{rank}.json").write_text(json.dumps(trace))
+    assert jitter.ingest(tmp_path / "met", tmp_path / "of-both").refused == []
     gains = {"alone": 7 * slow.excess_us, "same_job": 7 * slow.excess_us / 2}
     for name, gain_us in gains.items():
         given = prefills if name == "alone" else tmp_path / "traces"

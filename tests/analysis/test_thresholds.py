@@ -17,7 +17,7 @@ NOT_THRESHOLDS = {
     "metrics/collective_calls.py": {"UNKNOWN", "_ROWS_AT_ONCE"},
     "alignment/program.py": {"MAIN", "NO_STREAM", "_MOST_PROGRESS"},
     "alignment/sequences.py": {"_MOST_PAIRS"},
-    "collectives/group_inference.py": {"ALONE"},
+    "collectives/leaving_together.py": {"ALONE"},
     "execution/dependencies.py": {"_NONE"},
     # definitions: a rank of a ring and both neighbours
     "collectives/rings.py": {"_NEIGHBOURHOOD"},

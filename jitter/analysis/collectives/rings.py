@@ -13,7 +13,8 @@ import numpy as np
 
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.collectives.exchange_matching import varying_transfer_ns
-from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_peers, regular_groups
+from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_peers
+from jitter.analysis.collectives.leaving_together import regular_groups
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from jitter.analysis.alignment.program import Operation, Program
-from jitter.analysis.collectives.group_inference import (
+from jitter.analysis.collectives.group_inference import infer_attended
+from jitter.analysis.collectives.leaving_together import (
     ALONE,
+    JointClocks,
     _divide_on_one_clock,
-    _JointClocks,
-    infer_attended,
     infer_groups,
     with_absent_ranks,
 )
@@ -76,7 +76,7 @@ def test_messages_tell_the_clocks_of_stages_that_share_a_program():
     start, end = times(works(6, 2, 4), layout)
     found = infer_groups(on_streams(1, 1), start, end).labels
     assert [groups_of(labels) for labels in found.values()] == [ROWS, ROWS]
-    clocks = _JointClocks(4, 6)
+    clocks = JointClocks(4, 6)
     for first, second in ([0, 2], [1, 3]):  # the stages of a replica exchange messages
         ahead_ns = np.array([0, CLOCKS[second] - CLOCKS[first]])
         clocks.connect(np.array([first, second]), np.tile(ahead_ns, (6, 1)))

@@ -227,16 +227,18 @@ def split_random_events(
         beside: the outliers of another part of these ranks' time that has the same causes.
 
     """
-    single = sorted((outlier for outlier in outliers if not outlier.persistent), key=lambda outlier: -outlier.event_ns)
+    single, too = ([late for late in some if not late.persistent] for some in (outliers, beside))
     random = list[Finding]()
     while single:
-        least_ns = THRESHOLDS.tolerance_share * single[0].event_ns
-        alike = [outlier for outlier in single if outlier.event_ns >= least_ns]
-        single = single[len(alike) :]
-        too = [outlier for outlier in beside if not outlier.persistent and outlier.event_ns >= least_ns]
-        sentence = _describe_random_events(alike, ranks, steps, node_of, too)
+        # the usual event tells the size: of pauses that any host makes the longest ones vary most
+        most_ns = float(np.median([late.event_ns for late in single])) / THRESHOLDS.tolerance_share
+        alike, beside_these = ([late for late in some if late.event_ns <= most_ns] for some in (single, too))
+        single, too = ([late for late in some if late.event_ns > most_ns] for some in (single, too))
+        longer = {late.rank for late in single}
+        nodes = {rank: node for rank, node in node_of.items() if rank not in longer}
+        sentence = _describe_random_events(alike, ranks - len(longer), steps, nodes, beside_these)
         if sentence is not None:
-            in_turn = [replace(outlier, is_in_turn=True) for outlier in alike]
+            in_turn = [replace(late, is_in_turn=True) for late in alike]
             random.append(join_outliers("random_pauses", in_turn, sentence))
     joined = {member.rank for finding in random for member in finding.members}
     return [outlier for outlier in outliers if outlier.persistent or outlier.rank not in joined], random

@@ -62,10 +62,14 @@ class Outlier:
     kernels: tuple[str, ...] = ()
     """Names of kernels that alone take longer than the other ranks', the surest first; none: its whole time does."""
 
+    longest_ns: float | None = None
+    """The excess of its longest step; None where the excess of each step is not known."""
+
     @property
     def event_ns(self) -> float:
-        """The excess of one of its steps, on average."""
-        return self.excess_ns / max(len(self.steps) - self.unknown_steps, 1)
+        """The excess of its longest step; where that is not known, of one of its steps on average."""
+        mean_ns = self.excess_ns / max(len(self.steps) - self.unknown_steps, 1)
+        return mean_ns if self.longest_ns is None else self.longest_ns
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ class Standouts:
                     float(self.chance[column]),
                     is_persistent,
                     int(np.isnan(late_ns).sum()),
+                    longest_ns=float(np.nan_to_num(late_ns).max()),
                 )
             )
         return rank_outliers

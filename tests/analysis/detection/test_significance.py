@@ -99,6 +99,22 @@ def test_a_long_stall_is_none_of_the_short_pauses_of_any_rank():
     assert pauses.ranks == tuple(late.rank for late in short)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_stall_leaves_pauses_of_any_length_random(seed: int):
+    """Pauses of exponential lengths: no two sizes of them, and the rank that stalls pauses as the others do."""
+    rng = np.random.default_rng(seed)
+    pauses_ns = rng.exponential(1e6, (50, 32)) * (rng.random((50, 32)) < 0.06)
+    pauses_ns[25, 3] = 3e7
+    members = [
+        replace(outlier(rank, *np.flatnonzero(of_rank).tolist()), excess_ns=of_rank.sum(), longest_ns=of_rank.max())
+        for rank, of_rank in enumerate(pauses_ns.T)
+        if of_rank.any()
+    ]
+    alone, (job,) = split_random_events(members, 32, 50, {})
+    assert [late.rank for late in alone] == [3]
+    assert job.ranks == tuple(late.rank for late in members if late.rank != 3)
+
+
 def test_few_events_on_few_ranks_may_be_faults_of_these():
     """Three ranks of 8 with two events each: drawn from three ranks they are likelier than from all."""
     assert not is_random(np.array([0, 2, 0, 0, 2, 0, 2, 0]))

@@ -61,7 +61,6 @@ class Outlier:
     """
     kernels: tuple[str, ...] = ()
     """Names of kernels that alone take longer than the other ranks', the surest first; none: its whole time does."""
-
     longest_ns: float | None = None
     """The excess of its longest step; None where the excess of each step is not known."""
 
@@ -147,19 +146,20 @@ class Standouts:
         late = replace(
             self, is_late=self.is_late.copy(), is_persistent=self.is_persistent.copy(), chance=self.chance.copy()
         )
-        usual_ns = np.nan_to_num(known_medians(self.total_ns))
+        usual_ns, is_known = np.nan_to_num(known_medians(self.total_ns)), ~np.isnan(self.total_ns)
         is_usual = usual_ns >= THRESHOLDS.min_excess_share * known_median(step_ns)
         for number in np.flatnonzero(of_places.is_persistent & (of_places.chance < THRESHOLDS.medium_chance)).tolist():
             place = places[number]
             others = np.delete(usual_ns, place)
             if self.part is TimePart.GPU and not separate_clusters(np.sort(others), np.sort(usual_ns[place])):
                 continue
-            late.chance[place] = np.minimum(late.chance[place], of_places.chance[number])
             for column in place[(is_usual & ~self.is_persistent)[place]].tolist():
-                is_known = ~np.isnan(self.total_ns[:, column])
-                here = is_known & (self.total_ns[:, column] >= usual_ns[column] / 2)
-                late.is_late[:, column] = here | (here[is_known].all() & ~is_known)
+                here = is_known[:, column] & (self.total_ns[:, column] >= usual_ns[column] / 2)
+                # as of a rank that is late by itself: a step of which no rank's total is known is no exception
+                late.is_late[:, column] = here | (here[is_known[:, column]].all() & ~is_known.any(axis=1))
                 late.is_persistent[column] = True
+            named = place[late.is_persistent[place]]
+            late.chance[named] = np.minimum(late.chance[named], of_places.chance[number])
         return late
 
     def outliers(self, step_ns: Floats) -> list[Outlier]:

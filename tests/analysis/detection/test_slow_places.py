@@ -1,11 +1,12 @@
 """Nodes of which every rank varies by itself, and is late usually: none shows it alone, all of them do."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.standouts import find_standouts
+from jitter.analysis.detection.standouts import Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -19,16 +20,21 @@ def loading(rng: np.random.Generator, ranks: int = RANKS) -> np.ndarray:
     return LOADING_NS * rng.lognormal(0, 0.35, (STEPS, ranks))
 
 
-def usually_late(start_ns: np.ndarray) -> list[int]:
-    """Return the ranks that usually begin late, of ranks that begin (steps, ranks) at these times."""
+def standouts(start_ns: np.ndarray, nodes: Sequence[np.ndarray] = NODES) -> tuple[Standouts, np.ndarray]:
+    """Return when ranks stand out that begin (steps, ranks) at these times, and the times of the steps."""
     own = np.zeros((len(OWN_PARTS), *start_ns.shape))
     own[TimePart.START] = start_ns
     usual = np.full((len(OWN_PARTS), len(start_ns), 1), LOADING_NS)
     noise = np.full_like(usual, 100.0)
-    team = TeamDeviations(0, np.arange(RANKS), subtract_median_of_others(own), noise, usual)
+    team = TeamDeviations(0, np.arange(start_ns.shape[1]), subtract_median_of_others(own), noise, usual)
     step_ns = np.full(len(start_ns), STEP_NS)
-    of_nodes = find_standouts(team.of_places(NODES), TimePart.START, step_ns)
-    of_ranks = find_standouts(team, TimePart.START, step_ns).with_places(of_nodes, NODES, step_ns)
+    of_nodes = find_standouts(team.of_places(nodes), TimePart.START, step_ns)
+    return find_standouts(team, TimePart.START, step_ns).with_places(of_nodes, nodes, step_ns), step_ns
+
+
+def usually_late(start_ns: np.ndarray) -> list[int]:
+    """Return the ranks that usually begin late, of ranks that begin (steps, ranks) at these times."""
+    of_ranks, step_ns = standouts(start_ns)
     return [late.rank for late in of_ranks.outliers(step_ns) if late.persistent]
 
 
@@ -54,6 +60,30 @@ def test_a_slow_rank_makes_no_slow_node():
     start_ns = loading(np.random.default_rng(0))
     start_ns[:, 3] += 2 * LOADING_NS
     assert usually_late(start_ns) == [3]
+
+
+def test_a_rank_of_a_slow_node_is_not_late_in_a_step_that_it_lacks():
+    """Ranks differ for ever, so that only the last of four nodes shows that its ranks are late."""
+    nodes = [np.arange(8 * node, 8 * node + 8) for node in range(4)]
+    named = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        usual_ns = LOADING_NS * rng.lognormal(0, 0.1, 32) * np.repeat([1, 1, 1, 1.5], 8)
+        start_ns = usual_ns * rng.lognormal(0, 0.01, (STEPS, 32))
+        start_ns[4, 30] = np.nan
+        of_ranks, step_ns = standouts(start_ns, nodes)
+        steps = [late.steps for late in of_ranks.outliers(step_ns) if late.rank == 30]
+        named += steps == [tuple(step for step in range(STEPS) if step != 4)]
+    assert named == 10
+
+
+def test_a_rank_of_a_slow_node_that_is_not_late_itself_does_not_stand_out():
+    start_ns = loading(np.random.default_rng(2))
+    start_ns[:, 8:] *= 1.8
+    start_ns[:, 12] = LOADING_NS * 0.5
+    of_ranks, _ = standouts(start_ns)
+    assert of_ranks.is_persistent[[8, 12]].tolist() == [True, False]
+    assert of_ranks.chance[8] < of_ranks.chance[12] == 1.0
 
 
 def test_the_hosts_of_a_slow_half_are_named(tmp_path: Path):

@@ -504,8 +504,11 @@ def decide_recurrence(
     is_mine = is_late & np.isin(standouts.ranks, list(ranks)) & ~np.isnan(standouts.total_ns)
     if is_mine.any():
         total_ns = standouts.total_ns
+        own_ns = np.where(is_mine, total_ns, np.nan)
+        # a usual one is as long as it usually is, whatever one of its steps takes
+        sizes_ns = np.where(standouts.is_persistent, known_medians(own_ns), np.fmax.reduce(own_ns, axis=0))
         # short pauses, as any host makes, are no part of long ones
-        is_late &= np.isnan(total_ns) | (total_ns >= THRESHOLDS.tolerance_share * total_ns[is_mine].max())
+        is_late &= np.isnan(total_ns) | (total_ns >= THRESHOLDS.tolerance_share * np.fmax.reduce(sizes_ns))
         # what is as long on another rank counts, too, though it stays the only one there
         is_as_long = total_ns >= total_ns[is_mine & is_late].min()
         is_late = is_late | is_as_long & (standouts.sigmas >= THRESHOLDS.outlier_sigmas)

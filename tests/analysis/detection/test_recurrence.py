@@ -54,6 +54,12 @@ def test_a_host_that_is_slow_from_some_step_on_recurs(seed: int, ranks: int):
     assert answer(own, range(ranks // 2, ranks), 7) == Recurrence("yes")
 
 
+def test_one_long_pause_of_a_rank_that_is_slow_in_every_step_makes_it_no_other():
+    own = times(20, 16)
+    own[:, 3] += 0.1 * STEP
+    assert answer(paused(own, [(7, 3)], 5 * STEP), [3], 20) == Recurrence("yes")
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("ranks", [8, 32])
 def test_a_rank_that_is_slow_in_every_step_recurs(seed: int, ranks: int):

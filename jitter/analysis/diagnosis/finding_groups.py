@@ -408,7 +408,8 @@ def _describe_place(group: RankGroup, evidence: Evidence, which_steps: str = "th
         return ()
     hosts = sorted({host for rank in group.ranks if (host := evidence.locations[rank].host) is not None})
     named = f" ({format_some(hosts, THRESHOLDS.sentences.max_named)})" if len(hosts) == len(late) else ""
-    return (f"they are all ranks of {format_count(len(late), 'host')}{named}",)
+    every = "all recorded ranks" if evidence.coverage.has_unrecorded_ranks else "all ranks"
+    return (f"they are {every} of {format_count(len(late), 'host')}{named}",)
 
 
 def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:

@@ -9,7 +9,7 @@ from jitter.analysis.detection.deviations import TeamDeviations, subtract_median
 from jitter.analysis.detection.standouts import Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_partial_run, ingest_run, small
 
 STEPS, RANKS, STEP_NS = 14, 16, 2.2e7
 NODES = [np.arange(8), np.arange(8, 16)]
@@ -93,3 +93,11 @@ def test_the_hosts_of_a_slow_half_are_named(tmp_path: Path):
     (culprit, *_) = ingest_run(run, tmp_path, "nsys").diagnose().culprits
     assert set(culprit.ranks) == set(fault.ranks)
     assert any("they are all ranks of 2 hosts (node0001" in sentence for sentence in culprit.evidence)
+
+
+def test_ranks_that_were_not_recorded_are_none_of_all_ranks_of_a_host(tmp_path: Path):
+    fault = Fault.parse("slow_gpu:ranks=4-11,factor=1.1")
+    run = simulate(small(ranks=16, gpus_per_node=4, steps=8, kernels=24, noise=0.005, seed=8), [fault])
+    (culprit, *_) = ingest_partial_run(run, tmp_path, "nsys", absent=frozenset({2, 6, 10, 14})).diagnose().culprits
+    assert set(culprit.ranks) == {4, 5, 7, 8, 9, 11}
+    assert any("they are all recorded ranks of 2 hosts (node0001" in sentence for sentence in culprit.evidence)

@@ -287,7 +287,8 @@ def _describe_groups(facts: HangFacts) -> None:
             for rank, (name,) in names_of_rank.items():  # each rank has one group of these members, by its own name
                 facts._group_of[rank, name] = shared
                 facts.descriptions.setdefault(shared.name, facts.descriptions.get(name, ""))
-    for name, texts in by_key((row["group_name"], row["members"]) for row in listed).items():
+    stated = dict.fromkeys((row["group_name"], row["members"]) for row in listed)  # by each of their ranks alike
+    for name, texts in by_key(stated).items():
         groups = {DumpGroup(name, text): parse_ranks(text) for text in texts}
         facts.members |= groups
         if len(groups) == 1:

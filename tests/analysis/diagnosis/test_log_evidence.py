@@ -218,6 +218,14 @@ def test_a_node_at_its_power_cap_is_one_line():
     assert (fact.ranks, fact.host, fact.device, fact.certainty) == (tuple(range(8, 16)), "node1", None, "certain")
 
 
+def test_a_clock_that_is_lower_for_a_while_is_not_that_of_the_others():
+    """In 20 of 60 samples, whose limits are unknown: its median is that of the others, and yet it may be the cause."""
+    rows = [clock(gpu, 1200.0 if gpu == 3 and at < 20 else 1980.0) for gpu in range(8) for at in range(60)]
+    places = {gpu: RankPlace("node0", gpu) for gpu in range(8)}
+    (usual,) = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
+    assert usual.ranks == (0, 1, 2, 4, 5, 6, 7)
+
+
 def test_gpus_of_a_host_of_which_the_same_is_said_are_one_fact():
     rows = [clock(gpu, 1000.0 if gpu in (1, 2) else 1410.0, host="node0") for gpu in range(8)]
     rows[5] = clock(5, 1100.0, host="node0")

@@ -545,7 +545,7 @@ class _Clock(NamedTuple):
     is_clear: bool
     is_item: bool
     is_free: bool
-    """Whether nothing but its power cap, which limits healthy GPUs, too, ever limits it."""
+    """Whether nothing but its power cap, which limits healthy GPUs, too, limits it, nor is it lower for a while."""
 
     @property
     def told(self) -> tuple[object, ...]:
@@ -562,6 +562,8 @@ def _compare_clocks(logs: JobLogs) -> Iterator[_Clock]:
     values = np.array([mhz for gpu_mhz in speeds.values() for mhz in gpu_mhz] or [0.0])
     owners = np.repeat(np.arange(len(speeds)), [len(gpu_mhz) for gpu_mhz in speeds.values()])
     usual = float(np.median(values))
+    lower = [sum(mhz < THRESHOLDS.whole_share * usual for mhz in gpu_mhz) for gpu_mhz in speeds.values()]
+    all_lower, all_speeds = sum(lower), sum(map(len, speeds.values()))
     limited = {gpu: Counter(limit for row in rows for limit in _limits_of(row)) for gpu, rows in by_gpu.items()}
     everywhere: Counter[str] = sum(limited.values(), Counter())
     counts = {gpu: sum(row["reasons"] is not None for row in rows) for gpu, rows in by_gpu.items()}
@@ -582,6 +584,9 @@ def _compare_clocks(logs: JobLogs) -> Iterator[_Clock]:
         }
         unusual = [limit for limit, (share, elsewhere) in shares.items() if share > elsewhere]
         is_strong = any(shares[limit][0] >= max(0.5, 2 * shares[limit][1]) for limit in unusual)
+        own_speeds = len(speeds[gpu])
+        lower_elsewhere = (all_lower - lower[number]) / max(all_speeds - own_speeds, 1)
+        is_lower_for_a_while = lower[number] > own_speeds * max(1 - THRESHOLDS.whole_share, lower_elsewhere)
         ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
         yield _Clock(
             gpu.numbered(logs, ranks),
@@ -596,7 +601,7 @@ def _compare_clocks(logs: JobLogs) -> Iterator[_Clock]:
             ranks,
             is_lower or is_strong,
             is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
-            _EXPECTED.issuperset(limited[gpu]),
+            _EXPECTED.issuperset(limited[gpu]) and not is_lower_for_a_while,
         )
 
 

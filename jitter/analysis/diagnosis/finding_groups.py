@@ -16,6 +16,7 @@ from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.evidence.locations import ranks_of_group
 from jitter.analysis.diagnosis.model import Cause, Scope
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
@@ -439,8 +440,9 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
         if len(slow.ranks) == 1 and not evidence.coverage.may_delay(slow):
             links.append(_of_rank(evidence, slow))
         else:
-            judgement = find_cause(evidence, slow).after(*slow.evidence)
-            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), judgement))
+            place = _place_of_groups(slow, evidence)
+            shared = _describe_groups(slow, evidence) if place.scope == "ranks" else ()
+            groups.append(FindingGroup((slow,), place, find_cause(evidence, slow).after(*slow.evidence, *shared)))
     return _join_as_slow(groups, evidence) + _join_by_node(_group_ranks(links, evidence), links, (), evidence)
 
 
@@ -454,12 +456,23 @@ def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
         if len(alike) == 1 or len(set(ranks)) < len(ranks):
             joined += alike
             continue
-        names = format_some([format_ranks(slow.group.ranks) for slow in alike], THRESHOLDS.min_repeats)
-        shared = f"{len(alike)} groups ({names}) are slow in the same steps: look for what they share, as a switch"
+        shared = _slow_together([slow.group.ranks for slow in alike])
         candidates = tuple(candidate for slow in alike for candidate in slow.candidates)
         place = RankGroup("job" if len(ranks) == len(evidence.locations) else "ranks", tuple(ranks))
         joined.append(FindingGroup(candidates, place, alike[0].judgement.after(shared)))
     return joined
+
+
+def _describe_groups(slow: Finding, evidence: Evidence) -> tuple[str, ...]:
+    """Say which groups are slow, if they have no rank in common."""
+    groups = sorted({tuple(ranks_of_group(evidence.analysis.run, *meeting)) for meeting in slow.meetings})
+    is_apart = len(groups) > 1 and len(set().union(*groups)) == sum(map(len, groups))
+    return (_slow_together(groups),) if is_apart else ()
+
+
+def _slow_together(groups: Sequence[Sequence[int]]) -> str:
+    names = format_some([format_ranks(ranks) for ranks in groups], THRESHOLDS.min_repeats)
+    return f"{len(groups)} groups ({names}) are slow in the same steps: look for what they share, as a switch"
 
 
 def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:

@@ -51,12 +51,14 @@ class LayoutJob:
     """A rank whose kernels take so many times as long."""
     late: tuple[int, float] | None = None
     """A rank that begins each step so many ns late."""
+    slow_groups: tuple[tuple[int, ...], ...] = ()
+    """Groups whose collectives take 10 times as long in the step before the last."""
     logs: int | None = None
     """A rank that runs one kernel more than the others at the end of each step, as for its log."""
 
     def healthy(self) -> "LayoutJob":
         """Return the job without its faults, all stages alike."""
-        return replace(self, slow=None, late=None, stage_layers=())
+        return replace(self, slow=None, late=None, slow_groups=(), stage_layers=())
 
     @property
     def columns(self) -> int:
@@ -122,6 +124,8 @@ class _Program:
     ) -> None:
         if self.job.one_stream:
             stream = _COLUMN_STREAM
+        if ranks in self.job.slow_groups and step == self.job.steps - 2:
+            ns *= 10
         comm = Comm(operation, "-".join(map(str, ranks)), ranks, size)
         meeting = (step, operation, ranks, number)
         self.ops.append(Op("collective", step, ns, 6e3, stream, meeting=meeting, members=len(ranks), comm=comm))

@@ -11,6 +11,8 @@ from jitter.analysis.detection.run_transfers import attribute_to_ranks, find_slo
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import simulate
+from tests.accuracy.layouts.job import LayoutJob
+from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 from tests.support.programs import program
 from tests.support.simulated import ingest_run, small
 
@@ -287,3 +289,11 @@ def test_sizes_are_read_of_few_steps_unless_they_vary(tmp_path: Path, monkeypatc
         sizes = transfers._relative_sizes(np.arange(12))
         np.testing.assert_allclose(sizes, np.broadcast_to(expected[:, None], sizes.shape))
         assert len(set(seen)) == (12 if are_varied else THRESHOLDS.sampled_steps)
+
+
+def test_groups_without_a_common_rank_that_are_slow_in_one_step_are_named(tmp_path: Path):
+    job = LayoutJob(3, ranks=16, row=4, steps=8, naming="ranks", slow_groups=((0, 1, 2, 3), (8, 9, 10, 11)))
+    (culprit,) = ingest_job(job, tmp_path).diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((0, 1, 2, 3, 8, 9, 10, 11), "communication")
+    assert culprit.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.02)
+    assert any(line.startswith("2 groups (ranks 0-3, ranks 8-11) are slow") for line in culprit.evidence)

@@ -272,7 +272,7 @@ def _follow(
     start, end = fit_range([source.data[line] for line in lines], view.data["scale_ns"][0], has_floor=has_floor)
     y_range: Model = plot.attributes["y_range"]
     y_range.update(start=start, end=end)
-    plot.y_axis.update(axis_label="axis ≥ 1% of step")
+    plot.y_axis.update(axis_label="≥ 1% of step")
     args = {"kernels": axis.x_range, "view": view, "source": source, "chosen": chosen, "lines": list(lines)}
     fit = script(read_script("fit.js"), **args, y_range=y_range, floor=has_floor)
     for end_of_range in ("start", "end"):

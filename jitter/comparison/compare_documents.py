@@ -630,7 +630,7 @@ class _Sum(NamedTuple):
 
     loss_class: str
     ranks: tuple[int, ...]
-    """Those that add it, about as much each; empty for what belongs to no rank, and for the noise of all."""
+    """The ranks that add it, each about as much. None where no rank does, or where it is the noise of all."""
     ns: float
 
 

@@ -1,9 +1,9 @@
 """Process groups of collectives whose trace names none, inferred from which ranks leave them together.
 
-If all teams have the same collectives in the same order, these are compared one by one. Stages of a pipeline differ in
-their exchanges: these are matched pair by pair, but for those that more than two ranks of a stage leave together, and
-then the collectives that several stages share. Sends and receives that state a group of more than two ranks are matched
-pair by pair, too: the peer is one of these ranks, and none waits for the others.
+If all teams have the same collectives in the same order, these are compared one by one. Stages of a pipeline have
+exchanges of their own, which are matched first, pair by pair. Exchanges that more than two ranks of a stage leave
+together are no messages, but collectives. Those that several stages share come last. Sends and receives that state a
+group of more than two ranks are matched pair by pair, too: the peer is one of these, and none waits for the others.
 """
 
 import math

@@ -121,7 +121,7 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
 
 def _pool(workers: int, counter: ctypes.c_int64) -> WorkerPool:
     """Make a pool whose workers count bytes, and are killed when its block is left by an exception."""
-    return WorkerPool(workers, worker_modules(), _begin, (counter,), kill_on_error=True)
+    return WorkerPool(workers, worker_modules(), _begin, counter)
 
 
 def _begin(counter: ctypes.c_int64) -> None:

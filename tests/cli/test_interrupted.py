@@ -102,7 +102,7 @@ def launch_and_signal(self, process):
 popen_forkserver.Popen._launch = launch_and_signal
 handle_signals()
 try:
-    with WorkerPool(1, ["math"], kill_on_error=True) as pool:
+    with WorkerPool(1, ["math"]) as pool:
         pool.submit(os.getpid)
 except Interrupted:
     print("interrupted")
@@ -118,7 +118,7 @@ import os, signal, time
 from jitter.core.parallel.processes import WorkerPool
 
 try:
-    with WorkerPool(2, ["math"], kill_on_error=True) as pool:
+    with WorkerPool(2, ["math"]) as pool:
         first = pool.submit(os.getpid)
         pool.submit(time.sleep, 600)
         os.kill(first.result(), signal.SIGKILL)

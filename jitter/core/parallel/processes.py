@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
@@ -39,24 +39,17 @@ class WorkerPool:
     """A pool of worker processes. A worker ends at once when the process that made the pool ends."""
 
     def __init__(
-        self,
-        workers: int,
-        preload: Sequence[str],
-        initializer: Callable[..., None] | None = None,
-        initargs: tuple[Any, ...] = (),
-        *,
-        kill_on_error: bool = False,
+        self, workers: int, preload: Sequence[str], initializer: Callable[..., None] | None = None, *initargs: object
     ) -> None:
         """Make a pool of at most `workers` processes, which start when work is submitted.
 
         The server process imports the modules named in `preload`. Each worker calls `initializer(*initargs)` once.
-        With `kill_on_error`, workers are killed when the `with` block is left by an exception; otherwise their
-        current calls are completed.
+        Workers are killed when the `with` block is left by an exception; otherwise their current calls are completed.
         """
         context = server_context(*preload)
         self._workers = workers
         # one unit a worker; not an Event, whose set() waits for ever for a worker that died while it waited
-        self._stop = context.Semaphore(0) if kill_on_error else None
+        self._stop = context.Semaphore(0)
         start = (self._stop, initializer, initargs)
         self._executor = ProcessPoolExecutor(workers, context, _start_worker, start)
 
@@ -67,35 +60,15 @@ class WorkerPool:
         with DeferInterrupts(), _without_main_module():  # a submission may start a worker
             return self._executor.submit(function, *args, **kwargs)
 
-    def map(
-        self, function: Callable[[Item], Result], items: Iterable[Item], on_death: Callable[[Item], Result]
-    ) -> Iterator[Result]:
-        """Yield `function(item)` for each item, in order; after a worker's death, `on_death(item)` for the rest."""
-        remaining = list(items)
-        done = 0
-        with suppress(WorkerDied):
-            futures = [self.submit(function, item) for item in remaining]
-            for future in futures:
-                result = future.result()
-                done += 1
-                yield result
-        for item in remaining[done:]:
-            yield on_death(item)
-
-    def shutdown(self, *, cancel: bool) -> None:
-        """End the workers after their current calls, and with `cancel` before the calls that have not begun."""
-        self._executor.shutdown(cancel_futures=cancel)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and self._stop is not None:
-            for _ in range(self._workers):
-                self._stop.release()
-        self.shutdown(cancel=kind is not None)
+        for _ in range(0 if kind is None else self._workers):
+            self._stop.release()
+        self._executor.shutdown(cancel_futures=kind is not None)
 
 
 def stream_from_process(
@@ -192,12 +165,11 @@ def _send_items(sender: Connection, work: Callable[..., Iterable[Any]], args: An
         sender.send((_ERROR, RuntimeError(traceback.format_exc())))
 
 
-def _start_worker(stop: Semaphore | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+def _start_worker(stop: Semaphore, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     from jitter.core.arrow import hide_pandas
 
     _exit_with_parent()
-    if stop is not None:
-        exit_after(stop.acquire)
+    exit_after(stop.acquire)
     reduce_gc()
     hide_pandas()
     if initializer is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,53 +155,52 @@ def _pause(
             durations.cpu[where, column] += fault.delay_ns
 
 
-def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
+def _is_slow_compute(fault: Fault, op: Operation, _: int | None) -> bool:
+    return op.kind == "compute" and fault.on_kernel(op.kernel)
+
+
+_STRETCHED: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Fault, Operation, int | None], bool]]]] = {
+    "slow_cpu": (("cpu", "call"), lambda fault, _, kernel: fault.on_kernel(kernel)),
+    "slow_copies": (("duration",), lambda _fault, op, _: op.copy in ("h2d", "d2h")),
+    "slow_gpu": (("duration",), _is_slow_compute),
+    "unequal_work": (("duration", "grid"), _is_slow_compute),
+}
+"""Faults that multiply times: the fields, and whether an operation, which is or precedes a kernel, is slow."""
+
+
+def _afflict(
     durations: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
 ) -> None:
-    if fault.kind == "slow_collective":
-        hit = np.array([op.kind == "collective" and fault.on_kernel(op.kernel) for op in ops])
-        durations.transfer[hit] = np.rint(durations.transfer[hit] * (fault.factor or 1)).astype(np.int64)
-        return
-    if fault.kind == "slow_link":
-        _slow_link(durations, fault, ops, groups, ranks)
+    if fault.kind in ("slow_collective", "slow_link"):
+        _slow_transfers(durations, fault, ops, groups, ranks)
         return
     columns = np.flatnonzero(np.isin(ranks, list(fault.ranks)))
     if not len(columns):
         return
-    if fault.kind == "late_start":
-        if fault.loading:
-            durations.loading[columns] += fault.delay_ns
-        else:
-            durations.cpu[0, columns] += fault.delay_ns
-    elif fault.kind == "late_end":
-        durations.tail[columns] += fault.delay_ns
+    delayed = {"late_start": durations.loading if fault.loading else durations.cpu[0], "late_end": durations.tail}
+    if fault.kind in delayed:
+        delayed[fault.kind][columns] += fault.delay_ns
     elif fault.kind == "cpu_stall":
         durations.cpu[_row(ops, fault), columns] += fault.delay_ns
     elif fault.kind == "missing_kernel":
         durations.absent[_row(ops, fault), columns] = True
-    elif fault.kind == "slow_cpu":
-        rows = np.flatnonzero([fault.on_kernel(kernel) for kernel in _next_kernels(ops)])
-        for times in (durations.cpu, durations.call):
+    elif fault.kind in _STRETCHED:
+        names, is_slow = _STRETCHED[fault.kind]
+        rows = np.flatnonzero([is_slow(fault, op, kernel) for op, kernel in zip(ops, _next_kernels(ops), strict=True)])
+        for name in names:
+            times = getattr(durations, name).copy()  # the grid is a view of the program's
             _stretch(times, rows, columns, fault)
-    elif fault.kind == "slow_copies":
-        rows = np.flatnonzero([op.copy in ("h2d", "d2h") for op in ops])
-        _stretch(durations.duration, rows, columns, fault)
-    elif fault.kind in ("slow_gpu", "unequal_work"):
-        rows = np.flatnonzero([op.kind == "compute" and fault.on_kernel(op.kernel) for op in ops])
-        _stretch(durations.duration, rows, columns, fault)
-        if fault.kind == "unequal_work":
-            durations.grid = durations.grid.copy()
-            _stretch(durations.grid, rows, columns, fault)
+            setattr(durations, name, times)
 
 
-def _slow_link(
+def _slow_transfers(
     durations: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
 ) -> None:
-    """Scale the transfers of every group with a rank of the fault."""
+    """Scale the transfers of every group with a rank of the fault; of all groups for a fault without ranks."""
     if durations.transfer.shape[1] != len(ranks):
         durations.transfer = np.repeat(durations.transfer, len(ranks), axis=1)
     for name, group in groups.items():
-        hit = set(group[sorted(fault.ranks)].tolist()) - {NO_GROUP}
+        hit = set(group[sorted(fault.ranks)].tolist() if fault.ranks else group.tolist()) - {NO_GROUP}
         rows = np.flatnonzero([op.group == name and fault.on_kernel(op.kernel) for op in ops])
         _stretch(durations.transfer, rows, np.flatnonzero(np.isin(group[ranks], list(hit))), fault)
 

@@ -31,6 +31,8 @@ class CollectiveArrival(NamedTuple):
 DEVICE_SYNCS = frozenset({"cudaDeviceSynchronize"})
 WAKE_NS = 6_000
 """Time from the end of the GPU's work to the return of the call that waited for it."""
+LAUNCH_FLOOR_NS = 2_400
+"""Shortest time from the end of a launch to the start of its kernel."""
 _STEP_NS = 3_000
 """CPU time between two steps, and from the begin of a step to its first call."""
 _NEVER = np.iinfo(np.int64).min
@@ -111,7 +113,7 @@ def simulate_phase(
         if state.queue is not None:
             # the queue has a free slot once the earliest of the pending launches has started
             np.maximum(cpu, state.queue.min(axis=0), out=cpu)
-        ready = np.add(cpu, job.launch_floor_ns, out=start[at])
+        ready = np.add(cpu, LAUNCH_FLOOR_NS, out=start[at])
         np.maximum(ready, busy + costs.gap[at], out=ready)
         for earlier in op.after:
             np.maximum(ready, end[earlier], out=ready)

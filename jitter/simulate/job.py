@@ -9,6 +9,10 @@ MarkerStyle = Literal["talk", "profiler", "iteration", "none"]
 SYNCS: Final = ("loss", "before", "after")
 """Places where a step waits for the GPU: to read the loss, before and after the weight update."""
 MIN_KERNELS = 8
+MAIN_STREAM: Final = 7
+"""Stream of the compute kernels."""
+GRADIENT_STREAM: Final = 33
+"""Stream on which gradients are reduced."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,10 @@ class Job:
     """Whether autograd's own thread launches the backward pass."""
     buckets: int | None = None
     """All-reduces per step; default: one per 40 kernels, 2 to 24."""
-    main_stream: int = 7
-    collective_streams: tuple[int, ...] = (33,)
-    data_loading: bool = True
-    """Whether data loading is recorded as a range."""
     cpu_ns: int = 6500
     """Mean CPU time between two calls."""
     call_ns: int = 5200
     """Mean duration of a launching call."""
-    launch_floor_ns: int = 2400
-    """Shortest time from the end of a launch to the start of its kernel."""
     stream_gap_ns: int = 950
     """Mean time between two kernels of a busy stream."""
     gpu_scale: float = 1.0
@@ -52,8 +50,6 @@ class Job:
     """Kernels launched before the first step."""
     tail_kernels: int = 2
     """Kernels launched after the last step."""
-    clock_spread_ns: int = 90_000_000_000
-    """Largest difference between the starts of two ranks' recordings."""
     clock_error_ns: int = 1_500_000
     """Standard deviation of the error of a recording's wall clock (NTP)."""
     shape: str = "data_parallel"
@@ -103,7 +99,7 @@ class Job:
                 raise UsageError(f"{what} is a fraction from 0 to 1, not {getattr(self, what)}")
         if self.interference < 0:
             raise UsageError(f"interference={self.interference} is below 0", "0.2 is twenty percent")
-        if self.side_stream is not None and self.side_stream in (self.main_stream, *self.collective_streams):
+        if self.side_stream is not None and self.side_stream in (MAIN_STREAM, GRADIENT_STREAM):
             raise UsageError(f"stream {self.side_stream} is taken", "name another as the side stream")
         if unknown := self.syncs - set(SYNCS):
             raise UsageError(f"no sync is called {min(unknown)!r}", f"there are {', '.join(SYNCS)}")

@@ -20,6 +20,8 @@ _STEP_PITCH_NS = 10**9
 """UTC between the beginnings of two recordings, for each step between their first steps."""
 _LEAD_NS = 1_500_000_000
 """Shortest time from the start of a recording to its first kernel."""
+_CLOCK_SPREAD_NS = 90_000_000_000
+"""Largest difference between the starts of two ranks' recordings."""
 _CLOCKS = 2**41
 """Seed of the clocks, in place of a rank."""
 
@@ -40,7 +42,7 @@ class Clock:
 def make_clock(job: Job, rank: int) -> Clock:
     """Return the clock of a rank's recording. Ranks of a node share the error of the wall clock, but not the zero."""
     rng = np.random.default_rng((job.seed, _CLOCKS, rank))
-    offset = _LEAD_NS + round(float(rng.random()) * job.clock_spread_ns)
+    offset = _LEAD_NS + round(float(rng.random()) * _CLOCK_SPREAD_NS)
     node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))
     error = round(float(node.standard_normal()) * job.clock_error_ns)
     return Clock(offset, begin_utc_ns(job) - offset + error)
@@ -92,7 +94,6 @@ class RankRecording:
     pid: int
     device: int
     clock: Clock
-    main_stream: int
     operations: tuple[Operation, ...]
     """Operations with name, kind, stream, thread, block, bytes; the array `operation` holds positions in it."""
     operation: Ints

@@ -12,7 +12,7 @@ from jitter.core.errors import UsageError
 from jitter.simulate.durations import draw_durations, phase_operations
 from jitter.simulate.engine import BlockState, CollectiveEnds, PhaseEvents, StageRun, run_stages, simulate_phase
 from jitter.simulate.faults import Fault
-from jitter.simulate.job import Job
+from jitter.simulate.job import MAIN_STREAM, Job
 from jitter.simulate.kernel_names import EXTRA_KERNEL
 from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, WORLD, Ints, Operation, Plan
 from jitter.simulate.recording import HostCall, HostRange, ProcessGroup, RankRecording, format_marker, make_clock
@@ -77,7 +77,6 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
         pid=4200 + 137 * (rank % job.gpus_per_node),
         device=rank % job.gpus_per_node,
         clock=clock,
-        main_stream=job.main_stream,
         operations=_chosen(job, rank, (*program.prologue, *program.step, *program.epilogue)),
         has_launch=np.ones(len(columns["operation"]), np.bool_),
         shares_launch=np.zeros(len(columns["operation"]), np.bool_),
@@ -125,9 +124,8 @@ def _ranges(
         text = format_marker(job.marker, job.epoch, step, rank)
         epoch = job.epoch if job.marker == "talk" else None
         ranges.append(HostRange("step", text, MAIN_THREAD, *span(events.begin, events.finish), step, epoch))
-    if job.data_loading:
-        loaded = span(events.loading_start, events.loading_end)
-        ranges.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
+    loaded = span(events.loading_start, events.loading_end)
+    ranges.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
     for phase, members in groupby(range(len(ops)), key=lambda at: ops[at].phase):
         rows = list(members)
         if phase:
@@ -247,7 +245,7 @@ def simulate(job: Job, faults: Sequence[Fault] = ()) -> Run:
                 EXTRA_KERNEL.name,
                 "compute",
                 "cudaLaunchKernel",
-                job.main_stream,
+                MAIN_STREAM,
                 duration_ns=fault.delay_ns or EXTRA_KERNEL.duration_ns,
                 cpu_ns=job.cpu_ns,
                 call_ns=job.call_ns,

@@ -1,6 +1,6 @@
 """The shapes of jobs: kinds of parallelism. A new one is a function here and an entry in `SHAPES`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.core.errors import UsageError
 from jitter.simulate import kernel_names
-from jitter.simulate.job import Job
+from jitter.simulate.job import GRADIENT_STREAM, MAIN_STREAM, Job
 from jitter.simulate.kernel_names import KernelSpec, backward_kernels, forward_kernels
 from jitter.simulate.program import (
     AUTOGRAD_THREAD,
@@ -73,7 +73,7 @@ class Builder:
         at = len(self.operations)
         if stream is None:
             after, self._main_waits = (*after, *self._main_waits), ()
-            self.main, stream = (at,), self.job.main_stream
+            self.main, stream = (at,), MAIN_STREAM
         times = self._thread(phase), duration_ns, self._cpu_ns, self._call_ns
         self.operations.append(Operation(name, kind, call, stream, *times, after, phase, **details))
         return at
@@ -116,7 +116,7 @@ class Builder:
     def call(self, name: str, phase: str) -> None:
         """Add a host call without GPU activity."""
         thread = self._thread(phase)
-        self.operations.append(Operation(name, "call", name, self.job.main_stream, thread, 0, 700, 800, phase=phase))
+        self.operations.append(Operation(name, "call", name, MAIN_STREAM, thread, 0, 700, 800, phase=phase))
 
     def _event(self, phase: str) -> None:
         self.call("cudaEventRecord", phase)
@@ -129,7 +129,7 @@ class Builder:
 
     def sync(self, call: str, phase: str = "", after: tuple[int, ...] = ()) -> None:
         """Add a call that waits for the main stream, for the operations in `after`, or for the device."""
-        where = self.job.main_stream, self._thread(phase)
+        where = MAIN_STREAM, self._thread(phase)
         self.operations.append(
             Operation(call, "sync", call, *where, cpu_ns=1500, call_ns=4000, after=after, phase=phase)
         )
@@ -174,15 +174,14 @@ class Builder:
         if "loss" in self.job.syncs:
             self.fetched("forward")
 
-    def optimizer(self, awaited: Iterable[int] = ()) -> None:
+    def optimizer(self, *awaited: int) -> None:
         """Add the weight update after `awaited`, with the job's syncs around it."""
         if "before" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
-        waited = tuple(awaited)
-        if waited:
+        if awaited:
             self.call("cudaStreamWaitEvent", "optimizer")
         for _ in range(optimizer_kernel_count(self.job)):
-            self.kernel(kernel_names.OPTIMIZER, "optimizer", waited)
+            self.kernel(kernel_names.OPTIMIZER, "optimizer", awaited)
         if "after" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
 
@@ -256,7 +255,6 @@ _BUCKET_BYTES = 25 * 2**20
 _BUCKET_LATENCY_NS = 35_000
 _BYTES_A_NS = 120
 """Bandwidth of gradients' collectives: 120 GB/s."""
-_GRADIENT_STREAM = 33
 _DENSE_STREAM = 34
 _TENSOR_STREAM = 20
 _TENSOR_BYTES = 8 * 2**20
@@ -289,17 +287,15 @@ def _data_parallel(job: Job) -> Plan:
     build.memory("memset", 4 * 2**20, "backward")
     # a bucket is reduced once its gradients are computed; the last bucket is small, as in DDP
     shapes = backward_kernels(n_backward)
-    reduced: dict[int, int] = {}
-    done = 0
+    reduced = done = 0
     for number in range(job.all_reduces):
         until = round((number + 1) * n_backward / job.all_reduces)
         build.kernels(shapes[done:until], "backward")
         done = until
-        stream = job.collective_streams[number % len(job.collective_streams)]
         n_bytes = _BUCKET_BYTES // (4 if number == job.all_reduces - 1 else 1)
-        where = "all_reduce", WORLD, stream, n_bytes, "backward"
-        reduced[stream] = build.collective(*where, latency_ns=_BUCKET_LATENCY_NS, bytes_a_ns=_BYTES_A_NS)
-    build.optimizer(reduced.values())
+        where = "all_reduce", WORLD, GRADIENT_STREAM, n_bytes, "backward"
+        reduced = build.collective(*where, latency_ns=_BUCKET_LATENCY_NS, bytes_a_ns=_BYTES_A_NS)
+    build.optimizer(reduced)
     build.fetched("")
     return single_program_plan(build.program(), job.ranks)
 
@@ -328,7 +324,7 @@ def _add_layers(
     return reduced
 
 
-def _reduce_gradients(build: Builder, group: str, stream: int = _GRADIENT_STREAM, n_bytes: int = GRADIENT_BYTES) -> int:
+def _reduce_gradients(build: Builder, group: str, stream: int = GRADIENT_STREAM, n_bytes: int = GRADIENT_BYTES) -> int:
     """Add an all-reduce of gradients; return its position."""
     return build.collective("all_reduce", group, stream, n_bytes, "backward", bytes_a_ns=_BYTES_A_NS)
 
@@ -409,7 +405,7 @@ def _sharded(job: Job) -> Plan:
         scattered = build.collective(
             "reduce_scatter", WORLD, _SCATTER_STREAM, GRADIENT_BYTES, "backward", bytes_a_ns=_SHARDED_BYTES_A_NS
         )
-    build.optimizer([scattered])
+    build.optimizer(scattered)
     return single_program_plan(build.program(), job.ranks)
 
 

@@ -5,6 +5,7 @@ import pytest
 from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, RankRecording, simulate
 from jitter.simulate import run as run_module
+from jitter.simulate.job import MAIN_STREAM
 from jitter.simulate.shapes import SHAPES
 
 JOB = Job(ranks=3, steps=3, kernels=60, seed=5, first_step=2000, gpus_per_node=2, buckets=3)
@@ -40,7 +41,7 @@ def test_a_collective_waits_for_the_kernel_before_it_and_the_optimizer_for_the_c
         ops = rows(recording)
         for at, op in ops:
             if op.kind == "collective":
-                before = max(a for a, o in ops[:at] if o.kind == "compute" and o.stream == JOB.main_stream)
+                before = max(a for a, o in ops[:at] if o.kind == "compute" and o.stream == MAIN_STREAM)
                 assert recording.start_ns[at] >= recording.end_ns[before]
             if op.phase == "optimizer" and recording.in_step[at]:
                 reduced = [a for a, o in ops[:at] if o.kind == "collective" and recording.step[a] == recording.step[at]]
@@ -133,7 +134,7 @@ def time_beside(start: int, end: int, collectives: list[tuple[int, int, int]]) -
     return found
 
 
-@pytest.mark.parametrize("options", [{"buckets": 5, "collective_streams": (33, 34)}, {"shape": "sharded"}])
+@pytest.mark.parametrize("options", [{"buckets": 5}, {"shape": "sharded"}])
 def test_kernels_beside_collectives_take_longer(options: dict[str, object]):
     alone = simulate(Job(**SIZE, **options)).ranks()  # type: ignore[arg-type]
     slowed = simulate(Job(**SIZE, **options, interference=FACTOR)).ranks()  # type: ignore[arg-type]

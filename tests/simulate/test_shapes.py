@@ -134,7 +134,7 @@ def test_ranks_that_wait_for_each_other_are_told():
         (stage("a", "b"), stage("b", "a")), np.array([0, 1]), {"a": np.zeros(2, np.int64), "b": np.zeros(2, np.int64)}
     )
     with pytest.raises(JitterError, match="wait for each other: stage 0 in send 1 of group a, stage 1 in send 1 of"):
-        list(Run(Job(ranks=2, data_loading=False), (), plan).ranks())
+        list(Run(Job(ranks=2), (), plan).ranks())
 
 
 @pytest.mark.parametrize("shape", SHAPES)

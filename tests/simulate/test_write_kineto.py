@@ -12,7 +12,7 @@ from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRecording, simulate, write
 from tests.support.partial_captures import PartialCapture
 
-JOB = Job(ranks=2, steps=2, kernels=40, seed=4, first_step=7, main_stream=7)
+JOB = Job(ranks=2, steps=2, kernels=40, seed=4, first_step=7)
 RUN = simulate(JOB)
 
 

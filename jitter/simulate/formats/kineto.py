@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
-from jitter.simulate.job import Job
+from jitter.simulate.job import MAIN_STREAM, Job
 from jitter.simulate.program import Operation
 from jitter.simulate.recording import ProcessGroup, RankRecording
 
@@ -48,7 +48,6 @@ class KinetoDialect:
     operator: str
     annotation: str
     is_rocm: bool
-    main_stream: int
     first_device: int
     base_ns: int
     """Offset added to every time."""
@@ -57,7 +56,7 @@ class KinetoDialect:
 
     def stream(self, stream: int) -> int:
         """Return the stream's number in the trace; ROCm's default stream is 0."""
-        return 0 if self.is_rocm and stream == self.main_stream else stream
+        return 0 if self.is_rocm and stream == MAIN_STREAM else stream
 
     def call(self, name: str) -> str:
         return _HIP_CALLS[name] if self.is_rocm else name
@@ -69,14 +68,14 @@ class KinetoDialect:
         return self.kernel, _RCCL_KERNEL if self.is_rocm and op.kind == "collective" else op.name
 
 
-def kineto_dialect(layout: str, recording: RankRecording, base_ns: int) -> KinetoDialect:
+def kineto_dialect(layout: str, base_ns: int) -> KinetoDialect:
     """Return the dialect of a layout: 2024, 2021 or rocm."""
     rocm = layout == "rocm"
     if layout == "2021":
         words = ("Kernel", "Memcpy", "Memset", "Runtime", "Operator", "Operator")
     else:
         words = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cpu_op", "user_annotation")
-    return KinetoDialect(*words, rocm, recording.main_stream, 2 if rocm else 0, base_ns, layout == "2021")
+    return KinetoDialect(*words, rocm, 2 if rocm else 0, base_ns, layout == "2021")
 
 
 def format_timestamp(time_ns: int, spelled: KinetoDialect) -> str:
@@ -152,7 +151,7 @@ def _write_trace(path: Path, recording: RankRecording, world: int, options: Opti
     if options.distributed != "absent":
         about["distributedInfo"] = {"backend": "nccl", "rank": recording.rank, "world_size": world}
     members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
-    spelled = kineto_dialect(options.layout, recording, base if absolute else 0)
+    spelled = kineto_dialect(options.layout, base if absolute else 0)
     with atomic_file(path) as half, half.open("wb") as file:
         # without file name and time, so that the same run gives the same bytes
         packed = gzip.GzipFile("", "wb", 4, file, mtime=0) if options.zipped else file

@@ -59,7 +59,7 @@ class RocprofRecords:
 
 def collect_records(recording: RankRecording) -> RocprofRecords:
     """Return the records of a recording; roctx has no ranges without an end."""
-    words = kineto_dialect("rocm", recording, 0)
+    words = kineto_dialect("rocm", 0)
     streams = sorted({words.stream(op.stream) for op in recording.operations})
     queue = {stream: number for number, stream in enumerate(streams, start=1)}
     records = RocprofRecords([], [], [], [], [])

@@ -78,7 +78,7 @@ def _one_rank(run: Run, own: _Prices, ends: Meets, times: Times, arrivals: dict[
                     while sum(when > returned for when in begun) >= job.launch_queue:
                         returned = min(when for when in begun if when > returned)
                 start = max(
-                    returned + job.launch_floor_ns,
+                    returned + 2_400,
                     stream_free.get(op.stream, 0) + int(price.gap[at, 0]),
                     *(ended[other] for other in op.after),
                 )

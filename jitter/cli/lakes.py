@@ -7,7 +7,6 @@ recording, so that all its answers are of the same recordings.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from jitter.core.errors import DamagedFileError, UsageError
 
 if TYPE_CHECKING:
     from jitter.api import Lake
-    from jitter.comparison.document import Document
     from jitter.core.parallel.executors import Executor
     from jitter.core.step_key import StepKey
 
@@ -130,24 +128,8 @@ def check_lake_path(path: Path) -> None:
         raise UsageError(f"{path}: the path of a lake must be UTF-8", "choose another path") from None
 
 
-def load_run(
-    path: Path,
-    steps: Collection[int] | None = None,
-    label: str | None = None,
-    beside: "Sequence[Document]" = (),
-) -> "Document":
-    """Return the document of a baseline file, or of a lake, whose derived data are written first.
-
-    It will be compared with the documents `beside`.
-    Raises `JitterError` for a path that is neither, `UsageError` if it holds none of the steps of these numbers.
-    """
-    from jitter.comparison import runs
-
-    return runs.load_run(path, steps, label, partial(open_prepared, steps=steps), beside)
-
-
-def open_prepared(path: Path, steps: Collection[int] | None = None) -> "Lake":
-    """Open a lake and keep the diagnosis of the steps of these numbers (default: all) in it."""
+def open_prepared(path: Path, steps: Collection[int] | None) -> "Lake":
+    """Open a lake and keep the diagnosis of the steps of these numbers (None: all) in it."""
     lake = open_lake(path)
     if chosen := lake.steps_numbered(steps):
         prepare_diagnosis(lake, chosen)

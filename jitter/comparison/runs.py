@@ -541,6 +541,8 @@ def _environment(lake: Lake) -> Environment:
 
 Run = str | Path | Lake | Document
 """A lake's folder, a baseline file, an open lake, or a document."""
+OpenLake = Callable[[Path, Collection[int] | None], Lake]
+"""Opens the lake in a folder; the numbers are those of the steps that will be asked for, None: all."""
 
 
 def compare(
@@ -568,13 +570,14 @@ def load_runs(
     base_steps: Collection[int] | None,
     names: Sequence[str],
     kind: str | None,
-    open_lake: Callable[[Path], Lake] = api.open,
+    open_lake: OpenLake = lambda path, _: api.open(path),
 ) -> tuple[list[Document], Document]:
-    """Return the documents of the bases and of the new run, with their names; see `compare`."""
+    """Return the documents of the bases and of the new run, with their names; see `compare` and `load_run`."""
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
-    opened = [(_open(run, open_lake), of_base) for run in runs[:-1]] + [(_open(runs[-1], open_lake), steps)]
+    numbers = [*[of_base] * (len(runs) - 1), steps]
+    opened = [(_open(run, of_run, open_lake), of_run) for run, of_run in zip(runs, numbers, strict=True)]
     loaded = _load(opened, kind, None)
     paths = [None if isinstance(run, Document) else run.root if isinstance(run, Lake) else Path(run) for run in runs]
     *bases, new = name_runs(loaded, paths, names)
@@ -587,24 +590,24 @@ def load_run(
     run: Run,
     steps: Collection[int] | None = None,
     label: str | None = None,
-    open_lake: Callable[[Path], Lake] = api.open,
     beside: Sequence[Document] = (),
+    open_lake: OpenLake = lambda path, _: api.open(path),
 ) -> Document:
     """Return the document of a run, of the steps with these numbers (default: all); see `compare`.
 
-    `label` names a lake (default: its folder); `open_lake` opens the lake in a folder. It will be compared with the
-    documents `beside`.
+    `label` names a lake (default: its folder). It will be compared with the documents `beside`. `open_lake` opens the
+    lake in a folder, of which these steps are asked for.
     """
-    return _load([(_open(run, open_lake), steps), *((document, None) for document in beside)], None, label)[0]
+    return _load([(_open(run, steps, open_lake), steps), *((document, None) for document in beside)], None, label)[0]
 
 
-def _open(run: Run, open_lake: Callable[[Path], Lake]) -> Lake | Document:
+def _open(run: Run, steps: Collection[int] | None, open_lake: OpenLake) -> Lake | Document:
     """Return an open run; raise `JitterError` for a file that cannot be read, or is no document."""
     if isinstance(run, Lake | Document):
         return run
     path = Path(run)
     if not path.is_file():
-        return open_lake(path)
+        return open_lake(path, steps)
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -103,17 +103,18 @@ def check(
 def _measure(
     lake: Path, baseline: str | None, past: str | None, last: int, steps: list[int] | None, limits: Limits
 ) -> "tuple[Document | None, Comparison | None, list[Gate]]":
-    from jitter.cli.lakes import damaged_files, load_run
+    from jitter.cli.lakes import damaged_files, open_prepared
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
+    from jitter.comparison.runs import load_run
 
     damaged_files().forbid()
     needed = {"lake": lake} if baseline is None or past is not None else {"lake": lake, "baseline": Path(baseline)}
     for what, path in needed.items():
         if not path.exists():  # a first run has no baseline yet
             return None, None, _unknown(limits, f"there is no {what} {path}")
-    bases, missing = [load_run(needed["baseline"])] if "baseline" in needed else [], ""
-    run = load_run(lake, steps, beside=bases)
+    bases, missing = [load_run(needed["baseline"], open_lake=open_prepared)] if "baseline" in needed else [], ""
+    run = load_run(lake, steps, beside=bases, open_lake=open_prepared)
     if past is not None:
         bases, missing = _load_past_runs(past, last, run)
     gates, comparison = [], None

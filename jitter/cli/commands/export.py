@@ -81,8 +81,9 @@ def export(
 
 
 def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | None, force: bool) -> None:
-    from jitter.cli.lakes import damaged_files, load_run
+    from jitter.cli.lakes import damaged_files, open_prepared
     from jitter.comparison.document import DOCUMENT_SIGNATURE, encode_document
+    from jitter.comparison.runs import load_run
     from jitter.core.errors import UsageError
     from jitter.core.files import atomic_file, check_overwrite
 
@@ -90,7 +91,7 @@ def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | Non
     check_overwrite(path, force, DOCUMENT_SIGNATURE)
     if lake.is_file():
         raise UsageError(f"{lake}: is a file", "name a lake")
-    content = encode_document(load_run(lake, wanted, label))
+    content = encode_document(load_run(lake, wanted, label, open_lake=open_prepared))
     with atomic_file(path) as half:
         half.write_bytes(content)
     click.echo(path)

@@ -55,7 +55,8 @@ def add(
     Example:
         jitter history add run17-lake --job gpt-13b --label commit=ab12cd
     """
-    from jitter.cli.lakes import damaged_files, load_run
+    from jitter.cli.lakes import damaged_files, open_prepared
+    from jitter.comparison.runs import load_run
     from jitter.history.database import Database, history_location
     from jitter.history.runs import add_run
 
@@ -64,7 +65,7 @@ def add(
     parts = [part for option in labels for part in option.split(",")]
     given = parse_pairs(parts, "--label", "NAME=VALUE", "write it like commit=ab12cd,driver=560.35")
     with closing(Database(history_location(db))) as database:
-        document = load_run(lake, steps, name)
+        document = load_run(lake, steps, name, open_lake=open_prepared)
         added = add_run(database, job, document, given)
         say(f"{'added' if added else 'there already:'} {document.label} of job {job} in {database.named}")
 

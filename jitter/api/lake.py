@@ -82,9 +82,9 @@ class Lake:
         folder.require()
         records, damaged = folder.intact_records()
         logs, damaged_logs = intact_log_records(root)
-        for damaged_file in (*damaged, *damaged_logs):
-            if damaged_file.path.stem not in without:
-                raise damaged_file.error
+        for error in (*damaged, *damaged_logs):
+            if error.path.stem not in without:
+                raise error
         self.damaged = [describe_left_out(root, digest, error, records) for digest, error in without.items()]
         """A sentence for each recording or log that is left out, because a file of its is damaged."""
         ranks_without = {record.rank for record in records if record.digest in without and record.rank is not None}

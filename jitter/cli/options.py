@@ -47,6 +47,12 @@ def parse_pairs(texts: Iterable[str], option: str, form: str, hint: str) -> dict
     return values
 
 
+def require_step_of_epoch(step: object, epoch: int | None) -> None:
+    """Raise `UsageError` for an epoch without a step, where one step is asked for."""
+    if epoch is not None and step is None:
+        raise UsageError("--epoch tells steps of one number apart", "give the number with --step")
+
+
 def format_option(*forms: str, default: str) -> Callable[[Command], Command]:
     """Return a decorator that adds `--format`; `default` says what the form is without it."""
     return click.option("--format", "form", type=click.Choice(forms), help=f"Default: {default}.")

@@ -60,11 +60,15 @@ class LakeError(JitterError):
 
 
 class DamagedFileError(LakeError):
-    """A file of a lake that is missing, cut or damaged. The message begins with its path."""
+    """A file of a lake that is missing, cut or damaged."""
 
-    @property
-    def path(self) -> Path:
-        return Path(self.message.partition(": ")[0])
+    def __init__(self, path: Path, what: str, hint: str) -> None:
+        """Say `what` is wrong with the file at `path`."""
+        super().__init__(f"{path}: {what}", hint)
+        self.path, self.what = path, what
+
+    def __reduce__(self) -> tuple[type["DamagedFileError"], tuple[Path, str, str | None]]:  # type: ignore[override]
+        return type(self), (self.path, self.what, self.hint)
 
 
 class FullDiskError(JitterError):

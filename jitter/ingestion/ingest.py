@@ -82,7 +82,7 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
             remove_log(folder, held.pop(former.digest))
         held[digest] = record
         report.added.append(record)
-    report.rejected += intact_log_records(folder.root)[1]
+    report.rejected += [(error.path, error) for error in intact_log_records(folder.root)[1]]
     return report
 
 
@@ -252,7 +252,7 @@ def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publis
         report.warnings.append(
             f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
         )
-    report.rejected += starmap(RejectedSource, folder.intact_records()[1])
+    report.rejected += [RejectedSource(error.path, error) for error in folder.intact_records()[1]]
     left_out = _logs_of_others(report)
     if left_out:
         report.warnings.append(

@@ -22,7 +22,7 @@ from jitter.lake import staging
 from jitter.lake.integrity.checksums import is_sealed
 from jitter.lake.integrity.containment import LAKE_ENTRIES, read_lake_file, refuse_links
 from jitter.lake.layout import DERIVED, files_of_record, is_own_file
-from jitter.lake.records import DamagedRecord, SourceRecord, decode_record, encode_record, read_record_files
+from jitter.lake.records import SourceRecord, decode_record, encode_record, read_record_files
 
 _MARK = "jitter.json"
 _LAYOUT_VERSION = 1
@@ -135,11 +135,11 @@ class LakeFolder:
         """Return all records, by name. Raises `LakeError` for one that is damaged or of another version."""
         records, damaged = self.intact_records()
         if damaged:
-            raise damaged[0].error
+            raise damaged[0]
         return records
 
-    def intact_records(self) -> tuple[list[SourceRecord], list[DamagedRecord]]:
-        """Return the records that can be read, by name, and the damaged ones.
+    def intact_records(self) -> tuple[list[SourceRecord], list[DamagedFileError]]:
+        """Return the records that can be read, by name, and the errors of the damaged ones.
 
         To an ingest a damaged record counts as absent: its recording is ingested again. Raises `LakeError` for a
         record of another version.
@@ -149,10 +149,9 @@ class LakeFolder:
         lengths: dict[str, int] = {}
         for record in records:
             if any(lengths.setdefault(step.sequence, step.kernels) != step.kernels for step in record.steps):
-                path = self.sources / record.name
-                reason = f"{path}: the record is damaged (its sequence of kernels has another length elsewhere)"
-                damaged.append(DamagedRecord(path, DamagedFileError(reason, _HOW_TO_RECORD_AGAIN)))
-        wrong = {damaged_record.path.stem for damaged_record in damaged}
+                reason = "the record is damaged (its sequence of kernels has another length elsewhere)"
+                damaged.append(DamagedFileError(self.sources / record.name, reason, _HOW_TO_RECORD_AGAIN))
+        wrong = {error.path.stem for error in damaged}
         return [record for record in records if record.digest not in wrong], damaged
 
     def records_except(self, known_digests: Collection[str]) -> list[SourceRecord]:

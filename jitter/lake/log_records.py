@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.arrow import column_or_nulls
+from jitter.core.errors import DamagedFileError
 from jitter.core.files import errors_name
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import checksum, is_sealed, seal_json
 from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
-from jitter.lake.records import Count, DamagedRecord, Digest, Int64, RecordVersionError, read_record_files
+from jitter.lake.records import Count, Digest, Int64, RecordVersionError, read_record_files
 
 _LOGS: Final = Path("logs")
 _RECORDS: Final = _LOGS / "records"
@@ -74,7 +75,7 @@ def relation_file(relation: str, digest: str) -> Path:
     return _LOGS / relation / f"{digest}.parquet"
 
 
-def intact_log_records(root: Path) -> tuple[list[LogRecord], list[DamagedRecord]]:
+def intact_log_records(root: Path) -> tuple[list[LogRecord], list[DamagedFileError]]:
     """Return the records of logs that can be read, by file, and the damaged ones, whose logs an ingest reads again.
 
     Raises `LakeError` for a record of another version.

@@ -115,12 +115,12 @@ def _unknown(rows: int, of_type: pa.DataType, zeros: pa.Buffer) -> pa.Array:
 
 def unreadable_file_error(path: Path, error: Exception) -> DamagedFileError:
     """Return the error for a file of the lake that is missing, cut off or damaged."""
-    return DamagedFileError(f"{path}: cannot be read ({reason_of(error)})", HOW_TO_READ_AGAIN)
+    return DamagedFileError(path, f"cannot be read ({reason_of(error)})", HOW_TO_READ_AGAIN)
 
 
 def incomplete_file_error(path: Path) -> DamagedFileError:
     """Return the error for a file that is missing, or of another size than its record states."""
-    return DamagedFileError(f"{path}: is missing, or not as its record states", HOW_TO_READ_AGAIN)
+    return DamagedFileError(path, "is missing, or not as its record states", HOW_TO_READ_AGAIN)
 
 
 def wrong_checksum_error(path: Path) -> DamagedFileError:

@@ -280,20 +280,15 @@ class Named(Protocol):
     digest: str
 
 
-class DamagedRecord(NamedTuple):
-    path: Path
-    error: DamagedFileError
-
-
 def read_record_files(
     paths: Iterable[Path], decode: Callable[[bytes], Record], sources: str, cure: str
-) -> tuple[list[Record], list[DamagedRecord]]:
+) -> tuple[list[Record], list[DamagedFileError]]:
     """Return the records in files that can be decoded, in order, and the damaged ones; `cure` says what to do then.
 
     Raises `LakeError` for a record of another version; `sources` is the word for what is to be ingested again.
     """
     intact: list[Record] = []
-    damaged: list[DamagedRecord] = []
+    damaged: list[DamagedFileError] = []
     for path in paths:
         try:
             record = decode(read_lake_file(path))
@@ -308,9 +303,7 @@ def read_record_files(
                 f"install that version, or ingest the {sources} into another lake",
             ) from None
         except (ValueError, OSError) as error:
-            damaged.append(
-                DamagedRecord(path, DamagedFileError(f"{path}: the record is damaged ({reason_of(error)})", cure))
-            )
+            damaged.append(DamagedFileError(path, f"the record is damaged ({reason_of(error)})", cure))
     return intact, damaged
 
 

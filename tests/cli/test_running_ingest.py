@@ -72,7 +72,7 @@ def test_what_another_ingest_replaces_meanwhile_is_read_again(
         calls.append(lake.ranks)
         if len(calls) == 1:
             jitter.ingest([traces / "rank1.sqlite"], half, rank_map=ranks, replace=True)
-            raise DamagedFileError(f"{half}/kernels/epoch=1/step=2001/rank=1.parquet: cannot be read (gone)")
+            raise DamagedFileError(half / "kernels/epoch=1/step=2001/rank=1.parquet", "cannot be read (gone)", "wait")
         return really(lake, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Lake, "diagnose", diagnose)

@@ -109,6 +109,19 @@ def test_no_such_step(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["table", str(small_lake), "--step", "2000", "--epoch", "4"]) == 2
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["table"], ["table", "--by", "kernel"], ["export", "--perfetto", "x.json"], ["export", "--baseline", "x"]],
+)
+def test_an_epoch_without_a_step_is_not_ignored(
+    arguments: list[str], small_lake: Path, capsys: pytest.CaptureFixture[str]
+):
+    """The lake has epoch 1 alone: the answer would be about another one."""
+    verb, *options = arguments
+    assert main([verb, str(small_lake), *options, "--epoch", "4"]) == 2
+    assert "epoch" in capsys.readouterr().err
+
+
 def test_a_foreign_file_is_kept(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     target = tmp_path / "notes.csv"
     target.write_text("mine\n")

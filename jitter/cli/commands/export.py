@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import PATH, force_option, lake_argument, numbers_option
+from jitter.cli.options import PATH, force_option, lake_argument, numbers_option, require_step_of_epoch
 from jitter.cli.output.stdio import say
 
 if TYPE_CHECKING:
@@ -70,7 +70,13 @@ def export(
         raise UsageError("nothing to write", "give one of --csv DIR, --perfetto FILE.json and --baseline FILE.json")
     if label is not None and baseline is None:
         raise UsageError("--label names the run of a baseline", "give --baseline FILE.json")
+    if timeline is not None:
+        require_step_of_epoch(wanted, epoch)
     if baseline is not None:
+        if epoch is not None or chosen is not None:
+            raise UsageError(
+                "a baseline is of all ranks and epochs", "--epoch and --ranks are for --csv and --perfetto"
+            )
         _baseline(lake, baseline, wanted, label, force)
         return
     opened = open_lake(lake)

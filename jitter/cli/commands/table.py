@@ -4,7 +4,14 @@ from pathlib import Path
 
 import click
 
-from jitter.cli.options import force_option, format_option, lake_argument, numbers_option, table_output_option
+from jitter.cli.options import (
+    force_option,
+    format_option,
+    lake_argument,
+    numbers_option,
+    require_step_of_epoch,
+    table_output_option,
+)
 from jitter.cli.output.stdio import say
 
 
@@ -61,6 +68,7 @@ def table(
     from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
 
+    require_step_of_epoch(step, epoch)
     opened = open_lake(lake)
     if by is not None:
         write_table(opened.table(by=by, step=step, epoch=epoch, ranks=ranks, arrow=True), form, output, force)

@@ -28,8 +28,7 @@ from jitter.report.forms import SIGNATURES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.console import OverflowMethod
-    from rich.table import Table
+    from rich.console import Console, OverflowMethod
 
     from jitter.query.prepared_query import PreparedQuery, QueryResult
     from jitter.report.text.tables import Table as TextTable
@@ -277,17 +276,10 @@ def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
     console = Console(file=text, width=form.width or _ANY_WIDTH, force_terminal=form.width is not None)
     fields_and_cells = zip(rows.schema, *shown, strict=True)
     columns = ((escape_control(field.name), cells, _is_number(field.type)) for field, *cells in fields_and_cells)
-    table = _fit_columns(columns, console.width, is_folded=True)
     if next(lines, None) is not None:
         yield Note(ONLY_FIRST_ROWS)
-    if len(table.columns) < len(rows.schema):
-        yield Note(_only_first_columns(len(table.columns), len(rows.schema)))
-    console.print(table)
+    yield from _print_columns(console, columns, len(rows.schema))
     yield text.getvalue()
-
-
-def _only_first_columns(shown: int, of: int, all_of_them: str = "--format csv") -> str:
-    return f"{shown} of {of} columns fit the terminal (all of them: {all_of_them})"
 
 
 def _values(rows: "pa.Table | pa.RecordBatch") -> list[list[Any]]:
@@ -341,17 +333,26 @@ def print_table(table: "TextTable", texts: Collection[str]) -> None:
 
     console = Console(file=sys.stdout)
     columns = ((head, cells, head not in texts) for head, *cells in zip(table.heads, *rows, strict=True))
-    shown = _fit_columns(columns, console.width, is_folded=True)
-    console.print(shown)
-    if len(shown.columns) < len(table.heads):
-        say(_only_first_columns(len(shown.columns), len(table.heads), "in a pipe"))
+    for note in _print_columns(console, columns, len(table.heads), all_of_them="in a pipe"):
+        say(note)
 
 
-def _fit_columns(columns: Iterable[tuple[str, Sequence[str], bool]], free_width: int, *, is_folded: bool) -> "Table":
-    """Return a table of the first columns that fit: head, cells, whether they are numbers. Texts may be folded."""
+def _print_columns(
+    console: "Console",
+    columns: Iterable[tuple[str, Sequence[str], bool]],
+    count: int,
+    *,
+    all_of_them: str = "--format csv",
+    is_folded: bool = True,
+) -> list[Note]:
+    """Print the first of `count` columns that fit the console: head, cells, whether they are numbers.
+
+    Texts may be folded. Return a note if columns are left out: `all_of_them` says how to see these.
+    """
     from rich.table import Table
     from rich.text import Text
 
+    free_width = console.width
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     shown: list[Sequence[str]] = []
     for name, cells, is_number in columns:
@@ -367,7 +368,10 @@ def _fit_columns(columns: Iterable[tuple[str, Sequence[str], bool]], free_width:
         shown.append(cells)
     for line in zip(*shown, strict=True):
         table.add_row(*map(Text, line))  # Text, not str: square brackets are no markup
-    return table
+    console.print(table)
+    if len(shown) == count:
+        return []
+    return [Note(f"{len(shown)} of {count} columns fit the terminal (all of them: {all_of_them})")]
 
 
 def _is_number(kind: "pa.DataType") -> bool:
@@ -386,12 +390,9 @@ def _print_table(rows: "pa.Table") -> None:
             return escape_control(name), ["" if v is None else f"{v:,.1f}".removesuffix(".0") for v in values], True
         return escape_control(name), _shorten_names(values, are_kernels=name.startswith("kernel")), False
 
-    console = Console(file=sys.stdout)
     columns = map(write, rows.column_names, rows.slice(0, MAX_TEXT_ROWS).columns)
-    table = _fit_columns(columns, console.width, is_folded=False)
-    console.print(table)
-    if len(table.columns) < rows.num_columns:
-        say(_only_first_columns(len(table.columns), rows.num_columns))
+    for note in _print_columns(Console(file=sys.stdout), columns, rows.num_columns, is_folded=False):
+        say(note)
     if rows.num_rows > MAX_TEXT_ROWS:
         say(ONLY_FIRST_ROWS)
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from jitter.core.errors import DamagedFileError, LakeError
+from jitter.core.errors import DamagedFileError
 from jitter.core.formatting import format_count
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
@@ -68,7 +68,7 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
     records, damaged = folder.intact_records()
     verification.records = [record for record in records if record.rank is not None]
     verification.logs, damaged_logs = intact_log_records(root)
-    verification.problems += [_as_problem(path, error) for path, error in [*damaged, *damaged_logs]]
+    verification.problems += map(_as_problem, [*damaged, *damaged_logs])
     done = 0
 
     def advance(paths: Sequence[Path]) -> None:
@@ -115,7 +115,7 @@ def record_problems(root: Path, record: SourceRecord) -> list[Problem]:
         try:
             read()
         except DamagedFileError as error:
-            problems.append(_as_problem(error.path, error))
+            problems.append(_as_problem(error))
     return problems
 
 
@@ -126,14 +126,14 @@ def log_problems(root: Path, record: LogRecord) -> list[Problem]:
         path = root / relation_file(relation, record.digest)
         try:
             if record.checksums.get(relation) not in (None, file_checksum(path)):
-                problems.append(_as_problem(path, wrong_checksum_error(path)))
+                problems.append(_as_problem(wrong_checksum_error(path)))
         except OSError as error:
-            problems.append(_as_problem(path, unreadable_file_error(path, error)))
+            problems.append(_as_problem(unreadable_file_error(path, error)))
     return problems
 
 
-def _as_problem(path: Path, error: LakeError) -> Problem:
-    return Problem(path, error.message.removeprefix(f"{path}: "), error.hint or "")
+def _as_problem(error: DamagedFileError) -> Problem:
+    return Problem(error.path, error.what, error.hint or "")
 
 
 def _answer_problems(root: Path, advance: Callable[[Sequence[Path]], None]) -> Iterator[Problem]:
@@ -179,11 +179,9 @@ def find_damage(root: Path, error: DamagedFileError, records: Sequence[SourceRec
     holder = next((record.digest for record in records if place in files_of_record(record)), place.stem)
     errors = {holder: error}
     if place.parts[0] == "sources":
-        errors |= {
-            damaged_record.path.stem: damaged_record.error for damaged_record in LakeFolder(root).intact_records()[1]
-        }
+        errors |= {damaged.path.stem: damaged for damaged in LakeFolder(root).intact_records()[1]}
     elif place.parts[0] == "logs":
-        errors |= {damaged_record.path.stem: damaged_record.error for damaged_record in intact_log_records(root)[1]}
+        errors |= {damaged.path.stem: damaged for damaged in intact_log_records(root)[1]}
     else:
         cut = find_incomplete(root, records)
         errors |= {digest: incomplete_file_error(root / path) for digest, path in cut.items() if digest != holder}

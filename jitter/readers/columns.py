@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -172,38 +172,32 @@ class LaunchesWithin:
     """Which launches lie within calls of their thread, as of a communication library; calls have numbers."""
 
     def __init__(self) -> None:
-        self.calls: dict[Any, list[tuple[int, int, int]]] = {}
-        """By thread the begin, end and number of its calls."""
-        self._sorted: dict[Hashable, Ints] = {}
+        self._calls: dict[tuple[int, int | None], list[tuple[int, int, int]]] = {}
+        """By process and thread (None: unknown) the begin, end and number of the calls."""
+        self._sorted: dict[tuple[int, int | None], Ints] = {}
 
-    def add_call(self, thread: Hashable, start_ns: int, end_ns: int, number: int) -> None:
+    def add_call(self, thread: tuple[int, int | None], start_ns: int, end_ns: int, number: int) -> None:
         """Add a call; a negative number hides the calls before it, and is not returned."""
-        self.calls.setdefault(thread, []).append((start_ns, end_ns, number))
+        self._calls.setdefault(thread, []).append((start_ns, end_ns, number))
         self._sorted.pop(thread, None)
 
-    def around(self, thread: Hashable, start_ns: Ints) -> Ints:
-        """Return the number of the call of a thread around each of its launches (launches,); negative: none.
+    def around(self, launches: pa.Table) -> Ints:
+        """Return the number of the call around each launch (launches,), by `process`, `thread` and `start_ns`.
 
-        A call that ended when the launch began does not hold it.
+        Negative: none. A call that ended when the launch began does not hold it.
         """
-        if thread not in self._sorted:
-            self._sorted[thread] = np.array(sorted(self.calls[thread], key=itemgetter(0)), np.int64).T
-        starts, ends, numbers = self._sorted[thread]
-        at = np.searchsorted(starts, start_ns, side="right") - 1
-        return np.where((at >= 0) & (start_ns < ends[at]), numbers[at], -1)
-
-    def around_launches(self, launches: pa.Table) -> Ints:
-        """Return `around` of launches with the columns `process`, `thread` and `start_ns`.
-
-        A thread of the calls is a process and a thread of it, None where that is unknown.
-        """
-        numbers = np.full(len(launches), -1, np.int64)
+        around = np.full(len(launches), -1, np.int64)
         process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
         has_thread, thread = launches["thread"].is_valid().to_numpy(), launches["thread"].fill_null(0).to_numpy()
-        for place in self.calls:
+        for place, calls in self._calls.items():
             is_own = (process == place[0]) & (~has_thread if place[1] is None else has_thread & (thread == place[1]))
-            numbers[is_own] = self.around(place, start_ns[is_own])
-        return numbers
+            if place not in self._sorted:
+                self._sorted[place] = np.array(sorted(calls, key=itemgetter(0)), np.int64).T
+            starts, ends, numbers = self._sorted[place]
+            own_ns = start_ns[is_own]
+            at = np.searchsorted(starts, own_ns, side="right") - 1
+            around[is_own] = np.where((at >= 0) & (own_ns < ends[at]), numbers[at], -1)
+        return around
 
 
 def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> dict[str, pa.Array]:

@@ -1,11 +1,12 @@
 """Calls of NCCL and RCCL: the operation and the size of the message of the kernels that they launch."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
@@ -46,18 +47,13 @@ class NcclCalls:
         self.messages: list[Message] = []
         self.unknown_sizes = 0
         """Number of messages whose size depends on a number of ranks that the recording does not state."""
-        self._calls: defaultdict[Hashable, list[NcclCall]] = defaultdict(list)
+        self._calls: defaultdict[tuple[int, int | None], list[NcclCall]] = defaultdict(list)
         self._within = LaunchesWithin()
-        self._launches: dict[Hashable, list[Ints]] = {}
-        """By process the correlations of launches in calls, and the messages of these calls."""
+        self._launches: list[Ints] = [np.empty((3, 0), np.int64)]
+        """Parts (3, launches): process, correlation and message of the launches in calls."""
 
-    @property
-    def threads(self) -> Set[Any]:
-        """The threads that have calls."""
-        return self._within.calls.keys()
-
-    def add(self, thread: Hashable, call: NcclCall) -> None:
-        """Add a call of a thread."""
+    def add(self, thread: tuple[int, int | None], call: NcclCall) -> None:
+        """Add a call of a thread: its process and its number there, None where that is unknown."""
         self._calls[thread].append(call)
 
     def close(self, ranks: Mapping[int, int] = {}) -> None:
@@ -76,20 +72,24 @@ class NcclCalls:
                     group.append(call)
         self._calls.clear()
 
-    def note_launches(self, process: Hashable, thread: Hashable, start_ns: Ints, correlation: Ints) -> None:
-        """Record which launches of a thread with calls, shape (launches,), lie inside one."""
-        launches = np.stack([correlation, self._within.around(thread, start_ns)])
-        self._launches.setdefault(process, []).append(launches[:, launches[1] >= 0])
+    def note_launches(self, launches: pa.Table) -> None:
+        """Record which launches, with the columns `process`, `thread`, `start_ns`, `correlation`, lie inside a call."""
+        is_known = pc.and_(launches["start_ns"].is_valid(), pc.greater_equal(launches["correlation"], 0))
+        known = launches.filter(is_known)
+        message = self._within.around(known)
+        columns = [known["process"].to_numpy(), known["correlation"].to_numpy(), message]
+        self._launches.append(np.stack(columns)[:, message >= 0])
 
-    def columns(self, process: Ints, correlations: pa.Array, keys: Sequence[Hashable]) -> dict[str, pa.Array]:
-        """Return the columns of `Message` of kernels, by the positions of processes in `keys` and correlations."""
+    def columns(self, process: Ints, correlations: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns of `Message` of kernels, by the process of their launch and its correlation."""
+        if len(self._launches) > 1:
+            launches = np.concatenate(self._launches, axis=1)
+            self._launches = [launches[:, np.lexsort(launches[1::-1])]]
+        (launches,) = self._launches
         correlation, message_of_row = correlations.fill_null(-1).to_numpy(), np.full(len(process), -1, np.int32)
-        for position in np.unique(process).tolist():
-            rows, parts = process == position, self._launches.get(keys[position], [np.empty((2, 0), np.int64)])
-            launches = np.concatenate(parts, axis=1)
-            launches = launches[:, np.argsort(launches[0], kind="stable")]
-            self._launches[keys[position]] = [launches]
-            message_of_row[rows] = look_up(launches[0], launches[1], correlation[rows])
+        for number in np.unique(process).tolist():
+            rows, (known, message) = process == number, launches[1:, launches[0] == number]
+            message_of_row[rows] = look_up(known, message, correlation[rows])
         return columns_of_records(self.messages, message_of_row)
 
     def _message(self, calls: list[NcclCall], ranks: Mapping[int, int]) -> int:

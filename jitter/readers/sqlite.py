@@ -4,7 +4,7 @@ import shlex
 import sqlite3
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from jitter.readers.columns import ColumnMap, Progress, complete_columns
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of the libraries for a damaged database; sqlite3 raises the last for names that are not UTF-8."""
-VALUES_PER_QUERY: Final = 5_000
+_VALUES_PER_QUERY: Final = 5_000
 """Values that a query lists at most."""
 _HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -39,6 +39,13 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(_uri(path), uri=True)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
+
+
+def where_in(column: str, values: Iterable[int]) -> list[str]:
+    """Return the conditions of queries that together select the rows with one of these values in a column."""
+    texts = list(map(str, values))
+    parts = (texts[first : first + _VALUES_PER_QUERY] for first in range(0, len(texts), _VALUES_PER_QUERY))
+    return [f' WHERE "{column}" IN ({", ".join(part)})' for part in parts]
 
 
 def list_tables(path: Path) -> dict[str, frozenset[str]]:
@@ -218,10 +225,8 @@ class StringTable:
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """Return the strings of ids; "" where the id is null or absent."""
-        wanted = [id_ for id_ in ids.unique().to_pylist() if id_ not in self._known]
-        for first in range(0, len(wanted), VALUES_PER_QUERY):
-            some = ", ".join(map(str, wanted[first : first + VALUES_PER_QUERY]))
-            rows = self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})')
+        for condition in where_in("id", (id_ for id_ in ids.unique().to_pylist() if id_ not in self._known)):
+            rows = self._database.rows(f'SELECT id, "string" FROM "{self._table}"{condition}')
             self._known |= {id_: str(text or "") for id_, text in rows}
         return map_distinct(ids, lambda id_: self._known.get(id_, ""), pa.string())
 

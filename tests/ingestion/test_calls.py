@@ -127,7 +127,7 @@ def test_a_call_that_ended_holds_no_launch_that_begins_then():
         (400, "broadcast"),
     ]
     launches = pa.table({"process": [0] * 5, "thread": [1] * 5, "start_ns": [100, 199, 200, 300, 400]})
-    assert finder.launches.around_launches(launches).tolist() == [0, 0, 1, -1, -1]
+    assert finder.launches.around(launches).tolist() == [0, 0, 1, -1, -1]
 
 
 def test_declared_kernels_and_their_operations():

@@ -381,7 +381,7 @@ class JoinedCapture:
         for edge in edges.select(columns).filter(pa.array(is_edge)).to_pylist():
             is_begin = "Begin" in self._names[edge["name"]]
             captures.add_call((edge["process"], edge["thread"]), edge["start_ns"], _NEVER, 0 if is_begin else _NONE)
-        return captures.around_launches(launches) >= 0
+        return captures.around(launches) >= 0
 
     def _with_communication(self, activities: pa.Table, calls: pa.Table, call: Codes) -> tuple[pa.Table, Bools]:
         """Return the activities with the operations of the calls around their launches, and which are communication.
@@ -397,7 +397,7 @@ class JoinedCapture:
                 is_communication |= activities[column].is_valid().to_numpy()
         around = self._communication
         if around.calls:
-            enclosing = np.append(around.launches.around_launches(calls), _NONE)[call]
+            enclosing = np.append(around.launches.around(calls), _NONE)[call]
             open_to_framework = self._flags["may_be_in_framework_call"][name]
             enclosing[(enclosing >= 0) & ~around.of_library[enclosing] & ~(open_to_framework | is_communication)] = (
                 _NONE

@@ -31,7 +31,7 @@ from jitter.readers.amd.rows import (
     sibling_files,
 )
 from jitter.readers.columns import ColumnMap, Progress, parse_integer
-from jitter.readers.sqlite import VALUES_PER_QUERY, Database, StringTable, sniff_tables
+from jitter.readers.sqlite import Database, StringTable, sniff_tables, where_in
 
 _OTHER_FORMS: Final = (".json", ".json.gz", ".pftrace", ".otf2")
 _DISPATCH: Final = re.compile(r"rocpd_kernel_dispatch(?P<suffix>(?:_[0-9A-Za-z_]+)?)")
@@ -75,7 +75,7 @@ class RocpdReader(AmdReader):
 
     def parts(self, path: Path, rows: RowBuilder, progress: Progress) -> Iterator[tuple[Kind, Columns]]:
         database = Database(path)
-        sessions = [Session(database, suffix) for suffix in find_sessions(database.tables)]
+        sessions = [Session(database, suffix, rows) for suffix in find_sessions(database.tables)]
         if not any(database.count(session.table("kernel_dispatch")) for session in sessions):
             raise UnreadableTraceError(
                 f"{path}: no kernels in this database", "did the process use a GPU? record with --kernel-trace"
@@ -83,7 +83,7 @@ class RocpdReader(AmdReader):
         database.report(progress, sum(session.size for session in sessions))
         rows.stem = path.stem.removesuffix("results")
         for session in sessions:
-            yield from _SessionParts(session, rows).parts()
+            yield from session.parts()
         rows.problems = [*dict.fromkeys(rows.problems), *database.problems()]
 
 
@@ -102,15 +102,17 @@ def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[str]:
 
 
 class Session:
-    """The tables of one guid, in the layouts of several schema versions."""
+    """The tables of one guid, in the layouts of several schema versions; `stack_id` joins kernels and calls."""
 
-    def __init__(self, database: Database, suffix: str) -> None:
-        """Check the schema; `suffix` ends each table name: `_` and the guid.
+    def __init__(self, database: Database, suffix: str, rows: RowBuilder) -> None:
+        """Check the schema and read the small tables; `suffix` ends each table name: `_` and the guid.
 
-        Raises UnreadableTraceError for a schema in which times, processes or agents of kernels are not found.
+        Raises UnreadableTraceError for a damaged database, and for a schema in which times, processes or agents of
+        kernels are not found.
         """
-        self.database = database
-        self.suffix = suffix
+        self._database = database
+        self._suffix = suffix
+        self._rows = rows
         kernels = "kernel_dispatch"
         has_times = self.has(kernels, "start", "end") or (
             self.has(kernels, "start_id", "end_id") and self.has("timestamp", "value")
@@ -122,19 +124,33 @@ class Session:
             raise UnreadableTraceError(
                 f"{database.path}: a rocpd schema that jitter does not know", "record as CSV: rocprofv3 -f csv"
             )
+        self._strings = StringTable(database, self.table("string"))
+        self._packed = 0
+        self._processes: dict[int | None, Process] = {}
+        """By the row id of info_process; of the environment only the rank."""
+        self._threads = {row["id"]: row["tid"] for row in self.rows("info_thread", "id", "tid")}
+        """Thread ids by the row id of info_thread."""
+        self._agents: dict[int, int] = {}
+        """Ordinals of GPUs by the row id of info_agent."""
+        self._kernels = {
+            row["id"]: _text(row["display_name"]) or _text(row["kernel_name"])
+            for row in self.rows("info_kernel_symbol", "id", "display_name", "kernel_name")
+        }
+        """Names by the row id of info_kernel_symbol."""
+        self._read_small_tables()
 
     @property
     def size(self) -> int:
         """The approximate number of rows to read."""
-        return sum(self.database.count(self.table(name)) for name in _READ if self.has(name))
+        return sum(self._database.count(self.table(name)) for name in _READ if self.has(name))
 
     def table(self, name: str) -> str:
         """Return the full name of a table: `region` gives `rocpd_region_0199…`."""
-        return f"rocpd_{name}{self.suffix}"
+        return f"rocpd_{name}{self._suffix}"
 
     def has(self, name: str, *columns: str) -> bool:
         """Return whether the table exists with these columns."""
-        return self.database.has(self.table(name), *columns)
+        return self._database.has(self.table(name), *columns)
 
     def source(self, name: str) -> tuple[str, dict[str, str]]:
         """Return the SQL after FROM to read a table, and expressions for its columns and for those in other tables.
@@ -142,7 +158,7 @@ class Session:
         All joins use row ids, so none needs an index. The alias of the table is `x`, of its event `e`.
         """
         source = f'"{self.table(name)}" AS x'
-        expressions = {column: f'x."{column}"' for column in self.database.tables[self.table(name)]}
+        expressions = {column: f'x."{column}"' for column in self._database.tables[self.table(name)]}
         for column in ("start", "end"):
             if column not in expressions:
                 source += f' LEFT JOIN "{self.table("timestamp")}" AS {column}s ON {column}s.id = x.{column}_id'
@@ -166,57 +182,20 @@ class Session:
         return [
             dict.fromkeys(wanted)
             | {name: parse_integer(v) if name in _NUMBERS else v for name, v in zip(present, row, strict=True)}
-            for row in self.database.rows(f'SELECT {columns} FROM "{self.table(table)}"')
+            for row in self._database.rows(f'SELECT {columns} FROM "{self.table(table)}"')
         ]
 
-
-def read_variables(environment: object) -> dict[str, Any]:
-    """Return the environment of a process, which is JSON; empty if it is not recorded or damaged."""
-    try:
-        variables = json.loads(environment) if isinstance(environment, str | bytes) else None
-    except ValueError:
-        variables = None
-    return variables if isinstance(variables, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return decode_text(value) if isinstance(value, str | bytes) else None
-
-
-class _SessionParts:
-    """The tables of one session; `stack_id` is the correlation of kernels and calls."""
-
-    def __init__(self, session: Session, rows: RowBuilder) -> None:
-        """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
-        self._session = session
-        self._database = session.database
-        self._rows = rows
-        self._strings = StringTable(self._database, session.table("string"))
-        self._packed = 0
-        self._processes: dict[int | None, Process] = {}
-        """By the row id of info_process; of the environment only the rank."""
-        self._threads = {row["id"]: row["tid"] for row in session.rows("info_thread", "id", "tid")}
-        """Thread ids by the row id of info_thread."""
-        self._agents: dict[int, int] = {}
-        """Ordinals of GPUs by the row id of info_agent."""
-        self._kernels = {
-            row["id"]: _text(row["display_name"]) or _text(row["kernel_name"])
-            for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name")
-        }
-        """Names by the row id of info_kernel_symbol."""
-        self._read_small_tables()
-
     def _read_small_tables(self) -> None:
-        session, recording = self._session, self._rows.recording
-        hosts = {row["id"]: row["hostname"] for row in session.rows("info_node", "id", "hostname")}
-        for row in session.rows("info_process", "id", "nid", "pid", "environment"):
+        recording = self._rows.recording
+        hosts = {row["id"]: row["hostname"] for row in self.rows("info_node", "id", "hostname")}
+        for row in self.rows("info_process", "id", "nid", "pid", "environment"):
             process = Process(row["pid"], _text(hosts.get(row["nid"])))
             variables = read_variables(row["environment"])
             process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
             recording.world_size = recording.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
             self._processes[row["id"]] = process
         # the GPUs of each process are numbered separately, because each process lists all agents of its node
-        rows = session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index")
+        rows = self.rows("info_agent", "id", "nid", "pid", "type", "absolute_index")
         agents = by_key(((row["nid"], row["pid"]), row) for row in rows if row["absolute_index"] is not None)
         for listed in agents.values():
             ordinals = Agents.of((str(agent["type"] or ""), agent["absolute_index"], None) for agent in listed).by_node
@@ -225,7 +204,7 @@ class _SessionParts:
                 for agent in listed
                 if agent["absolute_index"] in ordinals
             }
-        for row in session.rows("metadata", "tag", "value"):
+        for row in self.rows("metadata", "tag", "value"):
             if row["tag"] == "schema_version":
                 recording.profiler_version = recording.profiler_version or f"rocpd schema {row['value']}"
 
@@ -246,7 +225,7 @@ class _SessionParts:
                 pa.int32(),
             )
             yield "kernels", columns
-        for read in self._activities("memory_copy", _COPIES) if self._session.has("memory_copy") else ():
+        for read in self._activities("memory_copy", _COPIES) if self.has("memory_copy") else ():
             device = pc.coalesce(*(self._gpus(read[end]) for end in ("to", "from")))
             yield "copies", self._named(read) | {"device": device}
         for read in self._regions(_MARKERS, texts=True):
@@ -259,9 +238,9 @@ class _SessionParts:
 
     def _regions(self, *words: str, texts: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield regions of the categories whose names start with these words."""
-        if not self._session.has("region"):
+        if not self.has("region"):
             return
-        source, expressions = self._session.source("region")
+        source, expressions = self.source("region")
         ids = [str(id_) for word in words for id_ in self._category_ids(word)]
         if not ids or "category_id" not in expressions:
             return
@@ -271,14 +250,14 @@ class _SessionParts:
 
     def _category_ids(self, word: str) -> list[int]:
         table, column = "string", "string"
-        if self._session.has("info_category", "id", "name"):
+        if self.has("info_category", "id", "name"):
             table, column = "info_category", "name"
-        query = f'SELECT id FROM "{self._session.table(table)}" WHERE "{column}" LIKE ? ESCAPE ?'
+        query = f'SELECT id FROM "{self.table(table)}" WHERE "{column}" LIKE ? ESCAPE ?'
         return [id_ for (id_,) in self._database.rows(query, word.replace("_", r"\_") + "%", "\\")]
 
     def _activities(self, table: str, wanted: ColumnMap) -> Iterator[pa.RecordBatch]:
         """Yield GPU activities; columns that this version lacks are null."""
-        source, expressions = self._session.source(table)
+        source, expressions = self.source(table)
         yield from self._database.stream(*wanted.select(expressions), source, BATCH_ROWS)
 
     def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -293,7 +272,7 @@ class _SessionParts:
         return self._columns(read) | {"name": self._strings.texts(read["name"])}
 
     def _process(self, row: int | None) -> int:
-        return self._rows.process((self._session.suffix, row), lambda: self._processes.get(row) or Process(None))
+        return self._rows.process((self._suffix, row), lambda: self._processes.get(row) or Process(None))
 
     def _gpus(self, agents: pa.Array) -> pa.Array:
         """Return GPU ordinals; null for processors and unknown agents."""
@@ -301,14 +280,13 @@ class _SessionParts:
 
     def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
         """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""
-        if not self._session.has("arg", "event_id", "name", "value"):
+        if not self.has("arg", "event_id", "name", "value"):
             return [None] * calls.num_rows
         events = calls["event"].to_pylist()
         arguments: dict[int, dict[str, str]] = defaultdict(dict)
-        for first in range(0, len(events), VALUES_PER_QUERY):
-            some = ", ".join(str(event) for event in events[first : first + VALUES_PER_QUERY] if event is not None)
-            query = f'SELECT event_id, name, value FROM "{self._session.table("arg")}" WHERE event_id IN ({some})'
-            for event, name, value in self._database.rows(query):
+        query = f'SELECT event_id, name, value FROM "{self.table("arg")}"'
+        for condition in where_in("event_id", (event for event in events if event is not None)):
+            for event, name, value in self._database.rows(query + condition):
                 arguments[event][decode_text(name)] = decode_text(value)
         return [message_bytes(arguments.get(event, {})) for event in events]
 
@@ -324,3 +302,16 @@ class _SessionParts:
             if isinstance(said, dict) and isinstance(said.get("message"), str):
                 return str(said["message"])
         return None
+
+
+def read_variables(environment: object) -> dict[str, Any]:
+    """Return the environment of a process, which is JSON; empty if it is not recorded or damaged."""
+    try:
+        variables = json.loads(environment) if isinstance(environment, str | bytes) else None
+    except ValueError:
+        variables = None
+    return variables if isinstance(variables, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return decode_text(value) if isinstance(value, str | bytes) else None

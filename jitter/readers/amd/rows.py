@@ -246,12 +246,8 @@ class RowBuilder:
         typed = self._typed("calls", {name: column.filter(is_read) for name, column in columns.items()})
         self.counts["calls"] += len(typed["name"])
         self._rccl.close()
-        for process, thread in self._rccl.threads if self._rccl.messages else ():
-            is_own = pc.is_null(typed["thread"]) if thread is None else pc.equal(typed["thread"], thread)
-            is_known = pc.and_(typed["start_ns"].is_valid(), typed["correlation"].is_valid())
-            rows = pc.and_(pc.and_(is_own, is_known), pc.equal(typed["process"], process)).fill_null(False)
-            times, correlations = (typed[name].filter(rows).to_numpy() for name in ("start_ns", "correlation"))
-            self._rccl.note_launches(process, (process, thread), times, correlations)
+        if self._rccl.messages:
+            self._rccl.note_launches(pa.table(typed))
         return typed
 
     def _messages(self, kernels: Columns) -> dict[str, pa.Array]:
@@ -261,7 +257,7 @@ class RowBuilder:
         of another library that RCCL calls, are communication by it. The number of ranks is not recorded, so S is null
         for collectives of which a rank's message is one part.
         """
-        columns = self._rccl.columns(kernels["process"].to_numpy(), kernels["correlation"], range(len(self.processes)))
+        columns = self._rccl.columns(kernels["process"].to_numpy(), kernels["correlation"])
         is_stated = map_distinct(
             kernels["name"], lambda name: collective_operation(self.names[name]) is not None, pa.bool_()
         )

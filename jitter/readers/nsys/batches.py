@@ -30,9 +30,9 @@ from jitter.readers.nsys.tables import (
     OVERHEAD,
     RUNTIME,
     SCHEDULING,
+    ExportStrings,
     NameKey,
     RowFilter,
-    StringTable,
     Tables,
     decode_utf8,
     name_copies,
@@ -123,7 +123,7 @@ class CallChains:
         for rows in tables.read(CALL_CHAINS, ["symbol", "module"]):
             pairs = np.stack([column.fill_null(-1).to_numpy() for column in rows.columns])
             distinct = np.unique(np.concatenate([distinct, pairs], axis=1), axis=1)
-        strings = StringTable(tables, np.unique(distinct))
+        strings = ExportStrings(tables, np.unique(distinct))
         symbols, modules = (decode_utf8(strings.at(pa.array(ids)))[0].to_pylist() for ids in distinct)
         numbers: dict[str, int] = {}
         function = np.full(distinct.shape[1], -1, np.int64)
@@ -276,7 +276,8 @@ class NsysBatches:
         if is_memory:
             columns["size_bytes"] = rows["bytes"]
         elif self.nccl.messages:
-            columns |= self.nccl.columns(processes.to_numpy(), columns["correlation"], self.processes.keys)
+            keys = np.array([-1 if key is None else key for key in self.processes.keys], np.int64)
+            columns |= self.nccl.columns(keys[processes.to_numpy()], columns["correlation"])
         return make_batch("activities", columns)
 
     def _calls(self) -> Iterator[Batch]:

@@ -8,13 +8,14 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
-import numpy as np
+import pyarrow as pa
 
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import parse_operation
 from jitter.core.names.launchers import NODE_VARIABLES, RANK_VARIABLES, SIZE_VARIABLES, first_number
+from jitter.core.numeric.arrays import Ints
 from jitter.readers import Recording
 from jitter.readers.nccl_calls import NcclCall, NcclCalls
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, read_registered_strings, small_rows
@@ -86,9 +87,12 @@ def read_metadata(tables: Tables, recording: Recording) -> ExportMetadata:
     return origin
 
 
-def process_key(global_id: int) -> int:
-    """Return the process part of a globalPid or globalTid: host, virtual machine and pid."""
-    return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
+GlobalId = TypeVar("GlobalId", int, Ints)
+
+
+def process_key(global_id: GlobalId) -> GlobalId:
+    """Return the process part of a globalPid or globalTid, or of an array of them: host, virtual machine and pid."""
+    return global_id >> 24 & 0xFF_FFFF_FFFF
 
 
 def _read_system(tables: Tables, origin: ExportMetadata, recording: Recording) -> None:
@@ -141,13 +145,12 @@ def read_nccl_calls(tables: Tables) -> NcclCalls:
     calls, ranks = NcclCalls(), dict[int, int]()
     for thread, call in _nccl_ranges(tables, ranks) if tables.columns(RUNTIME) else ():
         if call.size is not None or parse_operation(call.name) is None:
-            calls.add(thread, call)
+            calls.add((process_key(thread), thread), call)
     calls.close(ranks)
-    for batch in tables.read(RUNTIME, ["start", "globalTid", "correlationId"]) if calls.messages else ():
-        start, threads, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
-        for thread in set(np.unique(threads).tolist()) & calls.threads:
-            rows = (threads == thread) & (correlation >= 0)
-            calls.note_launches(process_key(thread), thread, start[rows], correlation[rows])
+    for batch in tables.read(RUNTIME, ["globalTid", "start", "correlationId"]) if calls.messages else ():
+        launches = pa.table(batch.columns, ["thread", "start_ns", "correlation"]).drop_null()
+        process = process_key(launches["thread"].to_numpy())
+        calls.note_launches(launches.append_column("process", pa.array(process)))
     return calls
 
 

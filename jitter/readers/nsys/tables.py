@@ -17,12 +17,12 @@ from jitter.core.numeric.arrays import Ints, distinct_rows
 from jitter.readers.columns import ColumnMap, Interner, complete_columns, look_up, to_int64
 from jitter.readers.sqlite import (
     DAMAGE,
-    VALUES_PER_QUERY,
     Database,
     connect,
     damage_error,
     describe_no_integers,
     is_sqlite,
+    where_in,
 )
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -105,9 +105,7 @@ class SqliteTables(Database):
         """
         wheres = [""]
         if only is not None and only.column in self.columns(table):
-            values = list(map(int, only.values))
-            some = [values[first : first + VALUES_PER_QUERY] for first in range(0, len(values), VALUES_PER_QUERY)]
-            wheres = [f' WHERE "{only.column}" IN ({", ".join(map(str, part))})' for part in some]
+            wheres = where_in(*only)
         columns = ColumnMap(*({name: name for name in names} for names in (integers, texts)))
         for where in wheres:
             yield from self.read_table(table, columns, _TEXT_BATCH_ROWS if texts else _BATCH_ROWS, where)
@@ -194,7 +192,7 @@ _OF_COPIES: Final = ("copyKind", "srcKind", "dstKind")
 _HOST_KINDS: Final = frozenset({"Pageable", "Pinned"})
 
 
-class StringTable:
+class ExportStrings:
     """Rows of StringIds by id."""
 
     def __init__(self, tables: Tables, ids: Ints) -> None:
@@ -214,12 +212,12 @@ class StringTable:
         return self._values.take(pa.array(places, pa.int64(), mask=absent))
 
 
-def read_registered_strings(tables: Tables, table: str, only: RowFilter) -> StringTable:
+def read_registered_strings(tables: Tables, table: str, only: RowFilter) -> ExportStrings:
     """Return the strings that a table's `textId` refers to, from a first pass over that column."""
     ids = np.array([], np.int64)
     for batch in tables.read(table, ["textId"], only=only):
         ids = np.union1d(ids, pc.drop_null(batch.column(0)).to_numpy())
-    return StringTable(tables, ids)
+    return ExportStrings(tables, ids)
 
 
 def decode_utf8(values: pa.Array) -> tuple[pa.Array, int]:
@@ -239,7 +237,7 @@ def resolve_names(tables: Tables, keys: Sequence[NameKey]) -> tuple[list[str], i
     Returns the names, how many ids have none (the name then says so), and how many names were invalid UTF-8.
     """
     ids = np.array(sorted(key for key in keys if isinstance(key, int)), np.int64)
-    texts, invalid = decode_utf8(StringTable(tables, ids).at(pa.array(ids)))
+    texts, invalid = decode_utf8(ExportStrings(tables, ids).at(pa.array(ids)))
     by_id = dict(zip(ids.tolist(), texts.to_pylist(), strict=True))
     names = [key if isinstance(key, str) else by_id.get(key) for key in keys]
     resolved = [

@@ -11,7 +11,9 @@ import jitter
 from jitter.core.names.launchers import RANK_VARIABLES, first_number
 from jitter.ingestion.inspect import inspect
 from jitter.lake.folder import LakeFolder
+from jitter.readers import Recording
 from jitter.readers.amd.rocpd import Session, find_sessions, read_variables
+from jitter.readers.amd.rows import RowBuilder
 from jitter.readers.sqlite import Database
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
@@ -77,7 +79,7 @@ def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
     (path, _) = sample(tmp_path)
     database = Database(path)
     (suffix,) = find_sessions(database.tables)
-    session = Session(database, suffix)
+    session = Session(database, suffix, RowBuilder(Recording(path, "rocpd")))
     for table in ("kernel_dispatch", "memory_copy", "region"):
         source, columns = session.source(table)
         plan = database.rows(f"EXPLAIN QUERY PLAN SELECT {', '.join(columns.values())} FROM {source}")

@@ -76,7 +76,11 @@ def _in_pools(
             "(--jobs) if this recurs"
         )
         for number in suspects:
-            outcome = _alone(open_tasks.pop(number), counter)
+            alone = {number: open_tasks.pop(number)}
+            died = worker_died(
+                alone[number], "the process that read it was killed or out of memory, and again when it was tried alone"
+            )
+            outcome = dict(_in_pool(alone, 1, counter, tick)).get(number, died)
             if outcome.error is None and note:
                 outcome.warnings.insert(0, note)
                 note = ""
@@ -86,8 +90,13 @@ def _in_pools(
 def _in_pool(
     open_tasks: dict[int, Task], workers: int, counter: ctypes.c_int64, tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yield outcomes in order of completion and remove their tasks from `open_tasks`; stop if a worker dies."""
-    with _pool(min(workers, len(open_tasks)), counter) as pool, suppress(WorkerDied):
+    """Yield outcomes in order of completion and remove their tasks from `open_tasks`; stop if a worker dies.
+
+    Workers count bytes, and are killed when the iteration is left by an exception.
+    """
+    most = min(workers, len(open_tasks))
+    pool_of_workers = WorkerPool(most, worker_modules(), _begin, counter)
+    with pool_of_workers as pool, suppress(WorkerDied):
         numbers = {pool.submit(_work, task): number for number, task in open_tasks.items()}
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         for future in numbers:
@@ -119,11 +128,6 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
         yield convert(task, advance)
 
 
-def _pool(workers: int, counter: ctypes.c_int64) -> WorkerPool:
-    """Make a pool whose workers count bytes, and are killed when its block is left by an exception."""
-    return WorkerPool(workers, worker_modules(), _begin, counter)
-
-
 def _begin(counter: ctypes.c_int64) -> None:
     global _counter  # noqa: PLW0603  # a pool's initializer has no other way to pass a value to the worker's calls
     _counter = counter
@@ -135,16 +139,6 @@ def _work(task: Task) -> Outcome:
             _counter.value += size
 
     return convert(task, advance)
-
-
-def _alone(task: Task, counter: ctypes.c_int64) -> Outcome:
-    with _pool(1, counter) as pool:
-        try:
-            return pool.submit(_work, task).result()
-        except WorkerDied:
-            return worker_died(
-                task, "the process that read it was killed or out of memory, and again when it was tried alone"
-            )
 
 
 def worker_died(task: Task, why: str) -> Outcome:

@@ -5,16 +5,18 @@ NVIDIA/nccl plugins/profiler/inspector: `header`, `metadata`, and `coll_perf` or
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
-from jitter.logs.line_parser import Context, LineParser, Lines
+from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.values import as_integer, as_text, decode_json
 
 _KNOWN: Final = re.compile(r"v4\.[0-2]")
 _PREFIX: Final = re.compile(rb'[^{"]+(?=\{\s*"header")')
+_LARGEST: Final = 4 << 20
+"""Bytes of an object."""
+_BETWEEN: Final = re.compile(rb"(?<=\})\s*,?\s*(?=\{\s*\")")
 
 
 class InspectorParser(LineParser):
@@ -25,32 +27,64 @@ class InspectorParser(LineParser):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._objects = JsonObjects()
-        self._members: set[tuple[str, int]] = set()
+        self._trigger = re.compile(rb"\{")  # of lines, in a file that holds records
         self._relevant = False
+        self._lines: list[bytes] = []
+        """Of an object that has begun: with `{` in the first column, until `}` there."""
+        self._size = 0
+        self._first = 0
+        self._broken: list[int] = []
+        """Numbers of the lines that began an object which cannot be read."""
+        self._members: set[tuple[str, int]] = set()
 
     def wants(self, chunk: bytes) -> bool:
         """Return whether the file holds records; once one was seen, every line is read."""
         self._relevant = self._relevant or super().wants(chunk)
         return self._relevant
 
-    def read(self, lines: Lines) -> None:
-        for number, line in lines:
-            if self._objects.is_open or b"{" in line:
-                self.read_line(line, number)
-
     def line(self, line: bytes, number: int) -> None:
         if prefix := _PREFIX.match(line):
             line = line[prefix.end() :]
-        for record in self._objects.feed(line, number):
-            self._read_record(record, number)
+        line = line.rstrip()
+        if line.startswith(b"{"):
+            self._give_up()
+            self._size, self._first = 0, number
+        elif not self._lines:
+            return
+        ends = line.startswith(b"}") if self._lines else line.endswith((b"}", b"},", b"]"))
+        self._lines.append(line)
+        self._size += len(line)
+        self.is_open = not ends
+        if ends:
+            content, self._lines = b"\n".join(self._lines), []
+            for record in self._objects_in(content):
+                self._read_record(record, number)
+        elif self._size > _LARGEST:
+            self._give_up()
 
     def finish(self) -> None:
         """Report broken objects, unless the file holds no record: then its objects are something else."""
-        self._objects.end()
+        self._give_up()
         if self.format in self.context.records:
-            for number in self._objects.broken:
+            for number in self._broken:
                 self.context.problems.broken(self.format, number)
+
+    def _give_up(self) -> None:
+        """Take an object that is open as broken."""
+        if self._lines:
+            self._broken.append(self._first)
+            self._lines, self.is_open = [], False
+
+    def _objects_in(self, content: bytes) -> list[dict[str, Any]]:
+        """Return the objects of some lines: one, or several in one line."""
+        content = content.rstrip(b",] \t")
+        if (json_object := _decoded(content)) is not None:
+            return [json_object]
+        parts = _BETWEEN.split(content)
+        read = [_decoded(part) for part in parts] if len(parts) > 1 else [None]
+        if None in read:
+            self._broken.append(self._first)
+        return [part for part in read if part is not None]
 
     def _read_record(self, record: dict[str, Any], number: int) -> None:
         kind = "coll" if "coll_perf" in record else "p2p"
@@ -103,61 +137,6 @@ def _nanoseconds(microseconds: Any) -> int | None:
 def _count(value: Any) -> int | None:
     number = as_integer(value)
     return None if number is None or number < 0 else number
-
-
-_LARGEST: Final = 4 << 20
-_BETWEEN: Final = re.compile(rb"(?<=\})\s*,?\s*(?=\{\s*\")")
-
-
-class JsonObjects:
-    """Collects the lines of an object that begins with `{` in the first column and ends with `}` there."""
-
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-        self._size = 0
-        self.broken: list[int] = []
-        """Numbers of the lines that began an object which cannot be read."""
-        self._first = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether an object has begun and not ended."""
-        return bool(self._lines)
-
-    def feed(self, line: bytes, number: int) -> Iterator[dict[str, Any]]:
-        """Return the objects that end with this line."""
-        line = line.rstrip()
-        if line.startswith(b"{"):
-            self.end()
-            self._size, self._first = 0, number
-        elif not self._lines:
-            return
-        ends = line.startswith(b"}") if self._lines else line.endswith((b"}", b"},", b"]"))
-        self._lines.append(line)
-        self._size += len(line)
-        if ends:
-            content, self._lines = b"\n".join(self._lines), []
-            yield from self._whole(content)
-        elif self._size > _LARGEST:
-            self.end()
-
-    def end(self) -> None:
-        """Take the end of the file, or of what an object may be: one that is open is broken."""
-        if self._lines:
-            self.broken.append(self._first)
-            self._lines = []
-
-    def _whole(self, content: bytes) -> Iterator[dict[str, Any]]:
-        content = content.rstrip(b",] \t")
-        json_object = _decoded(content)
-        if json_object is not None:
-            yield json_object
-            return
-        parts = _BETWEEN.split(content)
-        read = [_decoded(part) for part in parts] if len(parts) > 1 else [None]
-        if None in read:
-            self.broken.append(self._first)
-        yield from (part for part in read if part is not None)
 
 
 def _decoded(content: bytes) -> dict[str, Any] | None:

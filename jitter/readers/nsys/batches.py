@@ -69,29 +69,19 @@ class ThreadScheduling:
     """
 
     def __init__(self) -> None:
-        self._before: dict[int, tuple[int, int, int]] = {}
-        """The last event of each thread: time, core, whether it is an event in."""
+        self._last = np.zeros((len(SCHEDULING_COLUMNS), 0), np.int64)
+        """The last event of each thread, a column each."""
 
     def pair(self, rows: pa.RecordBatch) -> OffCpu:
-        """Return the intervals that end in these rows (`SCHEDULING_COLUMNS`); rows without a thread are left out."""
-        is_known = np.logical_and.reduce(
-            [rows[name].is_valid().to_numpy(zero_copy_only=False) for name in SCHEDULING_COLUMNS]
-        )
-        start, cpu, is_in, thread = (rows[name].fill_null(0).to_numpy()[is_known] for name in SCHEDULING_COLUMNS)
-        threads = np.unique(thread)
-        held = [(thread_id, *self._before[thread_id]) for thread_id in threads.tolist() if thread_id in self._before]
-        if held:
-            columns = np.array(held, np.int64).T
-            thread, start, cpu, is_in = (
-                np.concatenate(pair) for pair in zip(columns, (thread, start, cpu, is_in), strict=True)
-            )
+        """Return the intervals that end in these rows (`SCHEDULING_COLUMNS`); rows that lack a value are left out."""
+        known = pa.Table.from_batches([rows]).drop_null()
+        events = np.concatenate([self._last, [known[name].to_numpy() for name in SCHEDULING_COLUMNS]], axis=1)
+        start, _, is_in, thread = events
         # at equal times a thread leaves before it comes back
-        order = np.lexsort((is_in != 0, start, thread))
-        thread, start, cpu, is_in = thread[order], start[order], cpu[order], is_in[order] != 0
-        last = np.flatnonzero(np.append(np.diff(thread) != 0, True)) if len(thread) else np.zeros(0, np.int64)
-        for thread_id, *event in zip(*(values[last].tolist() for values in (thread, start, cpu, is_in)), strict=True):
-            self._before[thread_id] = (event[0], event[1], int(event[2]))
-        back = np.flatnonzero((np.diff(thread) == 0) & ~is_in[:-1] & is_in[1:]) if len(thread) else last
+        start, cpu, is_in, thread = events = events[:, np.lexsort((is_in != 0, start, thread))]
+        is_same = np.diff(thread) == 0
+        self._last = events[:, np.append(~is_same, True)[: len(thread)]]
+        back = np.flatnonzero(is_same & (is_in[:-1] == 0) & (is_in[1:] != 0))
         return OffCpu(thread[back], start[back], start[back + 1], cpu[back] != cpu[back + 1])
 
 

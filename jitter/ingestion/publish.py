@@ -17,9 +17,9 @@ from jitter.ingestion.names import rank_in_path
 from jitter.ingestion.ranks.decide_ranks import (
     BY_HOSTS,
     DEVICE_ORDER,
+    GpuEvidence,
     ReadOptions,
-    rank_by_pattern,
-    rank_map_rows,
+    decide_by_user,
     unknown_rank_error,
 )
 from jitter.ingestion.ranks.jobs import (
@@ -102,7 +102,7 @@ class Publisher:
         if self.may_replace and any(_is_outdated(record) or record_problems(root, record) for record in records):
             return False
         is_whole = bool(records) and {record.part for record in records} == set(range(records[0].parts))
-        return is_whole and all(_as_told(record, path, self._options) for record in records)
+        return is_whole and _as_told(records, path, self._options)
 
     def is_only_source(self, path: Path) -> bool:
         """Return whether the lake holds no recording but those of this path."""
@@ -446,23 +446,25 @@ class Publisher:
         self._folder.remove_records(records)
 
 
-def _as_told(record: SourceRecord, path: Path, options: ReadOptions) -> bool:
-    """Return whether a record agrees with the options for this path; options that are not given always agree."""
-    given = (options.step_pattern, record.step_pattern), (options.collective_pattern, record.collective_pattern)
-    if any(pattern is not None and pattern != recorded for pattern, recorded in given):
+def _as_told(records: Sequence[SourceRecord], path: Path, options: ReadOptions) -> bool:
+    """Return whether all records of a recording agree with the options; options that are not given always agree."""
+    if options.step_pattern not in (None, records[0].step_pattern):
         return False
-    if record.has_assumed_rank and options.gives_ranks:
+    if options.collective_pattern not in (None, records[0].collective_pattern):
+        return False
+    if options.gives_ranks and any(record.has_assumed_rank for record in records):
         return False  # they may state it
-    if options.rank is not None:
-        return record.rank == options.rank
-    if options.hosts and (record.rank_told_by or "").startswith((DEVICE_ORDER, BY_HOSTS)):
-        return record.rank_told_by == f"{BY_HOSTS}: node {options.node_of(path, record.host)}"
-    rows = dict(rank_map_rows(path, options))
-    if rows:
-        return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)
-    named = rank_by_pattern(path, options)
-    # a process that drives several GPUs takes consecutive ranks
-    return named is None or (record.rank == named * record.parts + record.part)
+    by_hosts = [record for record in records if (record.rank_told_by or "").startswith((DEVICE_ORDER, BY_HOSTS))]
+    if options.rank is None and options.hosts and by_hosts:
+        return all(
+            record.rank_told_by == f"{BY_HOSTS}: node {options.node_of(path, record.host)}" for record in by_hosts
+        )
+    gpus = [GpuEvidence(0, record.device, record.kernels) for record in records]
+    try:
+        decisions = decide_by_user(path, gpus, options)
+    except UnknownRankError:
+        return False
+    return decisions is None or [decision.rank for decision in decisions] == [record.rank for record in records]
 
 
 def _begins_like(outcome: Outcome, records: Sequence[SourceRecord]) -> bool:

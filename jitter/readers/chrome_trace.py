@@ -6,6 +6,7 @@ After damage, reading resumes at the next event that can be decoded; the bytes b
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -16,11 +17,10 @@ from msgspec import Raw
 from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers.json_document import DecodeFault, find_fault
+from jitter.readers.json_document import INVALID, DecodeFault, decode_list, find_fault
 
 Decode = Callable[[bytes], list[Any]]
 """Returns the events of a valid JSON list of any values, one for each. Raises the errors `INVALID`."""
-INVALID: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 HEADER_BYTES: Final = 16 << 20
 _MOST_LISTS: Final = 64
 """Occurrences of the list's name that are tried as its start."""
@@ -79,21 +79,7 @@ def has_phase(event: Any) -> bool:
 
 def event_decoder(kind: type[Any]) -> Decode:
     """Return what decodes events as `kind`; values that are no such events become ones with its defaults."""
-    events, values, event = (msgspec.json.Decoder(of) for of in (list[kind], list[Raw], kind))  # type: ignore[valid-type]
-
-    def decode(text: bytes) -> list[Any]:
-        try:
-            return events.decode(text)  # type: ignore[no-any-return]
-        except (msgspec.ValidationError, UnicodeDecodeError):
-            decoded = []
-            for value in values.decode(text):
-                try:
-                    decoded.append(event.decode(value))
-                except INVALID:
-                    decoded.append(kind())
-            return decoded
-
-    return decode
+    return partial(decode_list, kind=kind, other=kind)
 
 
 class TraceHeader(NamedTuple):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -26,6 +26,8 @@ _CLOSING: Final = b'"]}el'
 """The last characters of all values but numbers: a text, a list, an object, true, false and null."""
 _FAULT: Final = re.compile(r"(?:JSON is malformed: )?(?P<reason>.*) \(byte (?P<at>\d+)\)$")
 _ANY: Final = msgspec.json.Decoder(Raw)
+INVALID: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of msgspec for what is no JSON."""
 
 
 class DecodeFault(NamedTuple):
@@ -55,6 +57,24 @@ def _describe_fault(error: msgspec.DecodeError) -> DecodeFault:
     at, reason = int(match["at"]), match["reason"]
     # the decoder states the position of the second character after the end
     return DecodeFault("ended", at - 1, reason) if reason == "trailing characters" else DecodeFault("bad", at, reason)
+
+
+def decode_list(text: bytes, kind: Any, other: Callable[[], Any]) -> list[Any]:
+    """Return the values of a JSON list as `kind`; one of another type, or of bytes that are no UTF-8, is `other()`.
+
+    Raises an error of `INVALID` for what is no list.
+    """
+    try:
+        return msgspec.json.decode(text, type=list[kind])
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return [_decode_value(value, kind, other) for value in msgspec.json.decode(text, type=list[Raw])]
+
+
+def _decode_value(text: Raw, kind: Any, other: Callable[[], Any]) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except INVALID:
+        return other()
 
 
 class JsonStream:
@@ -157,12 +177,9 @@ class JsonStream:
 
     def _decode_list(self, text: bytes, kind: type[Value]) -> list[Value]:
         """Return the values of a list; those with members of another type are left out and counted."""
-        try:
-            return msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
-        except msgspec.ValidationError:
-            values = [_decode_valid(raw, kind) for raw in msgspec.json.decode(text, type=list[Raw])]
-            self.invalid += values.count(None)
-            return [value for value in values if value is not None]
+        values = decode_list(text, kind, lambda: None)
+        self.invalid += values.count(None)
+        return list(filter(None, values))
 
     def skip(self) -> None:
         """Pass over the value that comes next."""
@@ -223,13 +240,6 @@ class JsonStream:
                 self.limit.add(len(piece), self._packed())
         self._held, self._at = b"".join(pieces), 0
         return missing <= 0
-
-
-def _decode_valid(text: Raw, kind: type[Value]) -> Value | None:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError:
-        return None
 
 
 def _value_end(text: bytes, *, is_whole: bool) -> int | None:

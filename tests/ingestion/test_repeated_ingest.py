@@ -108,6 +108,18 @@ def test_devices_told_the_other_way_round(tmp_path: Path):
     assert content(lake) == content(tmp_path / "fresh")
 
 
+def test_processes_in_another_order_than_their_devices_are_known_by_a_pattern(tmp_path: Path):
+    (path,) = write(simulate(Job(ranks=2, steps=2, kernels=12)), tmp_path / "t", "nsys", ranks_per_report=2)
+    named = path.rename(path.with_name("node-3.sqlite"))
+    for table in ("KERNEL", "MEMCPY"):
+        run_sql(named, f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET deviceId = 1 - deviceId")
+    ranks = [
+        (len(report.added), report.unchanged)
+        for report in (jitter.ingest([named], tmp_path / "lake", rank_pattern=r"node-(\d)") for _ in range(2))
+    ]
+    assert ranks == [(2, 0), (0, 1)]
+
+
 def test_another_step_pattern_leaves_nothing_of_the_old(own_traces: Path, tmp_path: Path):
     lake, fresh = tmp_path / "lake", tmp_path / "fresh"
     jitter.ingest([own_traces], lake)

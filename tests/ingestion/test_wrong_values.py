@@ -155,3 +155,15 @@ def test_rocprofv3_json(value: object, tmp_path: Path):
     record = take(tmp_path / "a", tmp_path / "lake")
     assert record.kernels == len(records) - 1
     assert any(text.startswith("1 ") and "left out" in text for text in record.problems)
+
+
+def test_process_number_beyond_64_bits(traces, tmp_path: Path):
+    folder = Path(shutil.copytree(traces("kineto", zipped=False), tmp_path / "changed"))
+    (path,) = folder.glob("*.json")
+    document = json.loads(path.read_text())
+    for event in document["traceEvents"]:
+        if event.get("cat") not in ("kernel", "gpu_memcpy", "gpu_memset"):
+            event["pid"] = 2**70
+    path.write_text(json.dumps(document))
+    assert take(folder, tmp_path / "lake").pid is None
+    assert jitter.ingest(folder, tmp_path / "lake").unchanged == 1

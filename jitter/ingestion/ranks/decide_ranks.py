@@ -216,7 +216,7 @@ def _decide(
     path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions, in_name: int | None, is_window: bool
 ) -> list[RankDecision] | None:
     """Return the decisions by all evidence but the order of devices; None without any."""
-    by_user = _by_user(path, gpus, options)
+    by_user = decide_by_user(path, gpus, options)
     if by_user is not None:
         return by_user
     processes = {gpu.process for gpu in gpus}
@@ -265,7 +265,11 @@ def _stated_ranks(path: Path, gpus: Sequence[GpuEvidence]) -> dict[int, tuple[in
     return ranks
 
 
-def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> list[RankDecision] | None:
+def decide_by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> list[RankDecision] | None:
+    """Return the decisions by --rank, --rank-map and --rank-pattern; None where these say nothing of the recording.
+
+    Raises `UnknownRankError` if they do not tell its GPUs apart.
+    """
     if options.rank is not None:
         if len(gpus) > 1:
             raise UnknownRankError(
@@ -273,9 +277,8 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> l
                 "use --rank-map with columns file,device,rank",
             )
         return [RankDecision(options.rank, "--rank")]
-    rows = rank_map_rows(path, options)
-    if rows:
-        by_device = dict(rows)
+    by_device = dict(options.by_file[line][1:] for line in options.rank_map_lines(path))
+    if by_device:
         alone = by_device.get(None) if len(gpus) == 1 else None
         missing = [gpu.device for gpu in gpus if by_device.get(gpu.device, alone) is None]
         if missing:
@@ -284,29 +287,16 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: ReadOptions) -> l
                 "give one line per device: file,device,rank",
             )
         return [RankDecision(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
-    named = rank_by_pattern(path, options)
-    if named is None:
+    match = None if options.rank_pattern is None else compile_rank_pattern(options.rank_pattern).search(str(path))
+    text = "" if match is None else match.groupdict().get("rank") or match.group(1) or ""
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         return None
     if len({gpu.device for gpu in gpus}) < len(gpus):
         raise UnknownRankError(
             f"{path}: holds several processes, and their GPUs have equal numbers, so --rank-pattern is ambiguous",
             "use --rank-map with columns file,device,rank",
         )
-    return _within_process(gpus, named, "--rank-pattern")
-
-
-def rank_by_pattern(path: Path, options: ReadOptions) -> int | None:
-    """Return the number that --rank-pattern finds in this path; None without a pattern or a match."""
-    match = None if options.rank_pattern is None else compile_rank_pattern(options.rank_pattern).search(str(path))
-    if match is None:
-        return None
-    text = match.groupdict().get("rank") or match.group(1)
-    return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
-
-
-def rank_map_rows(path: Path, options: ReadOptions) -> list[tuple[int | None, int]]:
-    """Return the (device, rank) lines of --rank-map for this file."""
-    return [options.by_file[line][1:] for line in options.rank_map_lines(path)]
+    return _within_process(gpus, int(text), "--rank-pattern")
 
 
 def _within_process(gpus: Sequence[GpuEvidence], rank: int, decided_by: str) -> list[RankDecision]:

@@ -20,8 +20,8 @@ from jitter.core.names.kernels import is_collective, parse_operation
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import BACKWARD, PROFILER, SHORTEST_LAUNCH_NS
 from jitter.readers import Batch, make_batch
-from jitter.readers.chrome_trace import INVALID
 from jitter.readers.columns import columns_of_records
+from jitter.readers.json_document import INVALID
 from jitter.readers.kineto.columns import (
     CallArgs,
     EventBuffer,

@@ -14,8 +14,8 @@ import pyarrow as pa
 from msgspec import Raw, Struct, field
 
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.readers.chrome_trace import INVALID
-from jitter.readers.columns import LARGEST_NS
+from jitter.readers.columns import LARGEST_NS, parse_integer
+from jitter.readers.json_document import INVALID, decode_list
 from jitter.readers.kineto.events import NULL, Event
 
 _UNNAMED: Final = "(no name)"
@@ -24,6 +24,7 @@ _DOT: Final = ord(".")
 _MOST_PLACES: Final = 16
 _SCALES: Final = np.array([1000, 100, 10, 1])
 """By decimal places of microseconds: the ns of the last place."""
+_HEXADECIMAL: Final = re.compile(r"0[xX][0-9a-fA-F]{1,15}")
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
 _ts, _dur, _pid, _tid, _args = map(attrgetter, ("ts", "dur", "pid", "tid", "args"))
@@ -178,26 +179,14 @@ class EventBuffer:
 
     def args(self, kind: type[_Args]) -> list[_Args]:
         """Return the arguments of the events as `kind`; those that are no object have its defaults."""
-        text = b"[" + b",".join(self._args) + b"]"
-        event_args: list[_Args | None]
-        try:
-            event_args = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
-        except INVALID:
-            event_args = [_decode_args(raw, kind) for raw in _RAWS.decode(text)]
         missing = kind()
-        return [arguments or missing for arguments in event_args]
+        listed = decode_list(b"[" + b",".join(self._args) + b"]", kind | None, lambda: missing)
+        return [arguments or missing for arguments in listed]
 
     def args_of(self, rows: Sequence[int]) -> list[bytes]:
         """Return the arguments of some events as JSON."""
         raw_args = _RAWS.decode(b"[" + b",".join(self._args) + b"]") if rows else []
         return [bytes(raw_args[row]) for row in rows]
-
-
-def _decode_args(text: Raw, kind: type[_Args]) -> _Args | None:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except INVALID:
-        return None
 
 
 def _shared(values: list[Any]) -> list[Any]:
@@ -223,18 +212,12 @@ def correlations(args: Sequence[GpuArgs] | Sequence[CallArgs]) -> list[int | Non
 
 
 def parse_int(value: object) -> int | None:
-    """Return the integer in 7, 7.0, "7", "0x7" or "stream 7"; None for anything else."""
-    if type(value) is int:
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+    """Return the integer in 7, 7.0, "7", "0x7" or "stream 7"; None for anything else and beyond 64 bits."""
     if isinstance(value, str) and len(value) < 40:
-        word = value.split()[-1] if value.strip() else ""
-        try:
-            return int(word, 0) if word[:2].lower() == "0x" else int(word)
-        except ValueError:
-            return None
-    return None
+        value = value.split()[-1] if value.strip() else ""
+        if _HEXADECIMAL.fullmatch(value):
+            return int(value, 16)
+    return parse_integer(value)
 
 
 def parse_shape(text: bytes) -> list[int | None]:

@@ -13,7 +13,8 @@ from typing import Any, Final, Union
 import msgspec
 from msgspec import UNSET, Raw, Struct, defstruct
 
-from jitter.readers.chrome_trace import INVALID, event_decoder
+from jitter.readers.chrome_trace import event_decoder
+from jitter.readers.json_document import INVALID
 
 NULL: Final = Raw(b"null")
 

@@ -14,6 +14,7 @@ from jitter.core.formatting import format_some
 from jitter.core.numeric.arrays import Ints
 from jitter.readers import Process, Recording
 from jitter.readers.chrome_trace import opening_bracket
+from jitter.readers.columns import parse_integer
 
 SNIFFED_BYTES: Final = 64 * 1024
 """Bytes of a file's beginning that tell its format."""
@@ -214,11 +215,11 @@ class ProcessTable:
         if index is None:
             waiting = self._index.pop(None, None) if pid is not None and len(self.listed) == 1 else None
             if waiting is not None:  # GPU rows came before the first host row
-                self.listed[waiting].pid = pid
+                self.listed[waiting].pid = parse_integer(pid)
                 index = waiting
             else:
                 index = len(self.listed)
-                self.listed.append(Process(pid))
+                self.listed.append(Process(parse_integer(pid)))
             self._index[pid] = index
         return index
 

@@ -200,6 +200,16 @@ def test_cut(tmp_path: Path, zipped: bool):
         list(readers()["rocprof-json"].open(path)[1](lambda _: None))
 
 
+def test_a_name_that_is_no_utf8_loses_itself(tmp_path: Path):
+    path = document(tmp_path / "x_results.json", tool(**WHOLE))
+    whole = read(path)
+    path.write_bytes(path.read_bytes().replace(b"_Z1kv", b"_Z\xff"))
+    found = read(path)
+    assert len(found.kernels) == len(whole.kernels)
+    assert "[kernel 1 is not in the file]" in found.recording.names
+    assert any("1 record has values of another type" in problem for problem in found.recording.problems)
+
+
 def test_no_kernels(tmp_path: Path):
     path = document(tmp_path / "x_results.json", tool(hip_api=WHOLE["hip_api"]))
     with pytest.raises(UnreadableTraceError, match="no kernels"):

@@ -317,18 +317,18 @@ def parse_step_kind(text: str | None) -> StepKind | None:
 
 
 @lru_cache(maxsize=65536)
-def names_kind(text: str) -> bool:
-    """Return whether a text is a word such as `prefill`, `rollout 3` or `update`.
+def plain_kind(text: str) -> str | None:
+    """Return the kind that a word such as `prefill`, `rollout 3` or `update` names; None for another text.
 
     A range that only such a word names is a step beside ranges of other kinds alone (`select_kinds`).
     """
-    return _plain_kind(text) is not None
+    return next((kind for pattern, kind in _PLAIN_KINDS if pattern.fullmatch(text)), None)
 
 
 def step_kind(text: str | None) -> StepKind:
     """Return the kind of a step with this text of its marker; training where it names none."""
     marked = parse_step_kind(text)
-    plain = None if text is None or marked is not None or is_unnumbered_step(text) else _plain_kind(text)
+    plain = None if text is None or marked is not None or is_unnumbered_step(text) else plain_kind(text)
     return marked or StepKind(plain or TRAIN)
 
 
@@ -343,10 +343,6 @@ def step_kind_in_turn(text: str) -> StepKind:
 
 
 _LAST_NUMBER: Final = re.compile(r"[\s_:=#\-]{0,3}\d{1,18}$")
-
-
-def _plain_kind(text: str) -> str | None:
-    return next((kind for pattern, kind in _PLAIN_KINDS if pattern.fullmatch(text)), None)
 
 
 def _batch_kind(words: dict[str, str | None]) -> StepKind:

@@ -13,7 +13,7 @@ from typing import cast
 from jitter.core.durability import sync_files
 from jitter.core.errors import JitterError
 from jitter.core.formatting import format_count
-from jitter.core.parallel.dask_client import Cluster, connect
+from jitter.core.parallel.dask_client import connect
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.core.parallel.processes import WorkerDied, WorkerPool, cpu_count, server_context
 from jitter.ingestion import worker_modules
@@ -31,23 +31,19 @@ def convert_all(executor: Executor | None, tasks: Sequence[Task], progress: Prog
 
     The executor None is one worker process per processor. After a worker dies (for example out of memory), the tasks
     that may have killed it run again one at a time. A task that kills its worker a second time is rejected; all other
-    tasks continue.
+    tasks continue. Workers of a cluster only stage: this process publishes. Raises `UsageError` without Dask, and
+    `JitterError` if the scheduler does not answer or is lost, or has no workers, or workers of another version of
+    jitter.
     """
-    if isinstance(executor, DaskExecutor):
-        yield from _on_dask(executor, tasks, progress)
-        return
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
-    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
-    workers = min(jobs or cpu_count(), len(tasks))
-    if workers <= 1:
-        yield from _here(tasks, total, report)
-        return
-    # without a lock, which a worker that is killed would hold for ever: two workers at once may count for one
-    counter = server_context(*worker_modules()).RawValue(ctypes.c_int64, 0)
-    outcomes = _in_pools(tasks, workers, counter, lambda: report(min(counter.value, total), total))
+    if isinstance(executor, DaskExecutor):
+        outcomes = _on_cluster(executor, tasks, total, report)
+    else:
+        jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
+        workers = min(jobs or cpu_count(), len(tasks))
+        outcomes = _here(tasks, total, report) if workers <= 1 else _in_pools(tasks, workers, total, report)
     yield from in_task_order(tasks, outcomes)
-    report(total, total)
 
 
 def in_task_order(tasks: Sequence[Task], outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
@@ -62,9 +58,13 @@ def in_task_order(tasks: Sequence[Task], outcomes: Iterable[tuple[int, Outcome]]
             following += 1
 
 
-def _in_pools(
-    tasks: Sequence[Task], workers: int, counter: ctypes.c_int64, tick: Callable[[], None]
-) -> Iterator[tuple[int, Outcome]]:
+def _in_pools(tasks: Sequence[Task], workers: int, total: int, report: Progress) -> Iterator[tuple[int, Outcome]]:
+    # without a lock, which a worker that is killed would hold for ever: two workers at once may count for one
+    counter = server_context(*worker_modules()).RawValue(ctypes.c_int64, 0)
+
+    def tick() -> None:
+        report(min(counter.value, total), total)
+
     open_tasks = dict(enumerate(tasks))
     while open_tasks:
         yield from _in_pool(open_tasks, workers, counter, tick)
@@ -85,6 +85,7 @@ def _in_pools(
                 outcome.warnings.insert(0, note)
                 note = ""
             yield number, outcome
+    report(total, total)
 
 
 def _in_pool(
@@ -116,7 +117,7 @@ def _in_pool(
                 yield numbers[future], outcome
 
 
-def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outcome]:
+def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[tuple[int, Outcome]]:
     done = 0
 
     def advance(size: int) -> None:
@@ -124,8 +125,8 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
         done += size
         report(min(done, total), total)
 
-    for task in tasks:
-        yield convert(task, advance)
+    for number, task in enumerate(tasks):
+        yield number, convert(task, advance)
 
 
 def _begin(counter: ctypes.c_int64) -> None:
@@ -147,39 +148,31 @@ def worker_died(task: Task, why: str) -> Outcome:
     return Outcome(task, "", task.staging, error=error)
 
 
-def _on_dask(executor: DaskExecutor, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
-    """Convert the tasks on the cluster of this scheduler and yield their outcomes in the order of the tasks.
-
-    Workers only stage; this process publishes. The scheduler repeats the task of a worker that dies on another one;
-    what the dead worker staged is ignored. Raises `UsageError` without Dask and `JitterError` if the scheduler does
-    not answer or is lost, or has no workers, or workers of another version of jitter.
-    """
+def _on_cluster(
+    executor: DaskExecutor, tasks: Sequence[Task], total: int, report: Progress
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield outcomes in order of completion. The task of a worker that dies is repeated on another one."""
     if not tasks:
         return
     with connect(executor) as cluster:
-        outcomes = _as_they_come(cluster, tasks, progress or (lambda done, total: None))
-        yield from in_task_order(tasks, outcomes)
+        from distributed import KilledWorker
 
-
-def _as_they_come(cluster: Cluster, tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[int, Outcome]]:
-    from distributed import KilledWorker
-
-    done, total = 0, sum(task.source.size for task in tasks)
-    # not pure: tasks with equal arguments must not share a result
-    numbers = {cluster.client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
-    for future in cluster.completed(list(numbers)):
-        number = numbers[future]
-        task = tasks[number]
-        try:
-            outcome = cast("Outcome", cluster.result(future))
-        except KilledWorker as error:
-            outcome = worker_died(
-                task, f"workers that read it died, one after the other ({error.allowed_failures + 1})"
-            )
-        future.release()
-        done += task.source.size
-        progress(done, total)
-        yield number, outcome
+        done = 0
+        # not pure: tasks with equal arguments must not share a result
+        numbers = {cluster.client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
+        for future in cluster.completed(list(numbers)):
+            number = numbers[future]
+            task = tasks[number]
+            try:
+                outcome = cast("Outcome", cluster.result(future))
+            except KilledWorker as error:
+                outcome = worker_died(
+                    task, f"workers that read it died, one after the other ({error.allowed_failures + 1})"
+                )
+            future.release()
+            done += task.source.size
+            report(done, total)
+            yield number, outcome
 
 
 def _absolute(task: Task) -> Task:

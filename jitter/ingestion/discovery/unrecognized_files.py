@@ -13,24 +13,24 @@ from jitter.readers.sqlite import sniff_tables
 
 _HEAD_BYTES: Final = 1 << 16
 _ONLY_TRACE: Final = r"\.pt\.trace\.json(?:\.gz|\.zst)?$|\.rpd$|\.xplane\.pb$|kernel_trace\.csv$"
-_IS_TRACE: Final = re.compile(f"(?i){_ONLY_TRACE}")
-"""Names of traces, whatever the contents."""
 _MAY_BE_TRACE: Final = re.compile(
     rf"(?i){_ONLY_TRACE}|\.(?:sqlite3?|db|rocpd)$|(?:^|_)results(?:_.*)?\.csv$|(?:^|_)results\.json(?:\.gz)?$"
     r"|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz|\.zst)?$"
 )
 """Names that only traces have; an empty file of such a name is a damaged trace."""
-_TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
-_ROCPROF_JSON: Final = re.compile(rb'"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"')
 _PACKED_JSON: Final = (".json.gz", ".json.zst")
-_DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd", ".rocpd")
-_TABLES: Final = re.compile(rb"rocpd_(?:op|api|string|kernel_dispatch|info_)|CUPTI_ACTIVITY_KIND_|\bBeginNs\b")
-"""Names of tables and columns of profilers' databases."""
-_CSV_COLUMNS: Final = (
-    re.compile(rb"(?i)kernel_?name|dispatch_?id"),
-    re.compile(rb"(?i)(?:begin|start|end)_?(?:ns|timestamp)"),
-)
-"""Columns of which a trace has at least one each."""
+_JSON: Final = r"\.json(?:\.gz|\.zst)?$"
+_DAMAGED: Final = (
+    (_ONLY_TRACE, ""),
+    # with events, it is a trace of another tool
+    (_JSON, r'(?!.*"ph")(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"'),
+    (_JSON, r'.*"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"'),
+    (r"\.(?:sqlite3?|db|rpd|rocpd)$",
+     r".*(?:rocpd_(?:op|api|string|kernel_dispatch|info_)|CUPTI_ACTIVITY_KIND_|\bBeginNs\b)"),
+    (r"(?:^|_)results(?:_.*)?\.csv$",
+     r"(?i)(?=[^\n]*(?:kernel_?name|dispatch_?id))(?=[^\n]*(?:begin|start|end)_?(?:ns|timestamp))"),
+)  # fmt: skip
+"""Names and beginnings of damaged traces: files that no reader accepts, and of no format of `_FORMATS`."""
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
 _NEWER_REPORTS: Final = (
     "reports written long after the exports beside them",
@@ -198,17 +198,11 @@ def _is_damaged_trace(path: Path) -> bool:
     name = path.name.lower()
     if path.stat().st_size == 0:
         return path.suffix != ".sqlite" and _MAY_BE_TRACE.search(name) is not None
-    if _IS_TRACE.search(name):
-        return True
     head = read_head(path, _HEAD_BYTES)
-    if name.endswith((".json", *_PACKED_JSON)):
-        # with events, it is a trace of another tool
-        is_begun = _TRACE_START.match(head) is not None and b'"ph"' not in head
-        return is_begun or _ROCPROF_JSON.search(head) is not None or _is_invalid_pack(path)
-    if name.endswith(_DATABASES):
-        return _TABLES.search(head) is not None
-    is_table = name.endswith(".csv") and _MAY_BE_TRACE.search(name) is not None
-    return is_table and all(column.search(head.partition(b"\n")[0]) for column in _CSV_COLUMNS)
+    return _is_invalid_pack(path) or any(
+        re.search(of_name, name) and re.match(of_head.encode("latin-1"), head, re.DOTALL)
+        for of_name, of_head in _DAMAGED
+    )
 
 
 def _describe_damage(path: Path) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -157,8 +156,6 @@ class RowBuilder:
         self._queues: set[int] = set()
         """Queues of kernels of stream 0."""
         self._process_of: dict[Hashable, int] = {}
-        self._is_blit: list[bool] = []
-        self._is_kernel: list[bool] = []
 
     def process(self, key: Hashable, make: Callable[[], Process]) -> int:
         """Return the position of the process with this key; `make` creates a new one."""
@@ -169,12 +166,7 @@ class RowBuilder:
 
     def name(self, text: str) -> int:
         """Return the position of a name."""
-        text = _LOADER_SUFFIX.sub("", text)
-        position = self._names.position(text)
-        if position == len(self._is_blit):
-            self._is_blit.append(_BLIT.match(text) is not None)
-            self._is_kernel.append(_NO_KERNEL.match(text) is None)
-        return position
+        return self._names.position(_LOADER_SUFFIX.sub("", text))
 
     def batch(self, kind: Kind, columns: Columns) -> Batch | None:
         """Return a batch of these columns; None for calls of RCCL, which are only noted.
@@ -287,12 +279,15 @@ class RowBuilder:
             typed["thread"] = pc.if_else(is_known, columns["thread"], pa.scalar(None, pa.int64()))
         return typed
 
+    def _are_named(self, pattern: re.Pattern[str], names: pa.Array) -> pa.Array:
+        """Return whether the names at these positions match a pattern."""
+        return map_distinct(names, lambda name: pattern.match(self.names[name]) is not None, pa.bool_())
+
     def _activities(self, kind: Literal["kernels", "copies"], columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        is_kernel = pa.array(np.array(self._is_kernel, np.bool_)[columns["name"].to_numpy()])
-        kept = {name: column.filter(is_kernel) for name, column in columns.items()}
-        names = kept["name"].to_numpy()
-        self.counts[kind] += len(names)
-        kept["is_memory"] = pa.array(np.array(self._is_blit, np.bool_)[names] | (kind == "copies"))
+        runs = pc.invert(self._are_named(_NO_KERNEL, columns["name"]))
+        kept = {name: column.filter(runs) for name, column in columns.items()}
+        self.counts[kind] += len(kept["name"])
+        kept["is_memory"] = pc.or_(self._are_named(_BLIT, kept["name"]), kind == "copies")
         for axis in "xyz" if kind == "kernels" and self.grids_in_items else "":
             items, group = kept.get(f"grid_{axis}"), kept.get(f"block_{axis}")
             if items is not None and group is not None:

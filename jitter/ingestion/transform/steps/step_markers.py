@@ -22,7 +22,7 @@ from jitter.ingestion.names import (
     StepKind,
     compile_step_pattern,
     is_unnumbered_step,
-    names_kind,
+    plain_kind,
     step_kind,
     step_kind_in_turn,
 )
@@ -113,7 +113,7 @@ def parse_range(pattern: re.Pattern[str], text: str) -> Marker | None:
     if (marker := parse_marker(pattern, text)) is not None:
         return marker
     is_default = pattern.pattern == DEFAULT_STEP_PATTERN
-    if is_unnumbered_step(text) or (is_default and names_kind(text)):
+    if is_unnumbered_step(text) or (is_default and plain_kind(text) is not None):
         kind = "".join("N" if char.isdecimal() else char for char in text)
         return Marker(None, text, 0, None, None, 0, None, kind, "unnumbered")
     if is_default and (match := COUNTED.fullmatch(text)) and (marker := _marker_of(match)):
@@ -156,7 +156,7 @@ def find_marked_steps(ranges: Sequence[Marker]) -> StepRanges:
     numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), named), epochs)
     if not numbered:
         return number_step_ranges(select_kinds(named, unnumbered))
-    plain = [marker for marker in unnumbered if names_kind(marker.text)]
+    plain = [marker for marker in unnumbered if plain_kind(marker.text) is not None]
     return number_turns(numbered, plain) or select_step_ranges(numbered)
 
 

@@ -18,7 +18,7 @@ from jitter.core.formatting import format_count
 from jitter.readers import Batch, Recording
 from jitter.readers.columns import LARGEST_NS, Progress
 from jitter.readers.protobuf import MORE, Span, fields, mapped, message, signed, spans, text_at, varint
-from jitter.readers.xplane.replica_groups import METADATA
+from jitter.readers.xplane.replica_groups import HLO, METADATA, PROGRAM
 from jitter.readers.xplane.rows import GPU, HOST, STREAM, WANTED, XlaRows
 
 _PLANE: Final = re.compile(rb"/(?:device|host):|Task Environment")
@@ -87,7 +87,9 @@ class XPlaneFile:
             for plane in planes:
                 for program in plane.programs:
                     with self._damage():
-                        self._rows.groups.add(data, program, plane.stats)
+                        stats = (_stat(data, *stat) for stat in spans(data, program, 2, 5))
+                        named = {plane.stats.get(number): value for number, value in stats}
+                        self._rows.groups.add(data, named.get(PROGRAM), named.get(HLO))
             for plane in sorted(planes, key=lambda plane: GPU.fullmatch(plane.name) is not None):
                 with self._damage():
                     yield from self._plane(data, plane)
@@ -157,7 +159,7 @@ class XPlaneFile:
                 stats.append((start, stop))
         for span in stats:
             number, value = _stat(data, *span)
-            plane.own[plane.stats.get(number, "")] = plane.stats.get(value[1]) if isinstance(value, tuple) else value
+            plane.own[plane.stats.get(number, "")] = plane.stats.get(value[0]) if type(value) is tuple else value
 
     def _plane(self, data: memoryview, plane: _Plane) -> Iterator[Batch]:
         gpu = GPU.fullmatch(plane.name)
@@ -200,7 +202,7 @@ class XPlaneFile:
         if max(abs(start_ns), end_ns) >= LARGEST_NS:
             self._unusable += 1
             return None
-        stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in raw_stats}
+        stats = {of: plane.stats.get(value[0], "") if type(value) is tuple else value for of, value in raw_stats}
         return _Event(name, start_ns, end_ns, stats)
 
 
@@ -234,7 +236,7 @@ def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of
                 kind = data[after] if after < stop else 0
                 if data[at] == _STAT_NUMBER and kind in _STAT_INTEGERS:
                     integer, after = varint(data, after + 1)
-                    stats.append((of, ("ref", integer) if kind == _STAT_REFERENCE else signed(integer)))
+                    stats.append((of, (integer,) if kind == _STAT_REFERENCE else signed(integer)))
                 else:
                     stats.append((of, _stat(data, at, stop)[1]))
             at = stop
@@ -254,7 +256,7 @@ def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of
 
 
 def _stat(data: memoryview | bytes, at: int, end: int) -> tuple[int, Any]:
-    """Return a statistic's number and value: an integer, a text, None, or ("ref", number of the text)."""
+    """Return a statistic's number and value: an integer, a text, (number of the text,), the place of bytes, or None."""
     stat_number = 0
     stat_value: Any = None
     for number, value, start, stop in fields(data, at, end):
@@ -264,6 +266,8 @@ def _stat(data: memoryview | bytes, at: int, end: int) -> tuple[int, Any]:
             stat_value = signed(value)
         elif number == 5:
             stat_value = text_at(data, (start, stop))
+        elif number == 6:
+            stat_value = slice(start, stop)
         elif number == 7:
-            stat_value = ("ref", value)
+            stat_value = (value,)
     return stat_number, stat_value

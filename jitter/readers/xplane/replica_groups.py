@@ -37,35 +37,16 @@ class ReplicaGroups:
         stated = None if program is None else self._of_program.get((program, operation))
         return stated or self._of_operation.get(operation)
 
-    def add(self, data: memoryview, entry: Span, stats: dict[int, str]) -> None:
-        """Add the collectives of one program: `entry` is its entry in the plane, `stats` the names of statistics.
+    def add(self, data: memoryview, program: int | None, module: slice | None) -> None:
+        """Add the collectives of a program by its number and the place of its HLO module.
 
         Raises `ValueError` or `IndexError` where the bytes are no messages.
         """
-        program, modules = None, list[Span]()
-        for stat in spans(data, entry, 2, 5):
-            name, value, span = _statistic(data, stat, stats)
-            program = value if name == PROGRAM else program
-            modules += [span] if name == HLO else []
-        for module in modules:
-            for operation, group in _groups_of_module(data, module):
-                if program is not None:
-                    self._of_program[program, operation] = group
-                known = self._of_operation.setdefault(operation, group)
-                self._of_operation[operation] = group if known == group else None
-
-
-def _statistic(data: memoryview, entry: Span, stats: dict[int, str]) -> tuple[str, int, Span]:
-    """Return a statistic's name, its integer, and where its bytes lie."""
-    name, integer, span = "", 0, entry
-    for number, value, start, stop in fields(data, *entry):
-        if number == 1:
-            name = stats.get(value, "")
-        elif number in (3, 4):
-            integer = value
-        elif number == 6:
-            span = start, stop
-    return name, integer, span
+        for operation, group in _groups_of_module(data, (module.start, module.stop)) if module else ():
+            if program is not None:
+                self._of_program[program, operation] = group
+            known = self._of_operation.setdefault(operation, group)
+            self._of_operation[operation] = group if known == group else None
 
 
 def _groups_of_module(data: memoryview, hlo: Span) -> Iterator[tuple[str, ReplicaGroup]]:

@@ -25,7 +25,7 @@ from jitter.ingestion.ranks.decide_ranks import RankDecision, ReadOptions
 from jitter.ingestion.transform.collective_calls import CommunicationFinder
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import SCOPE_COLUMNS, LaunchScopes
-from jitter.ingestion.transform.steps.find_steps import ProcessSteps, RankRepetition
+from jitter.ingestion.transform.steps.find_steps import ProcessSteps, Repetition
 from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import SIDE_WORK, RepetitionRecord, SourceRecord, StepRecord
@@ -183,7 +183,7 @@ class StagedRank:
     record: SourceRecord
     folder: Path
     files: list[tuple[Path, StepKey | None]]
-    repetition: RankRepetition | None
+    repetition: Repetition | None
     """Set if steps were found by repetition: their numbers are provisional until aligned with other ranks."""
 
     def path_of(self, step: StepKey) -> Path:
@@ -231,7 +231,7 @@ class Stager:
             # a folder takes longer to remove than its files take to move, so one GPU gets none
             rank_folder = folder / str(number) if len(ranked) > 1 else folder
             rank_folder.mkdir(parents=True, exist_ok=True)
-            ranks[use.gpu] = StagedRank(record, rank_folder, [], self._repetition(use, record))
+            ranks[use.gpu] = StagedRank(record, rank_folder, [], self.steps[use.gpu.process].repetition)
             assert record.rank is not None
             builders[use.gpu] = KernelRowBuilder(self.recording.names, record.rank, use.main_stream, self.communication)
         for gpu, activities in self.joined.in_steps(self._ranges):
@@ -393,10 +393,3 @@ class Stager:
             kernel_columns=len(KERNELS),
             empty_columns=[field.name for field in KERNELS if field.nullable],
         )
-
-    def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:
-        repetition = self.steps[use.gpu.process].repetition
-        if repetition is None:
-            return None
-        label = f"{self.source.path} (rank {record.rank})"
-        return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition)

@@ -89,8 +89,7 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> RankRepeti
         lake_repetition.collectives,
         tuple(gpu_ns),
     )
-    label = f"{record.file} (rank {record.rank})"
-    return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition, first.step)
+    return RankRepetition(record, repetition, first.step)
 
 
 def _main_kernels(root: Path, record: SourceRecord, step: StepRecord) -> pa.Table:
@@ -105,9 +104,7 @@ def step_programs(outcomes: Sequence[Outcome], reference: RankRepetition | None)
     A program starts at the kernel at which the lake's reference starts it, else at the one most ranks start it.
     """
     programs = [] if reference is None else [reference.repetition.names]
-    counts = Counter(
-        staged.repetition.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None
-    )
+    counts = Counter(staged.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None)
     for names, _ in counts.most_common():
         if all(find_rotation(names, pattern) is None for pattern in programs):
             programs.append(names)
@@ -119,7 +116,7 @@ def is_cut_otherwise(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> b
 
     A capture in which nothing repeats may hold steps too: the longest pause, at which steps begin, may lie in them.
     """
-    names = [staged.repetition and staged.repetition.repetition.names for staged in outcome.staged]
+    names = [None if staged.repetition is None else staged.repetition.names for staged in outcome.staged]
     return any(
         one not in programs and any(one is None or find_rotation(one, program) is not None for program in programs)
         for one in names
@@ -145,7 +142,7 @@ def number_steps(
             continue
         try:
             shifts += [
-                (staged, step_offset(used_reference, staged.repetition))
+                (staged, step_offset(used_reference, RankRepetition(staged.record, staged.repetition)))
                 for staged in outcome.staged
                 if staged.repetition and used_reference
             ]
@@ -289,7 +286,7 @@ def _gpu_starts(staged: StagedRank) -> list[int]:
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     """Return the lowest rank with which more than half of the ranks can be aligned, else the one with most of them."""
     staged = sorted((staged for outcome in outcomes for staged in outcome.staged), key=lambda one: one.record.rank or 0)
-    repetitions = [one.repetition for one in staged if one.repetition is not None]
+    repetitions = [RankRepetition(one.record, one.repetition) for one in staged if one.repetition is not None]
     best, most = None, 0
     for reference in repetitions:
         aligned = 0

@@ -4,6 +4,7 @@ import pytest
 
 from jitter.core.errors import UnknownRankError
 from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
+from jitter.lake.records import SourceRecord
 
 PERIOD = 10_000_000
 
@@ -12,7 +13,10 @@ def phased(starts, utc=None, clock="a", collectives=None, before=None, gpu=()):
     starts = tuple(starts)
     before = tuple(2 * n for n in range(len(starts))) if before is None else before
     repetition = Repetition(("a", "b"), starts, starts[-1] + 9, before, collectives, tuple(gpu))
-    return RankRepetition("rank", clock, utc, repetition)
+    record = SourceRecord(
+        digest=clock, file="rank", file_digest=clock, size=0, mtime_ns=0, format="", utc_offset_ns=utc
+    )
+    return RankRepetition(record, repetition)
 
 
 def steps(first, count, zero=0, period=PERIOD):

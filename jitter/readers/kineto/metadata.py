@@ -114,18 +114,14 @@ def distributed_number(members: dict[str, Raw], name: str) -> int | None:
     info = member_value(members, "distributedInfo")
     if isinstance(info, str):  # some writers make it a string
         info = member_value({"": Raw(info.encode())}, "")
-    number = info.get(name) if isinstance(info, dict) else None
-    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
-        number = int(number)
-    return number if type(number) is int and 0 <= number < 2**31 else None
+    number = parse_integer(info.get(name)) if isinstance(info, dict) else None
+    return number if number is not None and 0 <= number < 2**31 else None
 
 
 def base_time_ns(members: dict[str, Raw]) -> int | None:
     """Return the base time in ns, which added to the times in the trace gives UTC; None if absent or invalid."""
-    base = member_value(members, "baseTimeNanoseconds")
-    if isinstance(base, str) and base.isdecimal() and len(base) < 20:
-        base = int(base)
-    return base if type(base) is int and 0 < base < 2**62 else None
+    base = parse_integer(member_value(members, "baseTimeNanoseconds"))
+    return base if base is not None and 0 < base < 2**62 else None
 
 
 def describe(members: dict[str, Raw], recording: Recording, processes: "ProcessTable") -> None:

@@ -22,6 +22,7 @@ from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import Marker, StepRange, StepRanges, find_marked_steps
+from jitter.lake.records import SourceRecord
 from jitter.readers import Recording
 
 _GRAM = 8
@@ -92,41 +93,58 @@ def find_steps(
         return ProcessSteps(marked.ranges, marked.problems)
     collectives = joined.sequence(busiest.gpu, "collective")
     collectives_ns = collectives["place_ns"].to_numpy()
-    problem = None
-    if repetition is not None and repetition.period == 1:
-        problem, repetition = _problem(repetition), None
-    elif repetition is not None:
-        cycles = find_cycles(repetition, ids, places_ns, list(recording.names), collectives_ns)
-        if cycles is not None:
-            problem, repetition = _layers_problem(repetition, *cycles), cycles[0]
-    cut = _cut_as_others(repetition, ids, places_ns, recording.names, patterns)
-    if cut is not None:
-        problem, repetition = problem if repetition else None, cut
+    repetition, problem = _choose_repetition(repetition, ids, places_ns, recording.names, collectives_ns, patterns)
     if repetition is None:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
-        return ProcessSteps([whole], [problem or _problem(repetition)], "whole capture")
+        return ProcessSteps([whole], [problem], "whole capture")
     starts_ns = np.array(repetition.starts_ns)
     kernel = np.searchsorted(places_ns, starts_ns)
     if idle is None:
         before_ns = places_ns[np.maximum(kernel, 1) - 1]
         to_gpu_ns = _find_copies_to_gpu(joined, busiest.gpu, recording.names)
-        inputs_ns = _select_inputs(to_gpu_ns, starts_ns, before_ns)
-        ahead_ns = np.sort(np.append(collectives_ns, inputs_ns))
+        ahead_ns = np.sort(np.append(collectives_ns, _select_inputs(to_gpu_ns, starts_ns, before_ns)))
         since = np.searchsorted(ahead_ns, before_ns, side="right")
-        starts_ns = _with_activities_ahead(starts_ns, kernel > 0, ahead_ns, since)
     else:
-        starts_ns = _with_activities_ahead(starts_ns, kernel > 0, idle.starts_ns, idle.longest[kernel])
-    gpu_ns = sequence["end_ns"].to_numpy()[kernel]
-    repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()), gpu_ns=tuple(gpu_ns.tolist()))
-    before = np.searchsorted(collectives_ns, starts_ns)
+        ahead_ns, since = idle.starts_ns, idle.longest[kernel]
+    starts_ns = _with_activities_ahead(starts_ns, kernel > 0, ahead_ns, since)
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
     names = names if has_launches else sorted(names)  # which of two streams starts first varies between ranks
-    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
-    repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
+    repetition = replace(
+        repetition,
+        starts_ns=tuple(starts_ns.tolist()),
+        gpu_ns=tuple(sequence["end_ns"].to_numpy()[kernel].tolist()),
+        collectives_before=tuple(np.searchsorted(collectives_ns, starts_ns).tolist()),
+        collectives=hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None,
+    )
     bounds = pairwise([*repetition.starts_ns, repetition.end_ns + 1])
     found = [StepRange(StepKey(None, at), None, start, end, end) for at, (start, end) in enumerate(bounds)]
-    return ProcessSteps(found, [problem or _problem(repetition)], "repetition", repetition)
+    return ProcessSteps(found, [problem], "repetition", repetition)
+
+
+def _choose_repetition(
+    repetition: Repetition | None,
+    ids: Codes,
+    places_ns: Ints,
+    names: Sequence[str],
+    collectives_ns: Ints,
+    patterns: Sequence[tuple[str, ...]],
+) -> tuple[Repetition | None, str]:
+    """Return what repeats from step to step, and a sentence on it: no single kernel, no layers; cut as on other ranks.
+
+    The arguments are those of `find_repetition`, whose result `repetition` is, of `find_cycles` and of `find_steps`.
+    """
+    problem = None
+    if repetition is not None and repetition.period == 1:
+        problem, repetition = _problem(repetition), None
+    elif repetition is not None:
+        cycles = find_cycles(repetition, ids, places_ns, list(names), collectives_ns)
+        if cycles is not None:
+            problem, repetition = _layers_problem(repetition, *cycles), cycles[0]
+    cut = _cut_as_others(repetition, ids, places_ns, names, patterns)
+    if cut is not None:
+        problem, repetition = problem if repetition else None, cut
+    return repetition, problem or _problem(repetition)
 
 
 def _behind_markers(
@@ -466,17 +484,15 @@ def _cut_after(ends_ns: Ints, ids: Codes, places_ns: Ints, names: list[str]) -> 
 
 
 class RankRepetition(NamedTuple):
-    """The repetition of one rank, with its clock.
+    """The repetition of one rank, and the record of its recording, which states its clock."""
 
-    `utc_offset_ns` added to the times gives UTC (None: unknown); ranks with equal `clock` share one clock exactly.
-    """
-
-    label: str
-    clock: str
-    utc_offset_ns: int | None
+    record: SourceRecord
     repetition: Repetition
     first_step: int = 0
     """Number of the first repetition."""
+
+    def __str__(self) -> str:
+        return f"{self.record.file} (rank {self.record.rank})"
 
 
 def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
@@ -500,16 +516,17 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     """
     by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
     shift_ns: int | None = None  # added to a time of `other` it gives the reference's
-    if reference.clock == other.clock or _is_one_boot(reference, other):
+    is_one_file = reference.record.file_digest == other.record.file_digest
+    if is_one_file or _is_one_boot(reference, other):
         shift_ns = 0
-    elif reference.utc_offset_ns is not None and other.utc_offset_ns is not None:
-        shift_ns = other.utc_offset_ns - reference.utc_offset_ns
+    elif reference.record.utc_offset_ns is not None and other.record.utc_offset_ns is not None:
+        shift_ns = other.record.utc_offset_ns - reference.record.utc_offset_ns
     if shift_ns is None:
         if by_collectives is not None:
             return by_collectives
         raise UnknownRankError(
-            f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
-            f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
+            f"{other}: has no step markers, and its repeating steps cannot be aligned with those of "
+            f"{reference}: no wall clock was recorded and their sequences of collectives differ",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
     of_host = np.array(reference.repetition.starts_ns), np.array(other.repetition.starts_ns)
@@ -518,13 +535,12 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     by_times = [_offset_by_time(mine, theirs + shift_ns) for mine, theirs in times]
     related = next((at for at, offset in enumerate(by_times) if offset is not None), None)
     by_time = None if related is None else by_times[related]
-    if by_collectives is not None and (reference.clock != other.clock or by_time is None):
+    if by_collectives is not None and (not is_one_file or by_time is None):
         candidates = [by_collectives] if by_time is None else [by_collectives, by_time]
         return min(candidates, key=lambda offset: min(_unevenness(*of_both, offset) for of_both in times))
     if by_time is None:
         raise UnknownRankError(
-            f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
-            f"{reference.label}",
+            f"{other}: has no step markers, and by wall clock its repeating steps fall between those of {reference}",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
     return by_time
@@ -535,7 +551,7 @@ def _is_one_boot(reference: RankRepetition, other: RankRepetition) -> bool:
 
     Recordings of two hosts, or of clocks that begin with the recording, hardly do.
     """
-    if reference.utc_offset_ns is not None or other.utc_offset_ns is not None:
+    if reference.record.utc_offset_ns is not None or other.record.utc_offset_ns is not None:
         return False
     mine, theirs = np.array(reference.repetition.starts_ns), np.array(other.repetition.starts_ns)
     is_one_time = _LEAST_UPTIME_NS < max(mine[0], theirs[0]) < min(mine[-1], theirs[-1])

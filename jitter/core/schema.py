@@ -141,6 +141,8 @@ HOST = pa.schema(
 """Synchronising calls, data loading, checkpoints and validation on a rank's host: `LAKE/host/rank=R/SOURCE.parquet`."""
 SHORTEST_LAUNCH_NS: Final = 1_000
 """A launching call takes longer: one that begins less than this before an operation ends is not within it."""
+LONG_OPERATION_NS: Final = 50_000
+"""Duration from which host operations that launch nothing are read and kept: shorter ones explain no gap."""
 OFF_CPU: Final = "off CPU"
 """Name of a host operation: the operating system had suspended the thread."""
 MIGRATION: Final = "off CPU, then on another core"

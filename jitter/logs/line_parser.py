@@ -7,7 +7,6 @@ Launchers put prefixes before each line of a log, some with the rank: Open MPI `
 
 import csv
 import re
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -21,14 +20,14 @@ LOCATIONS: Final = 5
 """Locations kept of each kind of problem."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Problem:
     """Something in a log that could not be used, or is only partly known."""
 
     format: str
     reason: str
-    count: int
-    lines: tuple[int, ...]
+    count: int = 0
+    lines: tuple[int, ...] = ()
     """Numbers of the first lines concerned, from 1; empty where the problem has no line."""
 
     def __str__(self) -> str:
@@ -41,28 +40,25 @@ class Problem:
 
 
 class Problems:
-    """Counts problems by format and reason."""
+    """The problems of a log by format and reason, in the order of their first occurrence."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._lines: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._problems: dict[tuple[str, str], Problem] = {}
 
     def broken(self, format_: str, line: int, reason: str = "cannot be read") -> None:
         """Count a line that is lost; `reason` continues the sentence "3 lines …"."""
-        self._counts[format_, reason] += 1
-        if len(lines := self._lines[format_, reason]) < LOCATIONS:
-            lines.append(line)
+        problem = self._problems.setdefault((format_, reason), Problem(format_, reason))
+        problem.count += 1
+        if len(problem.lines) < LOCATIONS:
+            problem.lines += (line,)
 
     def note(self, format_: str, reason: str) -> None:
         """State something about the file; said once."""
-        self._counts[format_, reason] = 1
+        self._problems[format_, reason] = Problem(format_, reason, 1)
 
     def listed(self) -> list[Problem]:
-        """Return all, in the order of their first occurrence."""
-        return [
-            Problem(format_, reason, count, tuple(self._lines.get((format_, reason), ())))
-            for (format_, reason), count in self._counts.items()
-        ]
+        """Return all."""
+        return list(self._problems.values())
 
 
 _PREFIX: Final = re.compile(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from jitter.core.arrow import coded, column_or_nulls, table_of_rows
 from jitter.core.names.kernels import copy_direction, host_memory
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
+from jitter.core.schema import ACTIVITIES, CALLS, HOST, LONG_OPERATION_NS, NAME_ID
 from jitter.ingestion.names import HostRangeKind
 from jitter.ingestion.transform.collective_calls import CommunicationFinder
 from jitter.ingestion.transform.sorted_rows import GROUP, KEY, SortedRows, windows
@@ -39,9 +39,6 @@ _LAUNCH_COLUMNS = {
     "launch_thread": "thread",
 }
 
-
-LONG_OPERATION_NS = 50_000
-"""Duration in ns from which host operations that launch nothing are kept: shorter ones explain no gap."""
 _IS_LAUNCH: Final = re.compile(
     r"^(?:cuda|cu|hip)(?:Ext|Hcc)?(?:Module)?Launch(?!Host)\w*|^(?:cuda|cu|hip)GraphLaunch|^hipExtLaunch"
 ).match

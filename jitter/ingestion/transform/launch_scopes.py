@@ -20,8 +20,7 @@ import pyarrow as pa
 from jitter.core.arrow import table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import BACKWARD as BACKWARD_ROWS
-from jitter.core.schema import MIGRATION, SHORTEST_LAUNCH_NS
-from jitter.ingestion.transform.launch_join import LONG_OPERATION_NS
+from jitter.core.schema import LONG_OPERATION_NS, MIGRATION, SHORTEST_LAUNCH_NS
 from jitter.ingestion.transform.sorted_rows import KEY, SortedRows
 from jitter.readers.columns import Interner
 

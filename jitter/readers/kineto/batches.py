@@ -18,7 +18,7 @@ from jitter.core.arrow import coded
 from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.names.kernels import is_collective, parse_operation
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import BACKWARD, PROFILER, SHORTEST_LAUNCH_NS
+from jitter.core.schema import BACKWARD, LONG_OPERATION_NS, PROFILER, SHORTEST_LAUNCH_NS
 from jitter.readers import Batch, make_batch
 from jitter.readers.columns import columns_of_records
 from jitter.readers.json_document import INVALID
@@ -241,8 +241,6 @@ _LAUNCHES_NOTHING: Final = frozenset(
 """Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
 _BUILT_IN: Final = re.compile(r"^<(built-in .+?)(?: object)?(?: at 0x[0-9a-fA-F]+)?>")
 """A function that is no Python code, with the address of its object, which other ranks have elsewhere."""
-_LONG_NS: Final = 50_000
-"""Duration from which such an operator or function is read: it may explain a gap between launches."""
 _name = attrgetter("name")
 _duration = attrgetter("dur")
 
@@ -250,7 +248,7 @@ _duration = attrgetter("dur")
 def _long(events: Sequence[Event]) -> list[Event]:
     """Return the events that may explain a gap between launches."""
     durations, _ = parse_microseconds([join_values(list(map(_duration, events)))])
-    return [events[row] for row in np.flatnonzero(durations >= _LONG_NS).tolist()]
+    return [events[row] for row in np.flatnonzero(durations >= LONG_OPERATION_NS).tolist()]
 
 
 class PassLinks:

@@ -212,7 +212,9 @@ def correlations(args: Sequence[GpuArgs] | Sequence[CallArgs]) -> list[int | Non
 
 
 def parse_int(value: object) -> int | None:
-    """Return the integer in 7, 7.0, "7", "0x7" or "stream 7"; None for anything else and beyond 64 bits."""
+    """Return the integer in 7, 7.0, "7", "0x7" or "stream 7"; None for anything else."""
+    if type(value) is int:  # one beyond 64 bits is null in its column, and states something
+        return value
     if isinstance(value, str) and len(value) < 40:
         value = value.split()[-1] if value.strip() else ""
         if _HEXADECIMAL.fullmatch(value):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.core.schema import MIGRATION, OFF_CPU, PROFILER
+from jitter.core.schema import LONG_OPERATION_NS, MIGRATION, OFF_CPU, PROFILER
 from jitter.readers import Batch, make_batch
 from jitter.readers.columns import Interner, look_up
 from jitter.readers.nccl_calls import NcclCalls
@@ -156,8 +156,6 @@ _MPI_RANK: Final = 39
 _RANGES: Final = RowFilter("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
 _MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
 _THREAD_BITS: Final = 0xFF_FFFF
-_LONG_CALL_NS: Final = 50_000
-"""Shortest call of the operating system's libraries that is read: shorter ones delay no launch noticeably."""
 _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
 
 
@@ -301,7 +299,7 @@ class NsysBatches:
         """Yield long calls of the operating system's libraries (locks, polls, file access) as operators."""
         for read in self._read_timed(OSRT, ["globalTid", "nameId"]):
             took = pc.subtract(read["end"], read["start"])
-            rows = read.filter(pc.fill_null(pc.greater_equal(took, _LONG_CALL_NS), False))
+            rows = read.filter(pc.fill_null(pc.greater_equal(took, LONG_OPERATION_NS), False))
             names = self.names.positions(rows["nameId"], lambda id_: id_)
             yield self._operators(rows["globalTid"], names, rows["start"], rows["end"])
 
@@ -310,7 +308,7 @@ class NsysBatches:
         threads = ThreadScheduling()
         for read in self._tables.read(SCHEDULING, list(SCHEDULING_COLUMNS)):
             intervals = threads.pair(read)
-            kept = intervals.is_migration | (intervals.end_ns - intervals.start_ns >= _LONG_CALL_NS)
+            kept = intervals.is_migration | (intervals.end_ns - intervals.start_ns >= LONG_OPERATION_NS)
             names = np.array([self.names.position(OFF_CPU), self.names.position(MIGRATION)], np.int32)
             yield self._operators(
                 pa.array(intervals.thread[kept]),

@@ -1,6 +1,5 @@
 """Compare documents of runs: all that changed as plain data (JSON keys: `jitter explain compare`), and the verdict."""
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from jitter.comparison.significance import MIN_COMPARED, StepEffect, find_odd_ru
 from jitter.core.formatting import (
     abbreviate,
     format_count,
+    format_json,
     format_pace,
     format_percent,
     format_ranks,
@@ -184,7 +184,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def render_comparison_json(comparison: Comparison) -> str:
     """Return the document as text, one value per line."""
-    return json.dumps(comparison_document(comparison), indent=1, allow_nan=False) + "\n"
+    return format_json(comparison_document(comparison))
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:

@@ -287,14 +287,12 @@ def decode_document(content: bytes, named: str) -> Document:
     Raises `JitterError` for a file that is none, is damaged, or is of a newer jitter.
     """
     try:
-        head = msgspec.json.decode(content, type=_Head)
+        head, or_truncated = msgspec.json.decode(content, type=_Head), ""
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise JitterError(
-            f"{named}: is no baseline of jitter, or a truncated one",
-            "write one with: jitter export LAKE --baseline FILE",
-        ) from None
+        head, or_truncated = _Head("", 0), ", or a truncated one"
     if head.kind != DOCUMENT_KIND:
-        raise JitterError(f"{named}: is no baseline of jitter", "write one with: jitter export LAKE --baseline FILE")
+        hint = "write one with: jitter export LAKE --baseline FILE"
+        raise JitterError(f"{named}: is no baseline of jitter{or_truncated}", hint)
     if head.schema_version > DOCUMENT_SCHEMA_VERSION:
         raise JitterError(
             f"{named}: was written by a newer jitter (schema {head.schema_version}, this one reads "

@@ -16,7 +16,7 @@ import numpy as np
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_count
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import middle_value
+from jitter.core.numeric.stats import lower_median, middle_value
 from jitter.core.numeric.student_t import student_quantile, student_tail
 
 MIN_COMPARED: Final = 3
@@ -83,16 +83,9 @@ class StepEffect:
         return (self.low_ns > 0 or self.high_ns < 0) and abs(self.fraction) > self.noise_fraction
 
 
-def _medians(values: Floats) -> Floats:
-    """Return the lower medians along the last axis."""
-    middle = (values.shape[-1] - 1) // 2
-    medians: Floats = np.partition(values, middle, axis=-1)[..., middle]
-    return medians
-
-
 Statistic = Literal["median", "mean"]
 _STATISTICS: Final[Mapping[Statistic, Callable[[Floats], Floats]]] = {
-    "median": _medians,
+    "median": lambda times: lower_median(times)[..., 0],
     "mean": lambda times: times.mean(axis=-1),
 }
 """Of step times along the last axis."""

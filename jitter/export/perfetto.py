@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.metrics.collective_calls import COLUMNS, UNKNOWN, match_calls
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.api import Lake
+from jitter.core.compression import sniff_head
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
 from jitter.core.formatting import format_numbers
@@ -182,7 +183,7 @@ def write_perfetto(path: Path, step: AlignedStep) -> None:
 
     Raises `JitterError` if the file cannot be written.
     """
-    with atomic_file(path) as half, _opened(half, "wb", path) as file:
+    with atomic_file(path) as half, _opened(half, path) as file:
         about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
         file.write(b'{"otherData":' + about + b',"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""
@@ -203,13 +204,7 @@ def trace_events(step: AlignedStep) -> Iterator[Event]:
 
 def is_perfetto_export(path: Path) -> bool:
     """Return whether a file is a timeline that jitter wrote."""
-    if not path.is_file():  # reading a pipe would block
-        return False
-    try:
-        with _opened(path, "rb", path) as file:
-            return file.read(len(_HEAD)) == _HEAD
-    except (OSError, EOFError):
-        return False
+    return sniff_head(path, len(_HEAD)) == _HEAD
 
 
 def _json(value: Event) -> bytes:
@@ -218,12 +213,12 @@ def _json(value: Event) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "Iterator[IO[bytes] | gzip.GzipFile]":
-    """Open a file, compressed if `name` ends in `.gz`; the same events give the same bytes."""
+def _opened(path: Path, name: Path) -> "Iterator[IO[bytes] | gzip.GzipFile]":
+    """Open a file to write, compressed if `name` ends in `.gz`; the same events give the same bytes."""
     # the header holds neither the name, which is that of a temporary file, nor the time
     with (
-        path.open(mode) as file,
-        gzip.GzipFile("", mode, 6, file, mtime=0) if name.suffix == ".gz" else nullcontext(file) as opened,
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", 6, file, mtime=0) if name.suffix == ".gz" else nullcontext(file) as opened,
     ):
         yield opened
 

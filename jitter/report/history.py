@@ -29,14 +29,14 @@ def tabulate_runs(runs: Sequence[HistoryRun]) -> Table:
     """Return one row a run, of all jobs."""
     columns = (
         Column("job", "job"),
-        Column("run", "name"),
+        Column("run", "name", is_text=True),
         Column("added", "added_ns", format_date),
         Column("ranks", "ranks"),
         Column("steps", "steps"),
         Column("step time", "step_time_ns", measure_time),
         Column("loss", "loss_fraction", measure_percent),
         Column("change", "change", format_change),
-        Column("labels", format_labels),
+        Column("labels", format_labels, is_text=True),
     )
     return build_table("", columns, runs)
 
@@ -53,7 +53,7 @@ def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> T
         Column("step time", "step_time_ns", measure_time),
         Column("loss", "loss_fraction", measure_percent),
         Column("change", "change", format_change),
-        Column("findings", lambda run: describe_findings(document_of[run.digest])),
+        Column("findings", lambda run: describe_findings(document_of[run.digest]), is_text=True),
         *(part_of(rung, RUNG_WORDS[rung]) for rung in RUNGS[1:]),
         part_of("best", "at best"),
     )

@@ -1,6 +1,5 @@
 """The report as JSON, for scripts; `jitter explain json` lists the keys."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -11,6 +10,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.model import Culprit, RungTime, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
+from jitter.core.formatting import format_json
 from jitter.query.diagnosis_rows import culprit_values, efficiency_row, fact_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
@@ -20,8 +20,7 @@ REPORT_SCHEMA_VERSION: Final = 2
 
 def render_json(diagnosis: Diagnosis, facts: RunOverview) -> str:
     """Return the document as text, one value per line."""
-    # json's own indentation takes three times as long
-    return msgspec.json.format(json.dumps(report_document(diagnosis, facts), allow_nan=False), indent=1) + "\n"
+    return format_json(report_document(diagnosis, facts))
 
 
 def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:

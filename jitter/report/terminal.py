@@ -163,12 +163,16 @@ def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
         table.add_column(justify="left" if column == "" else "right", no_wrap=True)
     table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "max rank")))
     for step in sorted(shown, key=lambda step: step.key):
-        name = str(step.key.step) if step.key.epoch is None else f"{step.key.epoch}/{step.key.step}"
         share = "" if step.loss_fraction is None else f" = {format_percent(step.loss_fraction)}"
         bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst) if worst else ""
         # the rank that is last by its own time has no part in what slow links cost
         rank = "network" if step.cause in SLOW_LINKS else "-" if step.max_rank is None else str(step.max_rank)
-        cells = name + step.kind_in_words, format_time(step.step_time_ns), format_time(step.loss_ns) + share, rank
+        cells = (
+            step.key.label + step.kind_in_words,
+            format_time(step.step_time_ns),
+            format_time(step.loss_ns) + share,
+            rank,
+        )
         table.add_row(*cells, Text(bar, style="yellow"))
     if other_steps := [step for step in by_loss if step not in shown]:
         losses_ns = sorted(step.loss_ns or 0 for step in other_steps)

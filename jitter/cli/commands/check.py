@@ -164,9 +164,9 @@ def _render(
         return render_check_markdown(gates, comparison)
     if not as_json:
         return write_line(gates) + "\n"
-    import json
-
     import msgspec
+
+    from jitter.core.formatting import format_json
 
     document: dict[str, Any] = {
         "schema_version": CHECK_SCHEMA_VERSION,
@@ -176,4 +176,4 @@ def _render(
         "verdict": None if comparison is None else comparison.verdict,
         "culprits": [] if run is None else [msgspec.to_builtins(finding) for finding in run.culprits],
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return format_json(document)

@@ -1,6 +1,5 @@
 """`jitter collectives`: bandwidth, waiting and hidden share of a job's communication, as text, csv or JSON."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ from jitter.cli.options import (
     table_output_option,
 )
 from jitter.core.errors import UsageError
-from jitter.core.formatting import escape_control, format_bandwidth, format_columns, format_digits
+from jitter.core.formatting import escape_control, format_bandwidth, format_columns, format_digits, format_json
+from jitter.core.step_key import StepKey
 from jitter.report.text.tables import UNKNOWN_CELL, Column, build_table
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def collectives(
     if chosen == "csv":
         write_table(tabulate(measured, opened.hosts, by), "csv", output, force)
         return
-    is_json = chosen == "json"
-    text = json.dumps(_plain(document), indent=1, allow_nan=False) + "\n" if is_json else _format(document, by)
+    text = format_json(_plain(document)) if chosen == "json" else _format(document, by)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -259,7 +258,7 @@ _FIRST_TABLE: Final[Mapping[str, tuple[str, Sequence[Column]]]] = {
     "step": (
         "steps",
         (
-            Column("step", lambda row: row.step if row.epoch is None else f"{row.epoch}/{row.step}"),
+            Column("step", lambda row: StepKey(row.epoch, row.step).label),
             Column("ranks", "samples"),
             *_PARTS,
         ),

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PAGE = Path("jitter-history.html")
 """The path of the page without `-o`."""
-_TEXTS: Final = ("job", "run", "findings", "labels")
-"""The columns that are no numbers."""
 
 _db_option = click.option(
     "--db",
@@ -81,18 +79,17 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     Example:
         jitter history list --job gpt-13b --json
     """
-    import json
-
     from jitter.cli.output.table import print_table
+    from jitter.core.formatting import format_json
     from jitter.report.history import history_document, tabulate_runs
 
     runs, _ = _read(db, job, with_documents=False)
     if as_json:
-        click.echo(json.dumps(history_document(runs), indent=1, allow_nan=False))
+        click.echo(format_json(history_document(runs)), nl=False)
     elif not runs:
         say("the history is empty; add a run with: jitter history add LAKE --job NAME")
     else:
-        print_table(tabulate_runs(runs), _TEXTS)
+        print_table(tabulate_runs(runs))
 
 
 @history.command()
@@ -136,7 +133,7 @@ def show(job: str, page: Path | None, as_html: bool, output: Path | None, force:
     from jitter.cli.output.table import print_table
     from jitter.report.history import describe_history, tabulate_job
 
-    print_table(tabulate_job(runs, documents), _TEXTS)
+    print_table(tabulate_job(runs, documents))
     for sentence in describe_history(runs, documents):
         click.echo(sentence)
 

@@ -1,6 +1,5 @@
 """`jitter inspect`: show what `jitter ingest` would read; write nothing."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from jitter.cli.options import PATH, choose_executor, json_option, quiet_option,
 from jitter.cli.output.stdio import byte_progress, say
 from jitter.core.errors import ExitCode
 from jitter.core.files import name_archive_members
-from jitter.core.formatting import escape_control, format_count
+from jitter.core.formatting import escape_control, format_count, format_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +63,7 @@ def inspect(
     accepted = [record for source in inspected if source.error is None for record in source.records]
     missing = None if expected is None else find_missing(accepted, expected)
     if as_json:
-        click.echo(json.dumps(inspection_document(inspection, missing), indent=1))
+        click.echo(format_json(inspection_document(inspection, missing)), nl=False)
     else:
         click.echo(format_inspection(inspected, missing), nl=False)
     is_usable = bool(accepted) or any(source.log for source in inspected)

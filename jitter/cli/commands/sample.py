@@ -206,10 +206,9 @@ def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quie
 
 
 def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> None:
-    import json
-
     from jitter.core.files import write_text
+    from jitter.core.formatting import format_json
     from jitter.simulate import truth_document
 
     document = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
-    write_text(path, json.dumps(document, indent=1) + "\n")
+    write_text(path, format_json(document))

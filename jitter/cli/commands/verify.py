@@ -1,6 +1,5 @@
 """`jitter verify`: check a lake's files against their checksums and records."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,7 @@ import click
 from jitter.cli.options import json_option, lake_argument, quiet_option
 from jitter.cli.output.stdio import byte_progress, say
 from jitter.core.errors import ExitCode
-from jitter.core.formatting import escape_control, format_count
+from jitter.core.formatting import escape_control, format_count, format_json
 
 if TYPE_CHECKING:
     from jitter.ingestion.verify_sources import SourceVerification
@@ -51,7 +50,7 @@ def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
             "notes": verification.notes,
             "problems": [problem._asdict() | {"file": str(problem.file)} for problem in problems],
         }
-        click.echo(json.dumps(document, indent=1))
+        click.echo(format_json(document), nl=False)
     else:
         for problem in problems:
             click.echo(escape_control(f"{problem.file}: {problem.problem}; {problem.cure}"))

@@ -10,7 +10,7 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
@@ -322,17 +322,17 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-def print_table(table: "TextTable", texts: Collection[str]) -> None:
-    """Print a table whose columns of these heads are no numbers; on a terminal the first columns that fit it."""
+def print_table(table: "TextTable") -> None:
+    """Print a table; on a terminal the first columns that fit it."""
     rows = [tuple(map(escape_control, row)) for row in table.rows]
     if not sys.stdout.isatty():
-        left = [at for at, head in enumerate(table.heads) if head in texts]
-        sys.stdout.write(format_columns([table.heads, *rows], left))
+        sys.stdout.write(format_columns([table.heads, *rows], table.texts))
         return
     from rich.console import Console
 
     console = Console(file=sys.stdout)
-    columns = ((head, cells, head not in texts) for head, *cells in zip(table.heads, *rows, strict=True))
+    heads_and_cells = enumerate(zip(table.heads, *rows, strict=True))
+    columns = ((head, cells, at not in table.texts) for at, (head, *cells) in heads_and_cells)
     for note in _print_columns(console, columns, len(table.heads), all_of_them="in a pipe"):
         say(note)
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from jitter.analysis.diagnosis.model import ClassShares
 from jitter.core.formatting import abbreviate, escape_control, format_columns
 from jitter.core.names.kernels import short_name
+from jitter.core.step_key import StepKey
 from jitter.lake.records import TRAIN
 
 _MS = 1e6
@@ -29,7 +30,7 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
         return ["-" if row[name] is None else write(row[name]) for row in rows]
 
     columns = [
-        ["step", *(str(row["step"]) if row["epoch"] is None else f"{row['epoch']}/{row['step']}" for row in rows)],
+        ["step", *(StepKey(row["epoch"], row["step"]).label for row in rows)],
         *([["kind", *kinds]] if set(kinds) - {TRAIN} else []),
         ["time ms", *told("step_time_ns", _milliseconds)],
         ["loss ms", *told("loss_ns", _milliseconds)],

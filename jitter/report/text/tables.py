@@ -42,6 +42,8 @@ class Column(NamedTuple):
     """Name of a field of the row, or a function of the row."""
     write: Callable[[Any], str] | None = None
     """Text of a value, None included; by default that of `str`, and a dash for None."""
+    is_text: bool = False
+    """Whether it holds text, as the first column does, and no numbers."""
 
     def cell(self, row: Any) -> str:
         value = getattr(row, self.value) if isinstance(self.value, str) else self.value(row)
@@ -51,17 +53,22 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table; the first column is text, the others are numbers."""
+    """One table."""
 
     title: str
     heads: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    texts: frozenset[int]
+    """Positions of the columns that hold text."""
 
 
 def build_table(title: str, columns: Sequence[Column], rows: Iterable[Any]) -> Table:
     """Return the table of these rows."""
     return Table(
-        title, tuple(column.head for column in columns), [tuple(column.cell(row) for column in columns) for row in rows]
+        title,
+        tuple(column.head for column in columns),
+        [tuple(column.cell(row) for column in columns) for row in rows],
+        frozenset(at for at, column in enumerate(columns) if column.is_text or not at),
     )
 
 

@@ -113,7 +113,7 @@ class RunReport:
     def run(self) -> RunSeries:
         steps = self.diagnosis.steps
         several = len({step.key.epoch for step in steps}) > 1
-        labels = tuple(f"{step.key.epoch}/{step.key.step}" if several else str(step.key.step) for step in steps)
+        labels = tuple(step.key.label if several else str(step.key.step) for step in steps)
         return RunSeries(steps, labels, is_calm(self.diagnosis))
 
     @cached_property

@@ -3,7 +3,7 @@
 Ranks are selected and kernels downsampled; nothing else is computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -377,14 +377,9 @@ def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> 
     """Return the data of the figures of a step; `grid` is the grid of that step and is not empty."""
     number = examined.keys.index(step.key)
     of_ranks = examined.measured.statistics.arrivals.waited_ns[number].tolist()
-    waited_ns = dict(zip(examined.run.rank_numbers.tolist(), of_ranks, strict=True))
-    ranks: list[int] = grid.ranks.tolist()
-    max_rank = ranks[0] if grid.single else step.max_rank
-    others = {rank: waited_ns.get(rank, 0.0) for rank in ranks if rank != max_rank}
-    min_rank = step.min_rank
-    if min_rank not in others:  # it is of another cohort: the rank that waits longest
-        waiting = [rank for rank, ns in others.items() if ns > 0]
-        min_rank = max(waiting, key=lambda rank: (others[rank], -rank), default=None)
+    waited_of_run = dict(zip(examined.run.rank_numbers.tolist(), of_ranks, strict=True))
+    waited_ns = {rank: waited_of_run.get(rank, 0.0) for rank in grid.ranks.tolist()}
+    max_rank, min_rank = _choose_drawn_ranks(step, waited_ns)
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
     recorded = next(iter(examined.steps.steps(number, number + 1)))
     located = grid.locate(examined.run, recorded.times)
@@ -397,27 +392,16 @@ def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> 
     release_freed_memory()
     step_ns = float(step.step_time_ns or grid.measured.span_ns)
     collectives = measure_collective_waits(examined, number, grid, arrays, took, attended)
-    drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
-    is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])
-    series = {}
-    for name in SERIES:
-        values = own_values(grid, name)
-        most, least = (np.full(len(values), np.nan) if column is None else values[:, column].copy() for column in drawn)
-        band, band_ranks = values[:, is_other], grid.ranks[is_other]
-        (high, high_rank), (low, low_rank) = (_extreme(band, band_ranks, sign) for sign in (1.0, -1.0))
-        kept = choose_points(name, grid.kernel_index, (most, least, high, low))
-        columns = grid.kernel_index, codes.astype(np.int32), most, least, high, low, high_rank, low_rank
-        thinned: list[Any] = [values[kept] for values in columns]
-        series[name] = MetricSeries(*thinned)
+    series = {name: _build_series(grid, name, codes.astype(np.int32), max_rank, min_rank) for name in SERIES}
     waits = np.argsort(-collectives.waited_ns, kind="stable").tolist()
     began = step.divergence
     return StepView(
         key=step.key,
         cohort=grid.cohort,
-        ranks=len(ranks),
+        ranks=grid.ranks.size,
         max_rank=max_rank,
         min_rank=min_rank,
-        others=int(is_other.sum()),
+        others=len(waited_ns.keys() - {max_rank, min_rank}),
         values=grid.single,
         kernels=grid.kernel_index.size,
         points=max(len(series[metric].kernel_index) for metric in METRICS),
@@ -429,12 +413,39 @@ def build_step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer) -> 
         map=None if grid.single else build_kernel_map(grid),
         collectives=collectives,
         recorded_collectives=grid.measured.collectives,
-        waited_ns=max((waited_ns.get(rank, 0.0) for rank in ranks), default=0.0),
+        waited_ns=max(waited_ns.values(), default=0.0),
         waits=tuple(at for at in waits if collectives.waited_ns[at] >= MIN_WAIT_FRACTION * step_ns),
         divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
         alignment=grid.measured.alignment,
         negative_latencies=grid.measured.negative_latencies,
     )
+
+
+def _choose_drawn_ranks(step: StepAnswer, waited_ns: Mapping[int, float]) -> tuple[int | None, int | None]:
+    """Return the ranks that are drawn as max and as min rank; `waited_ns` are the waits of the cohort's ranks."""
+    max_rank = next(iter(waited_ns)) if len(waited_ns) == 1 else step.max_rank
+    others = {rank: ns for rank, ns in waited_ns.items() if rank != max_rank}
+    if step.min_rank in others:
+        return max_rank, step.min_rank
+    # it is of another cohort: the rank that waits longest
+    waiting = [rank for rank, ns in others.items() if ns > 0]
+    return max_rank, max(waiting, key=lambda rank: (others[rank], -rank), default=None)
+
+
+def _build_series(grid: StepGrid, name: str, codes: Codes, max_rank: int | None, min_rank: int | None) -> MetricSeries:
+    """Return the points to draw of a metric; `codes` (kernels,) are the positions of the kernels' names."""
+    values = own_values(grid, name)
+    most, least = (
+        np.full(len(values), np.nan) if rank is None else values[:, grid.column(rank)].copy()
+        for rank in (max_rank, min_rank)
+    )
+    is_other = ~np.isin(grid.ranks, [rank for rank in (max_rank, min_rank) if rank is not None])
+    band, band_ranks = values[:, is_other], grid.ranks[is_other]
+    (high, high_rank), (low, low_rank) = (_extreme(band, band_ranks, sign) for sign in (1.0, -1.0))
+    kept = choose_points(name, grid.kernel_index, (most, least, high, low))
+    columns = grid.kernel_index, codes, most, least, high, low, high_rank, low_rank
+    thinned: list[Any] = [column[kept] for column in columns]
+    return MetricSeries(*thinned)
 
 
 def measure_self_excess(examined: RunAnalysis, step: RecordedSteps, grid: StepGrid, index: Codes) -> Floats:

@@ -1,6 +1,6 @@
 """A comparison for people: its tables as texts, and a terminal, Markdown and a page that show them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from operator import itemgetter
@@ -32,6 +32,7 @@ from jitter.report.text.tables import (
     Shortened,
     Table,
     build_table,
+    measure,
     measure_change,
     measure_percent,
     measure_time,
@@ -151,22 +152,15 @@ def _name_collective(change: CollectiveChange) -> str:
     return " ".join(filter(None, (change.collective, size, change.dtype))) or UNKNOWN
 
 
-def _measure(
-    write: Callable[[float], str], unit: str = "", unknown: str = UNKNOWN
-) -> Callable[[float | None], Measure]:
-    """Return what makes a cell of a value."""
-    return lambda value: Measure(unknown if value is None else write(value), value, unit)
-
-
 _COLLECTIVES: Final = (
     Column("collective", _name_collective),
-    Column("calls/step", "base_calls_per_step", _measure("{:,.1f}".format, unknown="none")),
-    Column("new", "new_calls_per_step", _measure("{:,.1f}".format, unknown="none")),
-    Column("busbw GB/s", "base_busbw", _measure(format_digits)),
-    Column("new", "new_busbw", _measure(format_digits)),
-    Column("ratio", "ratio", _measure(format_factor)),
-    Column("wait µs", "base_wait_us", _measure("{:,.1f}".format)),
-    Column("new", "new_wait_us", _measure("{:,.1f}".format)),
+    Column("calls/step", "base_calls_per_step", measure("{:,.1f}".format, unknown="none")),
+    Column("new", "new_calls_per_step", measure("{:,.1f}".format, unknown="none")),
+    Column("busbw GB/s", "base_busbw", measure(format_digits)),
+    Column("new", "new_busbw", measure(format_digits)),
+    Column("ratio", "ratio", measure(format_factor)),
+    Column("wait µs", "base_wait_us", measure("{:,.1f}".format)),
+    Column("new", "new_wait_us", measure("{:,.1f}".format)),
 )
 
 
@@ -222,15 +216,15 @@ _ENVIRONMENT: Final = (Column("", itemgetter(0)), Column("base", itemgetter(1)),
 
 _THROUGHPUT: Final = (
     Column("", lambda change: f"{change.label}, {QUANTITIES[change.quantity]}"),
-    Column("base", "base", _measure(partial(format_digits, digits=4))),
-    Column("new", "new", _measure(partial(format_digits, digits=4))),
-    Column("speed", "speedup", _measure(format_factor)),
+    Column("base", "base", measure(partial(format_digits, digits=4))),
+    Column("new", "new", measure(partial(format_digits, digits=4))),
+    Column("speed", "speedup", measure(format_factor)),
 )
 _BANDWIDTHS: Final = (
     Column("", lambda row: f"{row.collective} {format_bytes(row.size_bytes)}{' in place' if row.in_place else ''}"),
-    Column("base", "base", _measure(format_bandwidth, "GB/s")),
-    Column("new", "new", _measure(format_bandwidth, "GB/s")),
-    Column("ratio", "ratio", _measure(format_factor)),
+    Column("base", "base", measure(format_bandwidth, "GB/s")),
+    Column("new", "new", measure(format_bandwidth, "GB/s")),
+    Column("ratio", "ratio", measure(format_factor)),
 )
 
 

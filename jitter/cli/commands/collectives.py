@@ -18,7 +18,7 @@ from jitter.cli.options import (
 from jitter.core.errors import UsageError
 from jitter.core.formatting import escape_control, format_bandwidth, format_columns, format_digits, format_json
 from jitter.core.step_key import StepKey
-from jitter.report.text.tables import UNKNOWN_CELL, Column, build_table
+from jitter.report.text.tables import UNKNOWN_CELL, Column, build_table, measure
 
 if TYPE_CHECKING:
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
@@ -200,11 +200,7 @@ def is_report(path: Path) -> bool:
 
 
 def _number(form: str = ",") -> Callable[[float | None], str]:
-    return lambda value: UNKNOWN_CELL if value is None else format(value, form)
-
-
-def _rate(gb_per_s: float | None) -> str:
-    return UNKNOWN_CELL if gb_per_s is None else format_digits(gb_per_s)
+    return measure(f"{{:{form}}}".format, unknown=UNKNOWN_CELL)
 
 
 def _text(text: str | None) -> str:
@@ -216,6 +212,8 @@ def _name_operation(row: "CollectiveRow") -> str:
     return (row.collective or "unknown") + imbalance
 
 
+_rate: Final = measure(format_digits, unknown=UNKNOWN_CELL)
+"""In GB/s."""
 _COLLECTIVES: Final = (
     Column("collective", _name_operation),
     Column("group", "group", _text),

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import UNKNOWN, format_percent, format_time
 
 UNKNOWN_CELL: Final = "-"
 
@@ -72,14 +73,16 @@ def build_table(title: str, columns: Sequence[Column], rows: Iterable[Any]) -> T
     )
 
 
-def measure_time(ns: float | None) -> Measure:
-    """Return a time as text in the unit that people read, with its value in ns."""
-    return Measure(format_time(ns), ns, "ns")
+def measure(
+    write: Callable[[Any], str], unit: str = "", unknown: str = UNKNOWN
+) -> Callable[[float | int | None], Measure]:
+    """Return what makes a cell of a value."""
+    return lambda value: Measure(unknown if value is None else write(value), value, unit)
 
 
-def measure_change(ns: float | None) -> Measure:
-    """Return the same of a difference, with its sign."""
-    return Measure(format_time(ns, signed=True), ns, "ns")
+measure_time: Final = measure(format_time, "ns")
+measure_change: Final = measure(partial(format_time, signed=True), "ns")
+"""Of a difference, with its sign."""
 
 
 def measure_percent(fraction: float | None) -> Measure:

@@ -165,15 +165,13 @@ def arrange_heatmap(
     place = {rank: at for at, rank in enumerate(ranks)}
     members = [[place[rank] for rank in row] for row in rows]
     recorded = np.array([[there[m, a : b + 1].any() for a, b in columns] for m in members])
+    # ranks and steps of each cell; a cell with fewer repeats its last one
+    fold = max(map(len, members))
+    source_rows = np.array([[merged[min(n, len(merged) - 1)] for n in range(fold)] for merged in members])
+    when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
 
     def build_layer(name: str, title: str, ns: npt.NDArray[np.float64]) -> HeatmapLayer:
         comparable = np.where(np.isnan(ns), -np.inf, ns)
-        # ranks and steps of each cell; a cell with fewer repeats its last one
-        fold = max(len(merged_rows) for merged_rows in members)
-        source_rows = np.array(
-            [[merged_rows[min(n, len(merged_rows) - 1)] for n in range(fold)] for merged_rows in members]
-        )
-        when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
         cells = comparable[source_rows[:, :, None, None], when].transpose(0, 2, 1, 3)
         best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
         rank = np.take_along_axis(source_rows, best // when.shape[1], axis=1)
@@ -188,14 +186,15 @@ def arrange_heatmap(
             high_ns=max(float(comparable.max()), HIGH_SCALE_FRACTION * step_ns),
         )
 
-    layers = [build_layer(name, *titled) for name, titled in values.items()]
+    layers = {name: build_layer(name, *titled) for name, titled in values.items()}
+    own = layers.pop(OWN_LAYER, None)
     return ExcessHeatmap(
         rows=tuple(rows),
         hosts=tuple(hosts.get(row[0]) for row in rows),
         columns=tuple(columns),
-        layers=tuple(layer for layer in layers if layer.name != OWN_LAYER),
+        layers=tuple(layers.values()),
         holes=tuple(hole for row, is_recorded in enumerate(recorded) for hole in _holes(row, is_recorded)),
-        own=next((layer for layer in layers if layer.name == OWN_LAYER), None),
+        own=own,
     )
 
 

@@ -17,18 +17,8 @@ from jitter.simulate.job import MAIN_STREAM, Job
 from jitter.simulate.program import Operation
 from jitter.simulate.recording import ProcessGroup, RankRecording
 
-_HIP_CALLS: Final = {
-    "cudaLaunchKernel": "hipLaunchKernel",
-    "cudaLaunchKernelExC": "hipExtLaunchKernel",
-    "cudaGraphLaunch": "hipGraphLaunch",
-    "cudaMemcpyAsync": "hipMemcpyAsync",
-    "cudaMemsetAsync": "hipMemsetAsync",
-    "cudaEventRecord": "hipEventRecord",
-    "cudaStreamWaitEvent": "hipStreamWaitEvent",
-    "cudaStreamSynchronize": "hipStreamSynchronize",
-    "cudaDeviceSynchronize": "hipDeviceSynchronize",
-    "cudaEventSynchronize": "hipEventSynchronize",
-}
+_HIP_CALLS: Final = {"cudaLaunchKernelExC": "hipExtLaunchKernel"}
+"""Calls of CUDA whose name in HIP is not the same after the prefix."""
 _COPIES: Final = {
     "h2d": "Memcpy HtoD (Pageable -> Device)",
     "d2h": "Memcpy DtoH (Device -> Pageable)",
@@ -59,7 +49,7 @@ class KinetoDialect:
         return 0 if self.is_rocm and stream == MAIN_STREAM else stream
 
     def call(self, name: str) -> str:
-        return _HIP_CALLS[name] if self.is_rocm else name
+        return _HIP_CALLS.get(name, name.replace("cuda", "hip", 1)) if self.is_rocm else name
 
     def gpu(self, op: Operation) -> tuple[str, str]:
         """Return category and name of an activity."""

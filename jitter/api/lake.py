@@ -174,6 +174,11 @@ class Lake:
         """The host of each rank; None if neither its trace nor, for all ranks, NCCL's log names it."""
         return {record.rank: record.host for record in self.sources if record.rank is not None}
 
+    @cached_property
+    def host_names(self) -> tuple[str, ...]:
+        """The hosts that are named, in order."""
+        return tuple(sorted({host for host in self.hosts.values() if host is not None}))
+
     @property
     def held_steps(self) -> str:
         """Number and range of the steps, in words."""
@@ -224,11 +229,10 @@ class Lake:
         schema = SCHEMAS[relation]
         if "host" not in schema.names:
             return read_relation(self.root, relation, schema, self.logs)
-        hosts = {host for host in self.hosts.values() if host is not None}
         tables = [schema.empty_table()]
         for log in self.logs:
             table = read_relation(self.root, relation, schema, [log])
-            if (host := host_of_file(log.file, hosts)) is not None:
+            if (host := host_of_file(log.file, self.host_names)) is not None:
                 named = pc.fill_null(table["host"], host)
                 table = table.set_column(schema.get_field_index("host"), schema.field("host"), named)
             tables.append(table)
@@ -275,8 +279,7 @@ class Lake:
         """Return what a notebook shows: the report's first screen, or the lake's size while nothing is diagnosed."""
         if tuple(self.step_keys) in self._answers:
             return self._render("screen")
-        hosts = {host for host in self.hosts.values() if host is not None}
-        counts = {"ranks": len(self.ranks), "steps": len(self.step_keys), "hosts": len(hosts) or "unknown"}
+        counts = {"ranks": len(self.ranks), "steps": len(self.step_keys), "hosts": len(self.host_names) or "unknown"}
         counts["formats"] = ", ".join(sorted({record.format for record in self.sources}))
         cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in counts.items())
         return f"<p><b>{escape(str(self.root))}</b></p><table><tbody>{cells}</tbody></table>"
@@ -285,6 +288,11 @@ class Lake:
     def cohorts(self) -> dict[int, int]:
         """The cohort of each rank: ranks of one cohort run the same kernels and are compared with each other."""
         return self._kernel_indices.cohorts
+
+    @property
+    def cohort_members(self) -> Mapping[int, frozenset[int]]:
+        """The ranks of each cohort."""
+        return self._kernel_indices.members
 
     def kernel_indices(self, key: StepKey) -> list[KernelIndex]:
         """Return the alignment of each cohort's ranks in one step."""
@@ -693,17 +701,16 @@ class Lake:
         def read(columns: Sequence[str], ranks: Sequence[int]) -> "StepColumns":
             return self.step_columns(key, columns, ranks)
 
-        members = self._kernel_indices.members
-        return StepMetrics(self.root, key, self._by_step[key], read, self.kernel_indices(key), members, metrics)
+        indices = self.kernel_indices(key)
+        return StepMetrics(self.root, key, self._by_step[key], read, indices, self.cohort_members, metrics)
 
     def _choose_cohort(self, cohort: int | None) -> int:
         """Return `cohort`, or the only one; raise `UsageError` with a list of cohorts otherwise."""
-        numbers = sorted(set(self.cohorts.values()))
-        if cohort is None and len(numbers) == 1:
-            return numbers[0]
-        if cohort in numbers:
+        members = self.cohort_members
+        if cohort is None and len(members) == 1:
+            return next(iter(members))
+        if cohort is not None and cohort in members:
             return cohort
-        members = self._kernel_indices.members
         listed = "; ".join(f"cohort {n}: {len(ranks)} ranks from {min(ranks)}" for n, ranks in members.items())
         problem = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {problem} ({listed})", "choose one with --cohort")

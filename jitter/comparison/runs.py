@@ -170,7 +170,7 @@ def build_document(
             chosen,
         ),
         ranks=len(lake.ranks),
-        hosts=tuple(sorted({host for host in lake.hosts.values() if host is not None})),
+        hosts=lake.host_names,
         formats=tuple(sorted({source.format for source in lake.sources})),
         marker=_marker(lake, set(chosen)),
         environment=_environment(lake),

@@ -55,7 +55,7 @@ class RunOverview:
     """Steps that `--steps` leaves out."""
     hosts: tuple[str, ...]
     ranks_without_host: int
-    cohorts: dict[int, tuple[int, ...]]
+    cohorts: Mapping[int, Collection[int]]
     kernels: int
     """Kernels over all ranks and steps."""
     kernels_per_step: tuple[int, int]
@@ -100,11 +100,6 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     answers = lake.results(steps)
     qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
-    hosts = {host for host in lake.hosts.values() if host is not None}
-    cohorts = {
-        cohort: tuple(rank for rank in lake.cohorts if lake.cohorts[rank] == cohort)
-        for cohort in sorted(set(lake.cohorts.values()))
-    }
     formats = {source.profiler for source in lake.sources}
     disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
     of_logs = [(log.file, text) for log in lake.logs for text in log.problems]
@@ -115,9 +110,9 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         steps=len(steps),
         timed_steps=sum(step.step_time_ns is not None for step in answers.diagnosis.steps),
         steps_left_out=len(lake.step_keys) - len(steps),
-        hosts=tuple(sorted(hosts)),
+        hosts=lake.host_names,
         ranks_without_host=sum(lake.hosts.get(rank) is None for rank in lake.ranks),
-        cohorts=cohorts,
+        cohorts=lake.cohort_members,
         kernels=sum(step.kernels for step in records),
         kernels_per_step=(min(counts, default=0), max(counts, default=0)),
         formats=tuple(sorted(formats)),

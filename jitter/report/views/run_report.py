@@ -158,7 +158,7 @@ class RunReport:
     def section(self, grid: StepGrid) -> StepSection:
         """Return the texts and the data of the figures of a step."""
         step, view = self.answer(grid.key), self.view(grid)
-        text = describe_step(step, view, self.lake.hosts, len(set(self.lake.cohorts.values())))
+        text = describe_step(step, view, self.lake.hosts, len(self.lake.cohort_members))
         drawn = (view.max_rank, view.min_rank)
         names = ("" if rank is None else format_rank(rank, self.lake.hosts.get(rank)) for rank in drawn)
         return StepSection(step, text, view, self.run.position(grid.key), *names)

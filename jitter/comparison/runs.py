@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 
 
-SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _TRIED: Final = 8
 """Steps, at even distances, that tell whether the launched work varies at all."""
 _COMPARED_WITH_ITSELF: Final = "It is compared with itself: the base holds the same recordings and steps."
@@ -107,12 +107,10 @@ def _measure_launched_work(lake: Lake, keys: Sequence[StepKey]) -> tuple[str, di
 
 def _count_threads(lake: Lake, keys: Sequence[StepKey], ranks: Set[int]) -> dict[StepKey, float]:
     """Return the threads that a step's kernels were launched with, of the steps in which these ranks have as many."""
-    sizes = {}
+    sizes, reader = {}, lake.run_reader(keys)
     for key in keys:
-        there = sorted(ranks & set(lake.ranks_of(key)))
-        read = lake.step_columns(key, SHAPE_COLUMNS, there)
-        threads = np.prod([read.values(column).astype(np.float64) for column in SHAPE_COLUMNS], axis=0)
-        of_ranks = np.bincount(read.of_rank, threads, len(there))
+        shapes = reader.launch_shapes(key, sorted(ranks & set(lake.ranks_of(key))))
+        of_ranks = np.array([np.nansum(of_rank.threads) for of_rank in shapes])
         if of_ranks.min() > 0 and of_ranks.max() <= (1 + THRESHOLDS.gpu_spread_share) * of_ranks.min():
             sizes[key] = float(of_ranks.min())
     return sizes
@@ -470,9 +468,9 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
     else:
         return {}
     rows = run.file_rows(key, team, ranks)[:, 0]
-    read = lake.step_columns(key, SHAPE_COLUMNS, ranks)
-    is_known = np.logical_and.reduce([read.known(column) for column in SHAPE_COLUMNS])
-    shapes = np.stack([read.values(column) for column in SHAPE_COLUMNS], axis=1)
+    read = lake.step_columns(key, _SHAPE_COLUMNS, ranks)
+    is_known = np.logical_and.reduce([read.known(column) for column in _SHAPE_COLUMNS])
+    shapes = np.stack([read.values(column) for column in _SHAPE_COLUMNS], axis=1)
     return {
         place: tuple(shapes[row].tolist())
         for place, row in enumerate(rows.tolist())

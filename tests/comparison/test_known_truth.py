@@ -561,6 +561,19 @@ def test_batches_of_one_unstated_size_are_compared(lakes_of_unstated_sizes: dict
     assert found.sentence.startswith("Not comparable: one run is of batches of one size")
 
 
+def test_launched_threads_of_profilers_that_record_no_axes(tmp_path: Path):
+    lakes = []
+    for name in ("small", "large"):
+        more: dict[str, Any] = {"slow_rank": None, "graphs": False, "engine": "profiler", "shapes": True}
+        job = ServingJob(("decode",) * len(SIZES[name]), work=SIZES[name], has_axes=False, **more)
+        assert not jitter.ingest([write_serving(tmp_path / name, job)], tmp_path / f"{name}-lake").refused
+        lakes.append(jitter.open(tmp_path / f"{name}-lake"))
+    assert lakes[0].sql("select count(grid_x) as x, count(grid_y) as y from kernels").loc[0, "y"] == 0
+    found = jitter.compare(*lakes)
+    assert found.verdict == "same"
+    assert any("launched threads are compared" in note for note in found.notes)
+
+
 def test_batches_of_no_common_size_are_not_comparable(lakes_of_sizes: dict[str, jitter.Lake]):
     found = jitter.compare(lakes_of_sizes["small"], lakes_of_sizes["larger"])
     assert found.verdict == "incomparable"

@@ -62,6 +62,8 @@ class ServingJob:
     """Steps in which the compute kernels of all ranks take `factor` times longer."""
     shapes: bool = False
     """Whether launch shapes are recorded: they follow the size of the batch."""
+    has_axes: bool = True
+    """Whether shapes have three axes; else the product of all as the first, as rocprof v1 and v2 record them."""
 
     @property
     def excess_us(self) -> float:
@@ -102,7 +104,8 @@ def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
                     )
                 for rank in range(RANKS):
                     times = round(float(start[rank]), 3), round(float(gpu[rank] - start[rank]), 3)
-                    shape = {"grid": [round(100 * work) if job.shapes else 100, 1, 1], "block": [256, 1, 1]}
+                    further = [1, 1] if job.has_axes else [2**31, 2**31]  # too large to be read
+                    shape = {"grid": [round(100 * work) if job.shapes else 100, *further], "block": [256, *further]}
                     launched[rank].append(kernel(name, *times, pid=rank, correlation=correlation, **shape))
                     if not is_graph or is_first:
                         made = "cudaGraphLaunch" if is_graph else "cudaLaunchKernel"

@@ -32,7 +32,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
 from jitter.lake.rank_places import PLACE_RELATIONS, RankPlace, fill_hosts, find_rank_places, host_of_file
-from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, commonest_kind, records_by_step
+from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, kind_of_step, records_by_step
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.passes import StepExecutor
@@ -157,7 +157,7 @@ class Lake:
     @cached_property
     def kinds(self) -> dict[StepKey, str]:
         """The kind of each step, as most ranks' markers say: `train`, `prefill`, `decode`, `rollout`, …."""
-        return {key: commonest_kind(self._by_step[key].values()) for key in self.step_keys}
+        return {key: kind_of_step(self._by_step[key].values()) for key in self.step_keys}
 
     @cached_property
     def batch_sizes(self) -> dict[StepKey, float]:

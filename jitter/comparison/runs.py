@@ -49,7 +49,7 @@ from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, joined, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
-from jitter.lake.records import records_by_step
+from jitter.lake.records import commonest_kind, records_by_step
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -82,7 +82,7 @@ def _list_sizes(lake: Lake, keys: Sequence[StepKey], kind: str | None) -> RunSiz
     if keys and all(map(math.isnan, of_steps.values())):
         of, launched = _measure_launched_work(lake, keys)
         of_steps |= launched
-    compared = kind or commonest([lake.kinds[key] for key in keys]) if keys else None
+    compared = kind or commonest_kind(lake.kinds[key] for key in keys)
     known = [size for key, size in of_steps.items() if lake.kinds[key] == compared and not math.isnan(size)]
     return RunSizes(of, of_steps, known)
 
@@ -200,7 +200,7 @@ def _measure(
     # a comparison is what that note asks for
     known = None if unverified is None else explain_unverified_network(unverified)
     kinds = analysis.steps.alike.kinds
-    compared = step_kind or commonest(kinds)
+    compared = step_kind or commonest_kind(kinds)
     if compared not in kinds:
         raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
     sizes = [step_sizes.of_steps[key] for key in analysis.keys]
@@ -238,11 +238,6 @@ def _measure(
         "waterfall": diagnosis.waterfall,
         "hosts_time": _host_entries(lake, of_kind, [of_kind.keys[number] for number in places.tolist()]),
     }
-
-
-def commonest(kinds: Sequence[str]) -> str:
-    """Return the commonest of some kinds of steps; of equally common ones the first by name."""
-    return max(sorted(set(kinds)), key=kinds.count)
 
 
 class _Names:

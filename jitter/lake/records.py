@@ -333,10 +333,15 @@ def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, 
     return records_of_step
 
 
-def commonest_kind(of_ranks: Iterable[RankStepRecord]) -> str:
-    """Return the kind of a step: that of most of its ranks, of equally many the first by name."""
-    counts = Counter(rank_record.step.kind for rank_record in of_ranks)
+def commonest_kind(kinds: Iterable[str]) -> str:
+    """Return the commonest of some kinds of steps, of equally common ones the first by name; `TRAIN` of none."""
+    counts = Counter(kinds)
     return min(counts, key=lambda kind: (-counts[kind], kind), default=TRAIN)
+
+
+def kind_of_step(of_ranks: Iterable[RankStepRecord]) -> str:
+    """Return the kind of a step: that of most of its ranks."""
+    return commonest_kind(rank_record.step.kind for rank_record in of_ranks)
 
 
 def batch_size(of_ranks: Iterable[RankStepRecord]) -> float:

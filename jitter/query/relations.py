@@ -27,7 +27,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import check_files
-from jitter.lake.records import RankStepRecord, commonest_kind
+from jitter.lake.records import RankStepRecord, kind_of_step
 from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.columns import table_schema
@@ -88,7 +88,7 @@ def _rows(
     columns = {
         "epoch": [key.epoch] * size,
         "step": [key.step] * size,
-        "kind": [commonest_kind(records[key].values())] * size,
+        "kind": [kind_of_step(records[key].values())] * size,
         "origin_epoch": [origin.epoch for origin in origins],
         "origin_step": [origin.step for origin in origins],
         "rung": ["ranks"] * size,

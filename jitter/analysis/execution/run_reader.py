@@ -24,7 +24,7 @@ from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unk
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.rank_places import RankPlace, assign_nodes
-from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, commonest_kind
+from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, kind_of_step
 from jitter.lake.step_reader import StepColumns, read_step
 from jitter.lake.times import TIMES, ActivityTimes, TimesReader, activity_times
 
@@ -237,7 +237,7 @@ class RunReader:
 
     def kind(self, key: StepKey) -> str:
         """Return the kind of a step: `train`, `prefill`, `decode`, …."""
-        return commonest_kind(self._held[key].values())
+        return kind_of_step(self._held[key].values())
 
     def batch_size(self, key: StepKey) -> float:
         """Return how much a step works on, as its markers state; NaN where they do not."""

@@ -12,7 +12,6 @@ from io import FileIO
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import xxhash
 
 from jitter.core.errors import FullDiskError, JitterError, UnknownRankError, UnreadableTraceError, reason_of
@@ -24,6 +23,7 @@ from jitter.ingestion.ranks.decide_ranks import (
     BY_HOSTS,
     BY_NAME,
     GpuEvidence,
+    RankDecision,
     ReadOptions,
     decide_ranks,
     unknown_rank_error,
@@ -36,6 +36,7 @@ from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern
+from jitter.lake.parquet import read_kernels
 from jitter.readers import Batch, ReaderError, Recording, describe_error, files_in, readers
 from jitter.readers.columns import LARGEST_NS
 from jitter.readers.validation import BatchValidator
@@ -194,15 +195,7 @@ def _pass_hole(file: FileIO) -> int:
 
 def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], None]) -> None:
     """Read `path`, which is the source itself or its export."""
-    recording, batches = _open(task.source.reader, path, advance)
-    declared = compile_collective_pattern(task.options.collective_pattern)
-    capture = Capture(compile_step_pattern(task.options.step_pattern), outcome.staging, declared)
-    for batch in batches:
-        capture.add(batch)
-    _shorten_names(recording, capture.long_texts)
-    numbered = (marker for ranges in capture.marked.values() for marker in ranges if marker.role == "numbered")
-    if task.options.step_pattern is not None and next(numbered, None) is None:
-        recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
+    recording, capture = _read(task, outcome.staging, path, advance)
     joined = capture.join(recording.names, recording.processes)
     uses = joined.gpus()
     if not uses:
@@ -218,25 +211,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
         )
         for process in sorted({use.gpu.process for use in uses})
     }
-    evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
-    if recording.is_incomplete:
-        recording.rank_hint = "the file is cut, and what is lost may state it: copy it again"
-    try:
-        decisions = decide_ranks(
-            task.source.path,
-            evidence,
-            task.options,
-            recording.rank_in_name,
-            recording.rank_hint,
-            _node(task.source.path, recording, task.options),
-            is_only=task.is_only,
-            is_window=task.is_window,
-            devices=task.devices,
-        )
-    except UnknownRankError:
-        if not any(gpu.stated for gpu in evidence):
-            outcome.window = _window(task.source.path, recording, uses[0].gpu, steps)
-        raise
+    decisions = _decide_ranks(task, outcome, recording, uses, steps)
     outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
     stager = Stager(
         task.source,
@@ -258,6 +233,46 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
             f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
             "give ranks with --rank-map (file,device,rank)",
         )
+
+
+def _read(task: Task, scratch: Path, path: Path, advance: Callable[[int], None]) -> tuple[Recording, Capture]:
+    """Return what a recording states of itself, and its rows."""
+    recording, batches = _open(task.source.reader, path, advance)
+    declared = compile_collective_pattern(task.options.collective_pattern)
+    capture = Capture(compile_step_pattern(task.options.step_pattern), scratch, declared)
+    for batch in batches:
+        capture.add(batch)
+    _shorten_names(recording, capture.long_texts)
+    numbered = (marker for ranges in capture.marked.values() for marker in ranges if marker.role == "numbered")
+    if task.options.step_pattern is not None and next(numbered, None) is None:
+        recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
+    return recording, capture
+
+
+def _decide_ranks(
+    task: Task, outcome: Outcome, recording: Recording, uses: Sequence[GpuUsage], steps: Mapping[int, ProcessSteps]
+) -> list[RankDecision]:
+    """Return the rank decision of each GPU; where nothing states it, the outcome gets the window of the process."""
+    path = task.source.path
+    evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
+    if recording.is_incomplete:
+        recording.rank_hint = "the file is cut, and what is lost may state it: copy it again"
+    try:
+        return decide_ranks(
+            path,
+            evidence,
+            task.options,
+            recording.rank_in_name,
+            recording.rank_hint,
+            _node(path, recording, task.options),
+            is_only=task.is_only,
+            is_window=task.is_window,
+            devices=task.devices,
+        )
+    except UnknownRankError:
+        if not any(gpu.stated for gpu in evidence):
+            outcome.window = _window(path, recording, uses[0].gpu, steps)
+        raise
 
 
 def _node(path: Path, recording: Recording, options: ReadOptions) -> tuple[int, str] | None:
@@ -302,7 +317,7 @@ def _check_alone(task: Task, recording: Recording, staged: StagedRank) -> None:
     """Raise `UnknownRankError` if the recording states that its job has other ranks: its own may be any of them."""
     ranks = recording.world_size or 1
     for step in staged.record.steps:
-        rows = pq.read_table(staged.path_of(step.key), columns=["group_size", "group_ranks"], partitioning=None)
+        rows = read_kernels(staged.path_of(step.key), ("group_size", "group_ranks"))
         sizes = rows["group_size"], pc.list_value_length(rows["group_ranks"])
         ranks = max(ranks, *(pc.max(size).as_py() or 1 for size in sizes))
     if ranks > 1:

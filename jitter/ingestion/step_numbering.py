@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jitter.core.errors import LakeError, UnknownRankError
 from jitter.core.formatting import format_count
@@ -28,7 +27,7 @@ from jitter.ingestion.transform.steps.find_steps import (
     find_rotation,
     step_offset,
 )
-from jitter.lake.parquet import read_host, read_rank_step, write_host
+from jitter.lake.parquet import read_host, read_kernels, read_rank_step, write_host
 from jitter.lake.records import TRAIN, RankStepRecord, SourceRecord, StepRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
@@ -278,7 +277,7 @@ def _gpu_starts(staged: StagedRank) -> list[int]:
     starts = _starts(staged)
     for place, step in enumerate(staged.record.steps):
         if step.rows:
-            rows = pq.read_table(staged.path_of(step.key), columns=["start_ns"], partitioning=None)
+            rows = read_kernels(staged.path_of(step.key), ("start_ns",))
             starts[place] = pc.min(rows["start_ns"]).as_py() + (staged.record.utc_offset_ns or 0)
     return starts
 

@@ -37,12 +37,12 @@ class ColumnMap(NamedTuple):
 
         `expressions` says by name of the column there how it is read.
         """
-        return _select(self.integers, expressions), _select(self.texts, expressions)
 
+        def first(columns: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | None]:
+            listed = {ours: (theirs,) if isinstance(theirs, str) else theirs for ours, theirs in columns.items()}
+            return {ours: next(filter(None, map(expressions.get, theirs)), None) for ours, theirs in listed.items()}
 
-def _select(columns: Mapping[str, str | tuple[str, ...]], expressions: Mapping[str, str]) -> dict[str, str | None]:
-    listed = {ours: (theirs,) if isinstance(theirs, str) else theirs for ours, theirs in columns.items()}
-    return {ours: next(filter(None, map(expressions.get, theirs)), None) for ours, theirs in listed.items()}
+        return first(self.integers), first(self.texts)
 
 
 def complete_columns(rows: pa.RecordBatch, integers: Iterable[str], texts: Iterable[str]) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,15 +14,15 @@ from statistics import median_low
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
+from jitter.core.errors import JitterError, LakeError, RejectedForAnotherError, UnknownRankError
 from jitter.core.formatting import format_count, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ranks.decide_ranks import BY_NAME, DEVICE_ORDER
 from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import read_kernels
 from jitter.lake.records import TRAIN, SourceRecord, StepRecord
 
 CLEAR_RATIO: Final = 2
@@ -100,10 +101,9 @@ class RecordedRank:
 
     def _read(self, step: StepKey, *columns: str) -> pa.Table | None:
         """Return columns of a step; None of a file that is lost from the lake: `verify` and queries name it."""
-        try:
-            return pq.read_table(self._path_of(step), columns=list(columns), partitioning=None)
-        except (OSError, ValueError):
-            return None
+        with suppress(LakeError):
+            return read_kernels(self._path_of(step), columns)
+        return None
 
     @property
     def utc_range(self) -> UtcRange | None:

@@ -93,12 +93,19 @@ class NameTable:
         return words[1:-1]
 
 
-class GpuArgs(Struct, gc=False):
-    """Arguments of a GPU activity: where it ran and its launch shape. Values may be of any type."""
+class CallArgs(Struct, gc=False):
+    """Arguments of an API call. Values may be of any type."""
 
     correlation: Any = None
     correlation_id: Any = field(name="correlation id", default=None)
     """Paddle's name of it."""
+    rank: Any = None
+    """Written by tools that merge the traces of several ranks."""
+
+
+class GpuArgs(CallArgs, gc=False):
+    """Arguments of a GPU activity: where it ran and its launch shape."""
+
     device: Any = None
     stream: Any = None
     grid: Raw = NULL
@@ -106,15 +113,6 @@ class GpuArgs(Struct, gc=False):
     kind: Any = None
     copied: Any = field(name="bytes", default=None)
     collective: Raw = field(name="Collective name", default=NULL)
-
-
-class CallArgs(Struct, gc=False):
-    """Arguments of an API call. Values may be of any type."""
-
-    correlation: Any = None
-    correlation_id: Any = field(name="correlation id", default=None)
-    rank: Any = None
-    """Written by tools that merge the traces of several ranks."""
 
 
 class Times(NamedTuple):
@@ -205,7 +203,7 @@ def integers(values: list[Any]) -> list[int | None]:
     return values if set(map(type, values)) <= {int, NoneType} else list(map(parse_int, values))
 
 
-def correlations(args: Sequence[GpuArgs] | Sequence[CallArgs]) -> list[int | None]:
+def correlations(args: Sequence[CallArgs]) -> list[int | None]:
     """Return the correlation of each activity or call; None where it states none."""
     stated = integers([one.correlation for one in args])
     return stated if any(number is not None for number in stated) else integers([one.correlation_id for one in args])

@@ -516,7 +516,7 @@ class _Run:
 
 
 def _tell_once(outcomes: Iterable[Outcome]) -> None:
-    """Drop warnings that an outcome before has."""
+    """Leave each warning with the first of the outcomes that have it."""
     told: set[str] = set()
     for outcome in outcomes:
         outcome.warnings = [warning for warning in outcome.warnings if warning not in told]

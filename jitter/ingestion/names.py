@@ -74,7 +74,7 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
 
     A folder of a rank (`rank3`) counts before a number in the file's name. A number is no rank if the folder above has
     another one: within a node, or of what, is then unknown. That of a folder of recordings (`profile_1`) is of a run.
-    In a window's name (`is_window`) the number is that of the window.
+    With `is_window`, the number in the file's name counts the windows of one process, and is no rank.
     """
     names = [path.name, *(parent.name for parent in path.parents), ""]
     ranks = {place: rank for place, name in enumerate(names) if (rank := _rank_in_part(name)) is not None}

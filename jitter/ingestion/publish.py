@@ -311,7 +311,7 @@ class Publisher:
         return choice if windows is None else choice._replace(warning=windows)
 
     def _of_other_job(self, outcome: Outcome) -> list[SourceRecord]:
-        """Return the sources of another job, which this one replaces. Raises `OtherJobError` without `--replace`.
+        """Return the lake's records of another job than the outcome's. Raises `OtherJobError` without `--replace`.
 
         Without `--replace`, only runs on other machines can have published another job since the job was chosen.
         """

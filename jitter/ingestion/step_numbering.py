@@ -34,7 +34,7 @@ _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
 
 def has_provisional_steps(outcome: Outcome) -> bool:
-    """Return whether the step numbers hold only within this source and must be aligned with other ranks."""
+    """Return whether steps were found without markers: their numbers are aligned with those of other ranks later."""
     return any(staged.record.steps_from != "marker" for staged in outcome.staged)
 
 

@@ -50,9 +50,9 @@ _FROM_TEXT: Final = {
 }
 KILLED: Final[Values] = {"manner": "lack of memory", "stated_by": "system"}
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
+"""Columns that rows take from the row of their GPU, which further lines complete."""
 _MOST_ROWS: Final = 8_192
 """Rows of one report that are held until it ends: far more than those of a host's GPUs."""
-"""What other rows take from the row that is not complete yet."""
 
 
 @cache

@@ -44,11 +44,11 @@ def window_of(rank: RecordedRank) -> Window | None:
 def find_misread(
     recordings: Mapping[Path, Window], read: Set[Path], held: Set[Path], others: Set[Path], damaged: Set[Path]
 ) -> Iterator[tuple[list[Path], bool]]:
-    """Yield windows of one process to read again as such, and whether the lake will hold these alone.
+    """Yield the windows of a process that were not read as windows, and whether the lake will hold these alone.
 
-    By their names they were of several ranks, or of none. Files that this run has `read` come first, then files that
-    the lake held before and that were given again (`held`). `others` are all files of the lake and of this run but the
-    `damaged` ones. A damaged file whose name differs from theirs in numbers only counts as one of them.
+    By the numbers in their names they were of several ranks, or of none. Files that this run has `read` come first,
+    then files that the lake held before and that were given again (`held`). `others` are all files of the lake and of
+    this run but the `damaged` ones. A damaged file counts as a window if its name differs from theirs in numbers only.
     """
     for files in find_windows(recordings):
         given = [file for file in files if file in read]
@@ -80,7 +80,7 @@ def find_windows(recordings: Mapping[Path, Window]) -> list[list[Path]]:
 
 
 def _are_of_one_process(windows: Sequence[Window]) -> bool:
-    """Return whether a process can have recorded all; what begins long after a window is not compared with it."""
+    """Return whether one process can have recorded all windows; those far apart in time are not compared."""
     ordered = sorted(windows, key=lambda window: window.utc_range or (0, 0))
 
     def is_near(window: Window, later: Window) -> bool:

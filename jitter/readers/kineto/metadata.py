@@ -84,11 +84,9 @@ def member_value(members: dict[str, Raw], name: str) -> Any:
 
 
 def host_in_file_name(file_name: str, pid: int | None) -> str | None:
-    """Return the host in a name that PyTorch's or Paddle's own handler gives, `HOST_PID.TIME.pt.trace.json`.
+    """Return the host in a file name that PyTorch or Paddle chose, as `HOST_PID.TIME.pt.trace.json`; else None.
 
-    None in other names.
-
-    The process must be the trace's. A name with a rank in place of the host was chosen by the job.
+    Such a name states the trace's process, `pid`. One that has a rank in place of the host was chosen by the job.
 
     >>> host_in_file_name("gpu-7_4242.1700000000000000000.pt.trace.json.gz", 4242)
     'gpu-7'

@@ -481,6 +481,4 @@ def _depths(first: Ints, until: Ints) -> Ints:
 
 def _dictionary(texts: Sequence[str | None], text_index: Ints) -> pa.DictionaryArray:
     """Return the text of each row as a dictionary array of the distinct texts, null where it is None."""
-    distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
-    codes = np.array([-1 if text is None else distinct[text] for text in texts], np.int32)[text_index]
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(list(distinct), pa.string()))
+    return pa.array(texts, pa.string()).dictionary_encode().take(pa.array(text_index))

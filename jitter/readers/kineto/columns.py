@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw, Struct, field
 
 from jitter.core.numeric.arrays import Bools, Ints
@@ -19,11 +20,8 @@ from jitter.readers.json_document import INVALID, decode_list
 from jitter.readers.kineto.events import NULL, Event
 
 _UNNAMED: Final = "(no name)"
-_COMMA: Final = ord(",")
-_DOT: Final = ord(".")
 _MOST_PLACES: Final = 16
-_SCALES: Final = np.array([1000, 100, 10, 1])
-"""By decimal places of microseconds: the ns of the last place."""
+_MICROSECONDS: Final = pa.decimal128(19, 3)
 _HEXADECIMAL: Final = re.compile(r"0[xX][0-9a-fA-F]{1,15}")
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
@@ -263,29 +261,17 @@ def parse_microseconds(texts: Sequence[bytes]) -> tuple[Ints, Bools]:
 
 
 def _plain(text: bytes) -> tuple[Ints, Bools] | None:
-    """Parse non-negative integers, or decimals that all have one to three places; None for anything else."""
+    """Parse non-negative numbers with at most three decimal places; None for anything else."""
     if text.translate(None, b"0123456789,."):
         return None
-    codes = np.frombuffer(text, dtype=np.uint8)
-    commas = np.flatnonzero(codes == _COMMA)
-    ends = np.append(commas, len(codes))
-    starts = np.append(0, commas + 1)
-    dots = np.flatnonzero(codes == _DOT)
-    if (ends == starts).any():
+    try:
+        numbers = pc.split_pattern(pa.array([text.decode()]), ",").values.cast(_MICROSECONDS)
+    except pa.ArrowInvalid:  # no number, or one of more places or digits
         return None
-    if len(dots) == 0:
-        places = np.zeros(len(ends), dtype=np.int64)
-    elif len(dots) == len(ends) and (dots > starts).all() and (dots < ends - 1).all():
-        places = ends - dots - 1
-        if places.max() > 3:
-            return None
-        text = text.translate(None, b".")  # in half the time of `replace`
-    else:
+    values = np.frombuffer(numbers.buffers()[1], np.uint64)[: 2 * len(numbers) : 2]  # of each the lower 64 bits: the ns
+    if (values >= LARGEST_NS).any():
         return None
-    values = np.fromstring(text, dtype=np.int64, sep=",")  # values beyond 64 bits become the largest int64
-    if len(values) != len(ends) or (values >= (LARGEST_NS // _SCALES)[places]).any():
-        return None
-    return values * _SCALES[places], np.ones(len(values), dtype=bool)
+    return values.astype(np.int64), np.ones(len(values), dtype=bool)
 
 
 def _any(text: bytes) -> tuple[Ints, Bools]:

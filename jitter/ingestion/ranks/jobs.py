@@ -14,6 +14,7 @@ from statistics import median_low
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.core.errors import JitterError, LakeError, RejectedForAnotherError, UnknownRankError
 from jitter.core.formatting import format_count, format_time
@@ -86,12 +87,10 @@ class RecordedRank:
             return Counter()
         middle = median_low(step.kernels for step in complete)
         rows = self._read(next(step.key for step in complete if step.kernels == middle), "kernel_name", "kind")
-        counts: Counter[str] = Counter()
-        groups = [] if rows is None else rows.group_by(rows.column_names).aggregate([([], "count_all")]).to_pylist()
-        for group in groups:
-            if group["kind"] != KINDS[MEMORY]:
-                counts[group["kernel_name"]] += group["count_all"]
-        return counts
+        if rows is None:
+            return Counter()
+        kernels = rows["kernel_name"].cast(pa.string()).filter(pc.not_equal(rows["kind"], KINDS[MEMORY]))
+        return Counter({row["values"]: row["counts"] for row in pc.value_counts(kernels).to_pylist()})
 
     @cached_property
     def groups(self) -> frozenset[frozenset[int]]:

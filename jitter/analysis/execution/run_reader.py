@@ -344,11 +344,6 @@ class RunReader:
         sizes = np.where(read.known("size_bytes"), read.values("size_bytes").astype(np.float64), np.nan)
         return [sizes[first:last] for first, last in pairwise(read.bounds.tolist())]
 
-    def states(self, key: StepKey, rank: int, columns: Sequence[str]) -> list[bool]:
-        """Return for each of these columns of kernels whether a rank's recording of a step states anything there."""
-        read = read_step(self._root, key, self._held[key], columns, [rank])
-        return [bool(read.known(column).any()) for column in columns]
-
     def members(self, key: StepKey) -> list[RankSequence]:
         """Return the ranks that count in a step (uncut, or cut after the step's last collective), ascending."""
         indices = self.indices(key)

@@ -376,12 +376,15 @@ class Evidence:
 
     def own_details(self, outlier: Outlier) -> list[str]:
         """Return what costs host time to record, and is known of the rank's launches but not of most other ranks'."""
-        key, reader = self.analysis.keys[self.worst_steps(outlier)[0]], self.analysis.lake
-        others = [rank for rank in self.records[key] if rank != outlier.rank]
-        chosen = [others[at] for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
-        states = np.array([reader.states(key, rank, list(_DETAILS)) for rank in (outlier.rank, *chosen)])
-        is_own = states[0] & (2 * states[1:].sum(axis=0) < len(chosen))
-        return [words for words, own in zip(_DETAILS.values(), is_own.tolist(), strict=True) if own]
+        records = self.records[self.analysis.keys[self.worst_steps(outlier)[0]]]
+        of_rank = records[outlier.rank].record
+        others = [of_peer.record for rank, of_peer in records.items() if rank != outlier.rank]
+        details = []
+        for column, words in _DETAILS.items():
+            stated = sum(column not in other.empty_columns for other in others)
+            if column not in of_rank.empty_columns and 2 * stated < len(others):
+                details.append(words)
+        return details
 
     def data_loading(self, outlier: Outlier, *, is_most: bool) -> OwnTime | None:
         """Return the time in data-loading ranges in steps of an outlier, as `_compare_hosts`."""

@@ -18,9 +18,10 @@ import numpy as np
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass
 from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
+from jitter.analysis.diagnosis.step_pattern import find_period
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import Ranks, format_count, format_percent, format_ranks, format_time
+from jitter.core.formatting import Ranks, format_count, format_ordinal, format_percent, format_ranks, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
 from jitter.core.numeric.arrays import Floats
@@ -456,6 +457,14 @@ def _unknown_batches(evidence: "Evidence", late: "Outlier") -> Match | None:
     return None if is_stated else _same_work(evidence, late)
 
 
+def _every_nth(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Match steps of all ranks at equal distances: the program's own schedule has these, GPUs hardly."""
+    period = find_period(late.steps, len(evidence.analysis.keys)) if late.is_of_all_ranks else None
+    if period is None:
+        return None
+    return Match({**_same_work(evidence, late).values, "nth": format_ordinal(period)})
+
+
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     work = evidence.workload(late)
     return Match(
@@ -689,6 +698,10 @@ RULES: Final = (
          "takes longer for the same kernels in these steps: compare the sizes of their batches, then check the GPU"),
     Rule("gpu_time", _GPU, "unknown", lambda evidence, late: _same_work(evidence, late) if late.is_in_turn else None,
          f"{_SAME_WORK}: more work in launches of a fixed size, or clocks that vary", job_advice=_CHECK_WORK),
+    Rule("gpu_time", _GPU, "unknown", _every_nth,
+         f"{_SAME_WORK}, in every {{nth}} step: more work in launches of a fixed size, if it is planned so",
+         "{it:takes|take} longer for the same kernels in every {nth} step: check what the program does otherwise "
+         "there, then the {it:GPU|GPUs}"),
     Rule("gpu_compute", _GPU, "likely", _same_work, _SAME_WORK),
     Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
     Rule("slow_network", _TRANSFER, "likely",

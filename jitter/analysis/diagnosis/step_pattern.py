@@ -86,13 +86,20 @@ def _find_some(keys: Sequence[StepKey], late: Sequence[int], steps: int) -> Step
         if len(late) >= THRESHOLDS.min_repeats and late[0] == 0:
             return StepPattern(f"up to step {numbers[-1]}", has_ended=True)
         return StepPattern("consecutive steps", f"{numbers[0]} to {numbers[-1]}", is_count=True)
-    apart = np.diff(np.array(late))
-    period = int(apart[0])
-    # every step of that period in the run; a recording's first step does not show what preceded it
-    has_all = late[0] <= period and late[-1] + period >= steps
-    if len(late) >= THRESHOLDS.min_repeats and (apart == period).all() and has_all:
+    if (period := find_period(late, steps)) is not None:
         return StepPattern(f"every {format_ordinal(period)} step", format_numbers(numbers))
     return StepPattern(f"{len(late)} of {steps} steps", format_numbers(numbers), is_count=True)
+
+
+def find_period(late: Sequence[int], steps: int) -> int | None:
+    """Return the number n if these positions are every nth of so many steps, more than one apart; else None."""
+    if len(late) < THRESHOLDS.min_repeats:
+        return None
+    apart = np.diff(np.array(late))
+    period = int(apart[0])
+    # a recording's first step does not show what preceded it
+    has_all = late[0] <= period and late[-1] + period >= steps
+    return period if period > 1 and (apart == period).all() and has_all else None
 
 
 def _drift(excess_ns: Sequence[float]) -> str | None:

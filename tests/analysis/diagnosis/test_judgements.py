@@ -179,6 +179,16 @@ def test_transfers_of_all_ranks_are_slow_together(tmp_path: Path):
     assert (one.confidence, one.recurs, one.seen) == ("high", "together", Seen(2, 10))
 
 
+@pytest.mark.parametrize(("steps", "cause"), [("2+5+8+11", "gpu_time"), ("2+5+9+11", "gpu_compute")])
+def test_kernels_of_all_ranks_that_take_longer_in_every_third_step_may_have_more_work(
+    tmp_path: Path, steps: str, cause: str
+):
+    """As those of a program that does something else in every third step."""
+    (one,) = find(tmp_path, f"slow_gpu:rank=0-7,step={steps},factor=1.6", steps=12)
+    assert (one.ranks, one.cause) == (tuple(range(8)), cause)
+    assert ("what the program does otherwise" in one.advice) == (cause == "gpu_time")
+
+
 @pytest.mark.parametrize(
     ("work", "said", "certainty", "confidence"),
     [((), "NVLink", "likely", "high"), (("unequal_work:rank=5,factor=1.6",), "router", "unknown", "low")],

@@ -155,6 +155,28 @@ def test_a_late_launch(tmp_path: Path, allocates: bool):
         assert {"aten::empty", "cudaMalloc"} <= set(kinds)
 
 
+@pytest.mark.parametrize("recorded", [(2,), (0, 1, 2, 3)])
+def test_a_host_that_alone_records_python_stacks_may_be_late_because_of_them(tmp_path: Path, recorded: tuple[int, ...]):
+    """Their calls are in the first step alone, where no launch is later than in any other step."""
+    job = Job(ranks=4, steps=8, kernels=60, seed=3)
+    write_traces(simulate(job, [Fault.parse("slow_cpu:rank=2,factor=6")]), tmp_path / "traces")
+
+    def add_lines(events: list[Event]) -> None:
+        launches = sorted((one for one in events if "LaunchKernel" in one.get("name", "")), key=lambda one: one["ts"])
+        for number, one in enumerate(launches[:20]):
+            of_host = {"ph": "X", "cat": "python_function", "name": f"train.py({number}): step"}
+            events.append(
+                {**of_host, "pid": one["pid"], "tid": one["tid"], "ts": one["ts"] - 0.1, "dur": one["dur"] + 0.2}
+            )
+
+    for rank in recorded:
+        edit(_trace(tmp_path / "traces", rank), add_lines)
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "cpu_launch")
+    assert ("record all ranks alike" in culprit.advice) == (recorded == (2,))
+    assert any("Python stacks" in text for text in culprit.evidence) == (recorded == (2,))
+
+
 def test_only_annotations_are_recorded(tmp_path: Path):
     job = Job(ranks=4, steps=8, kernels=60, seed=3)
     ingest_run(simulate(job, [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]), tmp_path, "nsys")

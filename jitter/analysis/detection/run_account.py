@@ -12,7 +12,7 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +60,11 @@ class Charges:
         ranks_ns = self.ranks_ns[:, :, RANK_CLASSES].sum(axis=(0, 2))
         return float(np.maximum(ranks_ns, 0.0).sum()) + max(transfers_ns, 0.0)
 
-    def count_last(self, column: int) -> tuple[int, int]:
-        """Return in how many steps the rank of a column has the largest share, and of how many."""
+    def count_last(self, columns: Sequence[int] | Ints) -> tuple[int, int]:
+        """Return in how many steps a rank of these columns has the largest share, and of how many."""
         of_steps = self.ranks_ns[:, :, RANK_CLASSES].sum(axis=2)
         of_steps = of_steps[of_steps.max(axis=1) > 0]
-        return int((np.argmax(of_steps, axis=1) == column).sum()), len(of_steps)
+        return int(np.isin(np.argmax(of_steps, axis=1), columns).sum()), len(of_steps)
 
 
 def sum_charges(accounts: StepAccounts, counted: Bools, ranks: Sequence[int]) -> Charges:

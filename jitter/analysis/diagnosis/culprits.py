@@ -154,7 +154,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     is_whole = len(group.steps) == len(evidence.analysis.keys)
     of_steps = "per step" if is_whole else "in this step" if len(group.steps) == 1 else "per affected step"
     usual_ns = float(evidence.analysis.measured.usual_steps_ns[list(group.steps)].mean())
-    if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
+    is_random = any(candidate.kind == "random_pauses" for candidate in group.candidates)
+    if group.parts and (group.known_gain_ns is not None or is_random or (group.is_lead and len(ranks) > 1)):
         # ranks that are ahead shorten what those behind lose: a lead costs what both make together
         per_step = (group.share_ns if group.is_lead else group.excess_ns) / len(group.steps)
         where = "on this rank" if len(ranks) == 1 else "on these ranks"
@@ -165,7 +166,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         return f"{format_time(per_step)} {of_steps} {where} ({_format_share(per_step / usual_ns)})"
     # what precedes the first recorded step is unknown
     unknown = min((outlier.unknown_steps for outlier in group.outliers), default=0)
-    per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / len(ranks or group.candidates)
+    per_step = group.excess_of_one_ns / max(len(group.steps) - unknown, 1)
     if group.is_lead:
         baseline = "the median of the same operations, where the job waited for it"
     elif not ranks:
@@ -403,8 +404,7 @@ def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether the clocks of the ranks err by more than a part of the excess of one rank in one step."""
     qualities = evidence.analysis.measured.statistics.qualities
     error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
-    ranks = len({outlier.rank for outlier in group.outliers}) or 1
-    return error_ns > THRESHOLDS.main_share * group.excess_ns / max(len(group.steps), 1) / ranks
+    return error_ns > THRESHOLDS.main_share * group.excess_of_one_ns / max(len(group.steps), 1)
 
 
 def _hinges_on_waits(group: FindingGroup, evidence: Evidence) -> bool:

@@ -223,6 +223,13 @@ class FindingGroup:
         return sum(candidate.excess_ns for candidate in self.candidates)
 
     @property
+    def excess_of_one_ns(self) -> float:
+        """The mean excess of its ranks, or of its groups of slow communication, each summed over the steps."""
+        if not self.outliers:
+            return self.excess_ns / len(self.candidates)
+        return sum(late.excess_ns for late in self.outliers) / len({late.rank for late in self.outliers})
+
+    @property
     def sigmas(self) -> float:
         """The deviation of the worst finding, in standard deviations of the noise."""
         return max(candidate.sigmas for candidate in self.candidates)
@@ -333,6 +340,8 @@ def _join_by_node(
     """
     nodes = assign_nodes(evidence.locations)
     few = [late for late in groups if _are_of_no_place(late.group, nodes)]
+    of_few_nodes = {nodes.get(late.rank) for late in few}
+    few += [late for late in groups if late.group.scope == "host" and nodes.get(late.rank) in of_few_nodes]
     of_few = [candidate for late in few for candidate in late.candidates]
     single: dict[int, FindingGroup] = {}
     for late in every:
@@ -424,12 +433,11 @@ def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
         return FindingGroup((job,), group, STAGE_KINDS[job.kind].after(*job.evidence))
     judgement = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
-    if is_whole_job or job.kind not in ("late_together", "slow_steps", "awaited"):
-        group = RankGroup("job", job.ranks)
-        shared = _describe_place(group, evidence) if job.kind == "two_clusters" else ()
-        return FindingGroup((job,), group, judgement.after(*job.evidence, *shared))
-    places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
-    group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)
+    if is_whole_job or job.kind not in ("late_together", "slow_steps", "awaited", "two_clusters"):
+        return FindingGroup((job,), RankGroup("job", job.ranks), judgement.after(*job.evidence))
+    group, *more = group_late_ranks(job.ranks, evidence.locations, job.ranks)
+    if more or (job.kind == "two_clusters" and group.scope != "host"):
+        group = RankGroup("job" if job.kind == "two_clusters" else "ranks", job.ranks)
     return FindingGroup((job,), group, judgement.after(*job.evidence, *_describe_place(group, evidence)))
 
 

@@ -19,6 +19,8 @@ from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent
+from jitter.core.grouping import by_key
+from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
@@ -101,7 +103,7 @@ def _one_rank(
     own_ns = charges.own_ns[part, :, column]
     standouts = analysis.outliers.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
-    times, steps = charges.count_last(int(column))
+    times, steps = charges.count_last([int(column)])
     tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
     if 1 < steps < THRESHOLDS.few_steps:
         tried.append(_count_steps_held_up(evidence, rank))
@@ -189,7 +191,9 @@ def _every_rank(
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
     if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole or (part in _HOST_PARTS and not is_above_noise):
         return None
-    others = [rank for rank in charges.ranks if (rank, part) not in named]
+    others, host = [rank for rank in charges.ranks if (rank, part) not in named], None
+    if part in _HOST_PARTS:
+        others, host = _find_worst_host(evidence, charges, others, of_ranks)
     varied = _Varied.of_ranks(evidence, others, steps) if part is TimePart.GPU else _Varied(0.0, 0.0, 0.0)
     chance = min(float(student_tail(varied.sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks), 1.0)
     members = [
@@ -221,12 +225,28 @@ def _every_rank(
     (gain,) = analysis.gains([candidate.repair])
     if gain < THRESHOLDS.min_clear_share * time_ns:
         return None
-    involved = int((of_ranks > 0).sum())
+    involved = int((of_ranks[charges.columns(others)] > 0).sum())
     most = ", ".join(f"{charges.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
     how = "hold up the job" if is_lasting else "hold up the job in turn"
     why = f"{involved} of {format_count(len(run.team_of), 'rank')} {how}, most of it ranks {most}"
-    group = RankGroup("job", candidate.ranks)
+    group = RankGroup("job" if host is None else "host", candidate.ranks, host)
     return FindingGroup((candidate,), group, judgement.after(why), is_lead=True)
+
+
+def _find_worst_host(
+    evidence: Evidence, charges: Charges, ranks: Sequence[int], lost_ns: Floats
+) -> tuple[list[int], str | None]:
+    """Return the ranks of the host that loses nearly all of what these do, and the host: all and None without one.
+
+    One of its ranks must hold up the job in more steps than chance gives. `lost_ns` is (ranks of the charges,).
+    """
+    for host, here in by_key((evidence.locations[rank].host, rank) for rank in ranks).items():
+        columns = charges.columns(here)
+        chance = chance_of_repetition(*charges.count_last(columns), len(here) / len(charges.ranks))
+        is_most = float(lost_ns[columns].sum()) >= THRESHOLDS.always_share * float(lost_ns.sum())
+        if host is not None and len(here) < len(ranks) and is_most and chance <= THRESHOLDS.max_lead_chance:
+            return here, host
+    return [*ranks], None
 
 
 class _Varied(NamedTuple):

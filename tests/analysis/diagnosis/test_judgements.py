@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import jitter
 from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.run_account import RunAccount
+from jitter.analysis.diagnosis import leads
 from jitter.analysis.diagnosis.culprits import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
@@ -17,7 +19,8 @@ from jitter.analysis.diagnosis.model import Culprit, Seen
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
-from jitter.simulate import Fault, Job, simulate
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.findings import evidence_of, late_rank
 from tests.support.simulated import ingest_run, ingest_traces, small, write_traces
 
@@ -202,6 +205,37 @@ def test_all_to_alls_of_a_rank_with_more_work_may_carry_more(
     (one,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.cause == "communication")
     assert (one.ranks, one.cause_certainty, one.confidence) == ((4, 5, 6, 7), certainty, confidence)
     assert said in one.advice
+
+
+def with_slower_host(factor: float, spread: float, steps: int = 8) -> Run:
+    """A job whose hosts pause before each third of the kernels, those of the first node `factor` times as long."""
+    pauses = np.random.default_rng(0).lognormal(0.0, spread, (16, steps, 4))
+    faults = [
+        Fault.parse(
+            f"cpu_stall:rank={rank},step={step},kernel={9 * part + 9},ms={ms * (factor if rank < 8 else 1):.4f}"
+        )
+        for (rank, step, part), ms in np.ndenumerate(pauses)
+    ]
+    return simulate(Job(**{**JOB, "ranks": 16, "gpus_per_node": 8, "steps": steps}), faults)  # type: ignore[arg-type]
+
+
+def test_a_host_whose_ranks_are_the_slower_half_is_named_with_what_each_takes_longer(tmp_path: Path):
+    (one,) = ingest_run(with_slower_host(1.5, 0.2), tmp_path, "nsys").diagnose().culprits
+    assert (one.scope, one.host, one.ranks, one.cause) == ("host", "node0000", tuple(range(8)), "cpu_launch")
+    # 4 pauses of 1 ms, half as long again
+    assert one.evidence[0].startswith("2.0"), one.evidence
+
+
+def test_a_host_that_loses_nearly_all_is_named_though_no_rank_stands_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """And no more than that if noise explains the loss."""
+    lake = ingest_run(with_slower_host(1.4, 0.35), tmp_path, "nsys")
+    assert lake.diagnose().culprits == ()
+    monkeypatch.setattr(leads, "THRESHOLDS", THRESHOLDS._replace(loss_noise_factor=0.0))
+    (one,) = jitter.open(tmp_path / "lake").diagnose().culprits
+    assert (one.scope, one.host, one.ranks, one.confidence) == ("host", "node0000", tuple(range(8)), "low")
+    assert any("8 of 16 ranks hold up the job in turn" in text for text in one.evidence)
 
 
 @pytest.fixture(scope="module")

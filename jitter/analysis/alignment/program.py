@@ -33,7 +33,15 @@ from jitter.analysis.alignment.kernel_index import find_commonest
 from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps, lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, MEMORY, SEND_RECV, collective_operation, copy_direction
+from jitter.core.names.kernels import (
+    COLLECTIVE,
+    COMPUTE,
+    MEMORY,
+    SEND_RECV,
+    collective_operation,
+    copy_direction,
+    uncounted_name,
+)
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes
 
 Signature = tuple[str, bytes]
@@ -144,7 +152,7 @@ class Program:
         for lane in _lanes(example, order):
             on_lane = [place for place in order if example.starts_ns is None or place.operation.stream == lane.number]
             own_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
-            for row, partner in zip(lane.rows, _partners(on_lane, lane, own_words), strict=True):
+            for row, partner in zip(lane.rows, _align_lane(on_lane, lane, own_words).partners, strict=True):
                 if partner is not None:
                     placed[row] = number[id(on_lane[partner])]
         self.places[signature] = placed
@@ -190,6 +198,11 @@ class _Lane(NamedTuple):
     operations: list[Operation]
     progress: Floats
     """(operations,) without launches how far the main stream is when each starts, in its kernels; else empty."""
+
+    @property
+    def has_launches(self) -> bool:
+        """Whether launches tell the order."""
+        return len(self.progress) < len(self.rows)
 
 
 def lay_out(
@@ -283,19 +296,31 @@ def _order_graphs(
 
 
 def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:
-    """Return the operations of an example in lanes: with launches one, without them one a stream.
-
-    A stream has the number of the one in `order` with which it shares most operations: profilers number streams in the
-    order of their first activity, which varies.
-    """
+    """Return the operations of an example in lanes: with launches one, without them one a stream of `order`."""
     operations = _operations(example)
     if example.starts_ns is None:
         return [_Lane(MAIN, list(range(len(operations))), operations, np.empty(0))]
+    rows_of = by_key((operation.stream, row) for row, operation in enumerate(operations))
+    number_of = _number_streams(operations, order)
+    progress = _progress(np.array(example.starts_ns), np.array(rows_of.get(MAIN, []), np.int64))
+    return [
+        _Lane(number, rows, [operations[row]._replace(stream=number) for row in rows], progress[rows])
+        for number, rows in ((number_of[stream], rows) for stream, rows in sorted(rows_of.items()))
+    ]
+
+
+def _number_streams(operations: Sequence[Operation], order: Sequence[_Place]) -> dict[int, int]:
+    """Return for each stream of some operations the number of the one in `order` that runs the same.
+
+    That is the one with which it shares most: profilers number streams in the order of their first activity, which
+    varies.
+    """
     known: dict[int, Counter[_Word]] = {}
     for place in order:
         known.setdefault(place.operation.stream, Counter())[_word(place.operation)] += 1
-    rows_of = by_key((operation.stream, row) for row, operation in enumerate(operations))
-    words_of = {stream: Counter(_word(operations[row]) for row in rows) for stream, rows in rows_of.items()}
+    words_of: dict[int, Counter[_Word]] = {}
+    for operation in operations:
+        words_of.setdefault(operation.stream, Counter())[_word(operation)] += 1
     shared = {
         (stream, number): (-(words_of[stream] & known[number]).total(), stream != number, stream, number)
         for stream in words_of
@@ -309,11 +334,7 @@ def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:
     for stream in sorted(words_of.keys() - number_of.keys()):
         is_free = stream not in known and stream not in number_of.values()
         number_of[stream] = stream if is_free else 1 + max((stream, *known, *number_of.values()))
-    progress = _progress(np.array(example.starts_ns), np.array(rows_of.get(MAIN, []), np.int64))
-    return [
-        _Lane(number, rows, [operations[row]._replace(stream=number) for row in rows], progress[rows])
-        for number, rows in ((number_of[stream], rows) for stream, rows in sorted(rows_of.items()))
-    ]
+    return number_of
 
 
 def _progress(starts_ns: Floats, main: Ints) -> Floats:
@@ -345,53 +366,108 @@ def _operations(example: Example) -> list[Operation]:
     return [Operation(*fields) for fields in zip(*columns, strict=True)]
 
 
+class _Strand(NamedTuple):
+    """Operations of a lane that follow each other, and the places that do: numbers of them."""
+
+    rows: Sequence[int]
+    places: Sequence[int]
+
+
+class _Alignment(NamedTuple):
+    """Where the operations of a lane stand among the places of its program."""
+
+    operations: list[Operation]
+    partners: list[int | None]
+    """(operations,) the number of each one's place; None where it has none."""
+    strands: list[_Strand]
+
+
 def _merge(order: list[_Place], lane: _Lane, words: Sequence[int]) -> list[_Place]:
     """Align operations to the existing places and add missing ones; return each operation's place."""
-    partners = _partners(order, lane, words)
-    placed: list[_Place] = []
-    extended: list[_Place] = []
-    copied = 0
-    for at, partner in enumerate(partners):
-        if partner is None:
-            place = _Place(lane.operations[at], words[at])
-        else:
-            extended += order[copied:partner]
-            copied, place = partner + 1, order[partner]
-        extended.append(place)
-        placed.append(place)
-    order[:] = extended + order[copied:]
-    return placed
+    operations, partners, strands = _align_lane(order, lane, words)
+    placed: dict[int, _Place] = {}
+    added: dict[int, list[_Place]] = {}
+    """Those to add after the place of this number; -1: before all."""
+    for strand in strands:
+        last = -1
+        for row in strand.rows:
+            if (partner := partners[row]) is None:
+                placed[row] = _Place(operations[row], words[row])
+                added.setdefault(last, []).append(placed[row])
+            else:
+                placed[row], last = order[partner], partner
+    kept = chain.from_iterable((place, *added.get(at, ())) for at, place in enumerate(order))
+    order[:] = [*added.get(-1, ()), *kept]
+    return [placed[row] for row in range(len(words))]
 
 
-def _partners(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> list[int | None]:
-    """Return the number of each operation's place, None where it has none."""
-    there = [place.word for place in order]
-    if lane.number == MAIN:
-        partners = align(words, there)
-    else:  # of few names, often one
-        usual = np.array([place.progress[0] for place in order])
-        partners = align_nearest(words, there, lane.progress, usual)
-    for own_gap, order_gap in find_gaps(tuple(partners), len(order)):
-        _pair_leftovers(order, lane.operations, partners, own_gap, order_gap)
-    return partners
+def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _Alignment:
+    """Align the operations of a lane to its places by name, then those between two matched ones by kind.
+
+    Threads that launch at once give the launches of their streams another order on each rank: then each stream is
+    aligned by itself, as more operations so find their places.
+    """
+    operations, strands = lane.operations, [_Strand(range(len(words)), range(len(order)))]
+    matched = [_match(order, lane, words, strand) for strand in strands]
+    if None in matched[0] and lane.has_launches:
+        number_of = _number_streams(operations, order)
+        rows_of = by_key((number_of[operation.stream], row) for row, operation in enumerate(operations))
+        places_of = by_key((place.operation.stream, at) for at, place in enumerate(order))
+        of_streams = [_Strand(rows, places_of.get(number, [])) for number, rows in rows_of.items()]
+        matched_by_stream = [_match(order, lane, words, strand) for strand in of_streams]
+        if sum(of_stream.count(None) for of_stream in matched_by_stream) < matched[0].count(None):
+            operations = [operation._replace(stream=number_of[operation.stream]) for operation in operations]
+            strands, matched = of_streams, matched_by_stream
+    partners: list[int | None] = [None] * len(words)
+    for strand, of_strand in zip(strands, matched, strict=True):
+        _pair_leftovers(order, operations, strand, of_strand)
+        for row, at in zip(strand.rows, of_strand, strict=True):
+            partners[row] = None if at is None else strand.places[at]
+    return _Alignment(operations, partners, strands)
+
+
+def _match(order: Sequence[_Place], lane: _Lane, words: Sequence[int], strand: _Strand) -> list[int | None]:
+    """Return the number, in the strand, of the place with each operation's name; None where it has none.
+
+    A compiler's own numbers in names count where more operations so find a place: it counts anew in each process.
+    """
+    own_words, there = [words[row] for row in strand.rows], [order[at].word for at in strand.places]
+
+    def aligned(own: Sequence[int], places: Sequence[int]) -> list[int | None]:
+        if lane.number == MAIN:
+            return align(own, places)
+        # of few names, often one
+        progress = np.array([order[at].progress[0] for at in strand.places])
+        return align_nearest(own, places, lane.progress[list(strand.rows)], progress)
+
+    partners = aligned(own_words, there)
+    if None not in partners or not there:
+        return partners
+    number: dict[_Word, int] = {}
+    operations = [lane.operations[row] for row in strand.rows], [order[at].operation for at in strand.places]
+    own_uncounted, uncounted = (
+        [number.setdefault(_word(op._replace(name=uncounted_name(op.name))), len(number)) for op in some]
+        for some in operations
+    )
+    if len(number) == len({*own_words, *there}):
+        return partners  # no two names differ by such numbers alone
+    without_numbers = aligned(own_uncounted, uncounted)
+    return without_numbers if without_numbers.count(None) < partners.count(None) else partners
 
 
 def _pair_leftovers(
-    order: Sequence[_Place],
-    operations: Sequence[Operation],
-    partners: list[int | None],
-    own_gap: range,
-    order_gap: range,
+    order: Sequence[_Place], operations: Sequence[Operation], strand: _Strand, matched: list[int | None]
 ) -> None:
     """Give operations between two matched ones, in order, the first free place of their kind and stream."""
-    free = order_gap.start
-    for at in own_gap:
-        op = operations[at]
-        for place in range(free, order_gap.stop):
-            there = order[place].operation
-            if there.kind == op.kind and there.stream == op.stream:
-                partners[at], free = place, place + 1
-                break
+    for own_gap, order_gap in find_gaps(tuple(matched), len(strand.places)):
+        free = order_gap.start
+        for at in own_gap:
+            op = operations[strand.rows[at]]
+            for place in range(free, order_gap.stop):
+                there = order[strand.places[place]].operation
+                if there.kind == op.kind and there.stream == op.stream:
+                    matched[at], free = place, place + 1
+                    break
 
 
 def number_streams(main_stream: int | None, streams: Sequence[int | None]) -> dict[int | None, int]:
@@ -619,5 +695,5 @@ def _names_between_collectives(example: Example) -> list[list[str]]:
         if kind == COLLECTIVE:
             names_between.append([])
         elif kind == COMPUTE:
-            names_between[-1].append(name)
+            names_between[-1].append(uncounted_name(name))
     return names_between

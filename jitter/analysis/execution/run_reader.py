@@ -19,7 +19,7 @@ from jitter.analysis.metrics.collective_calls import COLUMNS_OF_ALL
 from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import KINDS, copy_direction, host_memory
+from jitter.core.names.kernels import KINDS, copy_direction, host_memory, uncounted_name
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
@@ -321,7 +321,7 @@ class RunReader:
         read = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
         codes, names = read.codes("kernel_name")
         # a copy from pageable memory does what one from pinned memory does
-        alike = [copy_direction(text) or text if host_memory(text) else text for text in names]
+        alike = [copy_direction(text) or text if host_memory(text) else uncounted_name(text) for text in names]
         name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in alike], np.int64)[codes]
         threads = np.ones(len(name))
         for axis in axes:  # some profilers record the product of the axes alone

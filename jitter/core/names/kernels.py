@@ -271,6 +271,28 @@ def host_memory(name: str) -> str | None:
     return None if match is None else match[1].lower()
 
 
+_COMPILED: Final = re.compile(r"[a-z][\w.]*")
+_OF_COMPILERS: Final = ("fused_", "fusion", "wrapped_")
+"""Words of names that compilers make from what they fuse."""
+_COUNT: Final = re.compile(r"(?:[._]\d{1,9}){1,3}(?:d[dec\d]{0,99})?$")
+"""The compiler's number at the end of such a name, and Triton's letters for its arguments."""
+
+
+@lru_cache(maxsize=65536)
+def uncounted_name(name: str) -> str:
+    """Return a kernel's name without the number that PyTorch's compiler or XLA gave it in the order of compilation.
+
+    Processes that compile in another order, or one graph more, give the same kernel another number.
+
+    >>> uncounted_name("triton_poi_fused_add_mul_3"), uncounted_name("loop_add_fusion_12")
+    ('triton_poi_fused_add_mul', 'loop_add_fusion')
+    >>> uncounted_name("gemm_fusion_dot_7_0"), uncounted_name("ampere_sgemm_128x64_3")
+    ('gemm_fusion_dot', 'ampere_sgemm_128x64_3')
+    """
+    is_compiled = any(word in name for word in _OF_COMPILERS) and _COMPILED.fullmatch(name) is not None
+    return _COUNT.sub("", name) if is_compiled else name
+
+
 _WRAPPED: Final = re.compile(r"[^<]*\b(?:device_)?[Kk]ernel\d?<\s*(?:\w+::){0,9}(\w*[A-Za-z]\w*_\w+)")
 """A function template that says nothing, as CUTLASS has, and what it runs."""
 

@@ -51,6 +51,31 @@ def test_of_two_left_over_the_first_takes_the_first_place():
     assert more == [0, 1, 2, 3, 4]
 
 
+def test_a_compilers_number_decides_no_partner_where_the_rest_of_the_name_gives_more_of_them():
+    usual = "ctriton_poi_fused_mul_0 cA ctriton_poi_fused_mul_1 cA ctriton_poi_fused_mul_2 cA"
+    program, (_, shifted, longer) = laid(
+        usual,
+        "ctriton_poi_fused_mul_2 cA ctriton_poi_fused_mul_3 cA ctriton_poi_fused_mul_4 cA",
+        "ctriton_poi_fused_mul_0 cA ctriton_poi_fused_mul_1 cA cA",
+    )
+    assert names(program) == usual
+    assert shifted == list(range(6))
+    assert longer == [0, 1, 2, 3, 5], "the number tells which one is missing"
+
+
+def test_streams_that_are_launched_in_another_order_have_the_same_places():
+    program, (_, other, more) = laid("cA nX cB nY cC", "nX nY cA cB cC", "nX cA cB cQ nY cC")
+    assert names(program) == "cA nX cB cQ nY cC"
+    assert other == [1, 4, 0, 2, 5]
+    assert more == [1, 0, 2, 3, 4, 5]
+
+
+def test_the_order_of_streams_is_kept_where_no_operation_would_have_a_place_more():
+    program, (_, other) = laid("cA nX cB", "nX cB cA")
+    assert names(program) == "cA nX cB cA"
+    assert other == [1, 2, 3]
+
+
 def test_the_first_kernel_is_the_first_on_the_main_stream():
     program, _ = laid("mM nX sS cA cB")
     assert program.first_kernel == 3
@@ -83,7 +108,9 @@ def test_every_order_is_kept(did: list[str]):
     for own, at in zip(did, places, strict=True):
         ops = own.split()
         assert len(at) == len(ops)
-        assert all(b > a for a, b in pairwise(at))
+        for stream in set(example(own).streams):
+            of_stream = [place for place, there in zip(at, example(own).streams, strict=True) if there == stream]
+            assert all(b > a for a, b in pairwise(of_stream))
         taken.update(at)
         for op, place in zip(ops, at, strict=True):
             assert program.operations[place].kind == KINDS[op[0]]

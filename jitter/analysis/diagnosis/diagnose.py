@@ -353,8 +353,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
         else:
             culprits.append(culprit if survey.is_recognized else replace(culprit, confidence="low"))
     if all(culprit.rung != "ranks" for culprit in culprits):
-        is_hidden = survey.is_in_graphs or bool(survey.likely)
-        diagnosis = _without_clearance(diagnosis, notes[0], is_hidden=is_hidden)
+        diagnosis = _without_loss(diagnosis, notes[0])
     return replace(
         diagnosis,
         culprits=tuple(culprits),
@@ -363,15 +362,13 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     )
 
 
-def _without_clearance(diagnosis: Diagnosis, doubt: str, *, is_hidden: bool) -> Diagnosis:
-    """Return the diagnosis of a run that blames no rank, and clears none.
+def _without_loss(diagnosis: Diagnosis, doubt: str) -> Diagnosis:
+    """Return the diagnosis of a run that blames no rank, and clears none: where ranks wait for each other is unknown.
 
-    Where ranks may wait in what `is_hidden`, what is seen of the loss is none of it.
+    Without that, what is seen of the loss is none of it: ranks that share nothing wait for nobody.
     """
     conclusion = diagnosis.conclusion
     conclusion = replace(conclusion, doubts=(*conclusion.doubts, doubt), cleared=())
-    if not is_hidden:
-        return replace(diagnosis, conclusion=conclusion)
     steps = (replace(step, loss_ns=None, loss_fraction=None, by_class=None) for step in diagnosis.steps)
     return replace(
         diagnosis,

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -79,6 +79,8 @@ class Finding:
     """Whether slow transfers are of groups with members that were not recorded."""
     evened_pace: float | None = None
     """Of work that is uneven: the baseline's GPU time ÷ the mean over ranks, which each has once work is even."""
+    taken_over: Mapping[int, float] = field(default_factory=dict)
+    """Of a stage with more work: by rank of another stage, its GPU time ÷ that with a part of this work."""
 
     @property
     def repair(self) -> Scenario:
@@ -90,7 +92,9 @@ class Finding:
         whole_steps = {(rank, int(self.part)): steps for rank, steps in steps_of.items() if rank not in paces}
         if self.evened_pace is not None:
             paces = dict.fromkeys(steps_of, self.evened_pace)
-        return Scenario(whole_steps, paces={rank: (pace, steps_of[rank]) for rank, pace in paces.items()})
+        every = frozenset(self.steps)
+        divided = {rank: (pace, every) for rank, pace in self.taken_over.items()}
+        return Scenario(whole_steps, paces=divided | {rank: (pace, steps_of[rank]) for rank, pace in paces.items()})
 
     @property
     def worst(self) -> Outlier:

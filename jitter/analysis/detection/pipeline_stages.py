@@ -3,7 +3,7 @@
 A stage has no peers, but the stages have each other. GPU times are compared by kernel name and launch size. A stage
 with more layers, or a slow GPU, spends most of its time in kernels that take longer there. An embedding or a loss,
 which one stage alone has, is a small part, even if its matrix products have the names of the layers'. A replay in which
-the stage is shorter by the difference says what equal stages would save.
+all ranks share what the stage has more says what equal stages would save.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -121,9 +121,19 @@ def find_unequal_stages(
         sigmas = excess / max(scatter, THRESHOLDS.gpu_spread_share * usual)
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
         longer = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess * len(every), sigmas, chance)
-        members = [replace(longer, rank=rank, pace=usual / (usual - excess)) for rank in stage.ranks]
-        balanced = join_outliers("unequal_stages", members).repair
-        gain, held_up = _price(balanced, stage.ranks, late, gains, run_ns)
+        kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
+        # what a slow GPU takes longer is gone with it, more work is done by all ranks then
+        every_rank = sum(len(each.ranks) for each in stages)
+        shared_ns = 0.0 if is_slow else excess * len(stage.ranks) / every_rank
+        members = [replace(longer, rank=rank, pace=usual / (usual - excess + shared_ns)) for rank in stage.ranks]
+        taken_over = {
+            rank: other_ns / (other_ns + shared_ns)
+            for other, other_ns in zip(others, of_others, strict=True)
+            for rank in other.ranks
+            if shared_ns > 0
+        }
+        finding = replace(join_outliers(kind, members, are_late_together=True), taken_over=taken_over)
+        gain, held_up = _price(finding.repair, stage.ranks, late, gains, run_ns)
         sentence = (
             f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
             f"({format_percent(excess / (usual - excess))}) more than the median of the other "
@@ -135,8 +145,7 @@ def find_unequal_stages(
             if is_slow
             else "kernels of the same names and sizes take as long there as on other stages: it has more of them"
         )
-        kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
-        findings.append(join_outliers(kind, members, sentence, why, *held_up, are_late_together=True, gain_ns=gain))
+        findings.append(replace(finding, evidence=(sentence, why, *held_up), known_gain_ns=gain))
     return findings
 
 
@@ -189,7 +198,7 @@ def _price(
     gains: Callable[[Sequence[Scenario]], list[float]],
     run_ns: float,
 ) -> tuple[float, tuple[str, ...]]:
-    """Return what a stage of these `ranks` that is as long as the others saves, ns, and which late ranks hide more.
+    """Return what a stage of these `ranks` saves, ns, that is as long as the others, and which late ranks hide more.
 
     It comes after what its own ranks are late by in single steps, which has findings of its own.
     """

@@ -270,19 +270,25 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     every = _by_rank(candidates, masked, evidence)
     late = by_key((_reason(one), one) for one in every)
-    placed = by_key(
-        (_is_of_host_alone(members[0]) or reason, group)
-        for reason, members in late.items()
-        for group in _group_ranks(members, evidence)
-    )
-    return groups + [group for alike in placed.values() for group in _join_by_node(alike, every, masked, evidence)]
+    placed = [group for members in late.values() for group in _group_ranks(members, evidence)]
+    nodes = assign_nodes(evidence.locations)
+    told = by_key((nodes.get(one.rank), _reason(one)) for one in every if _is_told_of_host(one))
+
+    def reason(group: FindingGroup) -> Hashable:
+        """Return why ranks are late; of hosts of which nothing tells that, what alone their node's other ranks tell."""
+        if not _is_of_host(group) or _is_told_of_host(group):
+            return _reason(group)
+        of_node = set(told.get(nodes.get(group.rank), ()))
+        return of_node.pop() if len(of_node) == 1 else True
+
+    alike = by_key((reason(group), group) for group in placed)
+    return groups + [joined for some in alike.values() for joined in _join_by_node(some, every, masked, evidence)]
 
 
 def _reason(late: FindingGroup) -> tuple[Hashable, ...]:
     """Return why a rank is late: what its host was recorded to do, before or within steps, else cause and part."""
-    part = late.candidates[0].part
-    is_recorded = part in (TimePart.START, TimePart.CPU) and late.judgement.advice
-    return (late.judgement.advice,) if is_recorded else (late.cause, part)
+    is_recorded = _is_of_host(late) and late.judgement.advice
+    return (late.judgement.advice,) if is_recorded else (late.cause, late.candidates[0].part)
 
 
 def _of_rank(evidence: Evidence, finding: Finding) -> FindingGroup:
@@ -310,10 +316,14 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
     return list(groups.values())
 
 
-def _is_of_host_alone(late: FindingGroup) -> bool:
-    """Return whether a rank's host is late, and nothing recorded says with what: so are hosts that pause anywhere."""
-    is_recorded = late.judgement.certainty != "unknown" and late.judgement.advice
-    return late.candidates[0].part in (TimePart.START, TimePart.CPU) and not is_recorded
+def _is_of_host(late: FindingGroup) -> bool:
+    """Return whether it is a host that makes ranks late."""
+    return late.candidates[0].part in (TimePart.START, TimePart.CPU)
+
+
+def _is_told_of_host(late: FindingGroup) -> bool:
+    """Return whether something recorded says with what a host is late; else it may pause anywhere."""
+    return _is_of_host(late) and late.judgement.certainty != "unknown" and bool(late.judgement.advice)
 
 
 def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
@@ -384,9 +394,9 @@ def _masked_beside(
 def _join_ranks(
     by_rank: Mapping[int, FindingGroup], group: RankGroup, evidence: Evidence, which_steps: str
 ) -> FindingGroup:
-    """Return the findings of the group's ranks as one, with the cause of its worst rank."""
+    """Return the findings of the group's ranks as one, with the cause of the worst rank of which most is known."""
     chosen = [by_rank[rank] for rank in group.ranks]
-    worst = max(chosen, key=lambda late: late.excess_ns)
+    worst = max(chosen, key=lambda late: (_is_told_of_host(late), late.excess_ns))
     candidates = tuple(candidate for late in chosen for candidate in late.candidates)
     return FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group, evidence, which_steps)))
 

@@ -177,7 +177,8 @@ def _every_rank(
 ) -> FindingGroup | None:
     """Return what holds up the job on all ranks but those `named` in turn, if it is most of the loss.
 
-    Late launches, where the loss is above noise, or GPU time that varies by rank and step, as that of uneven batches.
+    Late launches, where the loss is above noise or nearly all of it on one host, or GPU time that varies by rank and
+    step, as that of uneven batches.
     Work that recorded launches show to differ needs no test. `slow_ranks`, slow for their work, do not tell the cause.
     """
     analysis, run = evidence.analysis, evidence.analysis.run
@@ -189,11 +190,13 @@ def _every_rank(
     if whole <= 0 or whole < THRESHOLDS.main_share * charges.all_ns():
         return None
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
-    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole or (part in _HOST_PARTS and not is_above_noise):
+    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
         return None
     others, host = [rank for rank in charges.ranks if (rank, part) not in named], None
     if part in _HOST_PARTS:
         others, host = _find_worst_host(evidence, charges, others, of_ranks)
+        if host is None and not is_above_noise:
+            return None
     varied = _Varied.of_ranks(evidence, others, steps) if part is TimePart.GPU else _Varied(0.0, 0.0, 0.0)
     chance = min(float(student_tail(varied.sigmas, THRESHOLDS.max_degrees)) * len(charges.ranks), 1.0)
     members = [

@@ -199,8 +199,8 @@ def scatter_over_steps(values: Floats, plain: Floats | None = None) -> Floats:
     `plain` is that of whatever values, as `qn_sigma` gives it, if it is known.
 
     A ramp, over all steps or some, is no scatter: values that correlate with the number of their step by
-    `drift_correlation` or more scatter at most by what their changes from step to step, which vary about their median,
-    add up to at random (the end of a random walk).
+    `drift_correlation` or more scatter at most by what their changes from step to step, which vary about the change
+    before, add up to at random (the end of a random walk).
     """
     sigmas = qn_sigma(values) if plain is None else plain
     if len(values) < THRESHOLDS.min_steps:
@@ -210,7 +210,7 @@ def scatter_over_steps(values: Floats, plain: Floats | None = None) -> Floats:
     along, across = (centred(axis_values, is_known) for axis_values in (steps, values))
     squares = (along**2).sum(axis=0) * (across**2).sum(axis=0)
     is_ramp = (along * across).sum(axis=0) ** 2 >= THRESHOLDS.drift_correlation**2 * np.maximum(squares, 1.0)
-    growth = np.diff(values, axis=0)
-    wander = MAD_TO_SIGMA * known_medians(np.abs(growth - known_medians(growth))) * math.sqrt(len(values))
+    turns = np.diff(values, n=2, axis=0)  # of a ramp that begins within the run, one is large
+    wander = MAD_TO_SIGMA * known_medians(np.abs(turns)) * math.sqrt(len(values) / 2)
     scatter: Floats = np.where(is_ramp, np.fmin(sigmas, wander), sigmas)
     return scatter

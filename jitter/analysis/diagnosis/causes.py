@@ -337,6 +337,12 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(values, (*evidence.side_work(late).values(), *evidence.marker_numbers(late)))
 
 
+def _exchanged_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Return the match of different work of a rank that gets its work from others, as of experts or tables."""
+    exchanges = any(op.collective == "all_to_all" for op in evidence.analysis.run.programs[late.team].operations)
+    return _different_work(evidence, late) if exchanges else None
+
+
 def _describe_extra(evidence: "Evidence", extra: Sequence[tuple[int, float]], they: str) -> str:
     """Say how many kernels others do not have, and which one takes most of their time."""
     took_ns = {name: sum(of_name) for name, of_name in by_key(extra).items()}
@@ -370,19 +376,25 @@ def _own_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _other_model(evidence: "Evidence", late: "Outlier") -> Match | None:
-    """Return the match of a GPU of another model than most ranks of its team have, as the recordings state.
+    """Return the match of a GPU of another model than half of its team or more have, as the recordings state.
 
-    It is slower in all steps: in a few it is for another reason.
+    It is slower in all steps: in a few it is for another reason. Of two models that are as common, that of the slower
+    GPUs is the other one.
     """
     if not late.persistent:
         return None
     key = evidence.analysis.keys[late.steps[0]]
-    models = evidence.analysis.lake.gpu_models(key)
-    peers = evidence.analysis.run.ranks(key, late.team)
-    (usual, count), *_ = Counter(models[rank] for rank in peers).most_common(1)
+    models, peers = evidence.analysis.lake.gpu_models(key), evidence.analysis.run.ranks(key, late.team)
     own_model = models[late.rank]
-    is_other = own_model is not None and usual is not None and own_model != usual and 2 * count > len(peers)
-    return Match({"own": str(own_model), "usual": str(usual)}) if is_other else None
+    others = Counter(model for rank in peers if (model := models[rank]) not in (own_model, None)).most_common(1)
+    if own_model is None or not others or 2 * others[0][1] < len(peers):
+        return None
+    usual, count = others[0]
+    is_half = 2 * count == len(peers)
+    slow = {one.rank for finding in evidence.analysis.candidates for one in finding.members if one.part is late.part}
+    if is_half and not slow.issuperset(rank for rank in peers if models[rank] == own_model):
+        return None
+    return Match({"own": own_model, "usual": str(usual), "most": "the other" if is_half else "most"})
 
 
 def _in_exchanges(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -586,6 +598,10 @@ _EVEN_WORK: Final = (
     "have more work than the others in turn, so none is to blame: give all ranks about as many tokens in each step "
     "(pack sequences to equal sums, or sort them by length into buckets)"
 )
+_EVEN_EXCHANGES: Final = (
+    "have more work than the others in turn, so none is to blame: check how evenly the work behind all-to-alls is "
+    "divided (tokens over experts, lookups over tables), then whether all ranks have about as many tokens in each step"
+)
 _CHECK_WORK: Final = (
     "take longer for their kernels in turn, so none is to blame: check how evenly each step's work is divided (tokens, "
     "sequence lengths), then the GPUs' clocks"
@@ -660,11 +676,12 @@ RULES: Final = (
          "makes copies between host and GPU that {they} do not: check whether the job must wait for its copies (a "
          "checkpoint, logging)", "copies that the job need not wait for"),
     Rule("workload_imbalance", _GPU, "certain", _other_kernel, "it {runs}", "{runs}: check {check}"),
+    Rule("workload_imbalance", _GPU, "certain", _exchanged_work, _OTHER_WORK, job_advice=_EVEN_EXCHANGES),
     Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK, job_advice=_EVEN_WORK),
     Rule("workload_imbalance", _GPU, "certain", _stated_work, job_advice=_EVEN_WORK),
-    Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of most ranks {usual}",
-         "{it:has a GPU|have GPUs} of another model than most ranks: give {it:it|them} less work, or take all GPUs of "
-         "one model", "GPUs of one model, or work in proportion to their speed"),
+    Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of {most} ranks {usual}",
+         "{it:has a GPU|have GPUs} of another model than {most} ranks: give {it:it|them} less work, or take all GPUs "
+         "of one model", "GPUs of one model, or work in proportion to their speed"),
     Rule("slow_copies", _GPU, "likely", _slow_copies,
          "{share} of the excess GPU time is in copies between host and GPU"),
     Rule("workload_imbalance", _GPU, "likely", _more_tokens,

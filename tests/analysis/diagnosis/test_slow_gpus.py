@@ -15,6 +15,7 @@ from jitter.analysis.diagnosis.evidence.locations import name_gpus
 from jitter.analysis.diagnosis.evidence.workload import _with_peers
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_numbers
 from jitter.core.names.kernels import short_name
 from jitter.lake.rank_places import RankPlace
 from jitter.report.text.fix_list import describe_place, name_with_device
@@ -268,6 +269,29 @@ def test_half_of_the_ranks_is_priced_against_the_usual_rank_of_the_other_half(ra
     (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
     assert (set(culprit.ranks), culprit.cause) == (set(slow.ranks), "gpu_compute")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("slow", "newer", "told"),
+    [
+        ("4-7", range(4), "that of the other ranks"),
+        ("7", range(7), "that of most ranks"),
+        # a slow one of the newer model is slow for another reason
+        ("3", range(4), None),
+    ],
+)
+def test_a_gpu_of_another_model_is_told(slow: str, newer: range, told: str | None, tmp_path: Path):
+    run = simulate(small(ranks=8, steps=8), [Fault.parse(f"slow_gpu:ranks={slow},factor=1.4")])
+    for path in write_traces(run, tmp_path / "traces"):
+        trace = json.loads(path.read_text())
+        rank = trace["distributedInfo"]["rank"]
+        models = [{"id": number, "name": "NVIDIA H100" if rank in newer else "NVIDIA A100"} for number in range(8)]
+        path.write_text(json.dumps({**trace, "deviceProperties": models}))
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
+    assert (format_numbers(culprit.ranks), culprit.cause) == (slow, "gpu_compute")
+    assert [text for text in culprit.evidence if "NVIDIA" in text] == (
+        [] if told is None else [f"its GPU is NVIDIA A100, and {told} NVIDIA H100"]
+    )
 
 
 def test_a_restart_within_the_recording_does_not_hide_a_slow_gpu(tmp_path: Path):

@@ -103,6 +103,7 @@ def test_experts_that_differ_in_each_layer_need_no_test_where_launches_tell_thei
     waited_ns = 500e3 * float((share.max(axis=2) - share.mean(axis=2))[1:].sum())
     assert [(one.cause, one.scope, one.recurs) for one in uneven] == [("workload_imbalance", "job", "no")] * has_sizes
     assert [one.gain_ns for one in uneven] == [pytest.approx(waited_ns, rel=0.1)] * has_sizes
+    assert ["tokens over experts" in one.advice for one in uneven] == [True] * has_sizes
 
 
 @pytest.mark.parametrize("effect", ["noise", "spread"])

@@ -712,12 +712,19 @@ class RunTransfers:
         """Return whether all slow collectives are known to join ranks of one node each."""
         return bool(self.nodes) and not self._are_between[self._groups(slow.meetings)].any()
 
-    def are_of_any_size(self, slow: Finding) -> bool:
-        """Return whether the slow ones may all be all-to-alls, which carry what their ranks have to exchange."""
-        programs, sizes = self.run.programs, np.diff(self.run.collective_arrays.first_in_group)
+    def may_carry_more(self, slow: Finding) -> bool:
+        """Return whether the slow ones may all be all-to-alls, which carry what their ranks have to exchange.
+
+        Not where the recorded sizes show that they carry about as much as the others.
+        """
+        programs, groups = self.run.programs, self._groups(slow.meetings)
         places = {place for number, _ in slow.meetings for place in self.run.matching.places(number)}
         kinds = {programs[team].operations[at].collective for team, at in places}
-        return kinds <= {"all_to_all", SEND_RECV, None} and bool((sizes[self._groups(slow.meetings)] > 2).all())
+        members = np.diff(self.run.collective_arrays.first_in_group)[groups]
+        if not kinds <= {"all_to_all", SEND_RECV, None} or (members <= 2).any():
+            return False
+        sizes = self._relative_sizes(np.array(slow.steps))[:, groups]
+        return bool(np.isnan(sizes).any()) or float(np.median(sizes)) > 1 + THRESHOLDS.tolerance_share
 
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""

@@ -512,7 +512,7 @@ def _may_carry_more(evidence: "Evidence", slow: "Finding") -> Match | None:
     at_ranks = np.ix_(slow.steps, account.charges.columns(slow.ranks))
     uneven_ns = float(account.charges.own_ns[TimePart.GPU][at_ranks].sum())
     is_uneven = uneven_ns >= THRESHOLDS.main_share * account.loss_of(slow.repair)
-    if not is_uneven or not evidence.analysis.transfers.are_of_any_size(slow):
+    if not is_uneven or not evidence.analysis.transfers.may_carry_more(slow):
         return None
     return Match({**_slow_transfers(evidence, slow).values, "uneven": format_time(uneven_ns)})
 

@@ -583,7 +583,7 @@ def write_sentence(comparison: Comparison) -> str:
     rare = [f" Beside the median step, {clause}." for clause in describe_rare(comparison, effect)]
     unknown = "" if comparison.base.runs > 1 else " The spread between runs is unknown: there is one base."
     of_mean = _describe_mean(comparison, effect)
-    size = f"a step, 95% interval {_span_of_effect(effect)}"
+    size = f"a step, 95% interval {_span_of_effect(effect, signed=not effect.is_real)}"
     if not effect.is_real:
         is_noise = abs(effect.fraction) <= effect.noise_fraction
         costs = "" if is_noise or verdict == "same" else describe_costs(comparison, effect)
@@ -791,8 +791,9 @@ def describe_change(kernel: KernelChange) -> str:
     return f"{name}{'' if kernel.rank is None else f' of rank {kernel.rank}'} {what[kernel.kind]}{change}{hidden}"
 
 
-def _span_of_effect(effect: StepEffect) -> str:
+def _span_of_effect(effect: StepEffect, *, signed: bool = False) -> str:
+    """Return the interval of an effect: `signed`, as the difference is then; else of its size, unless that may be 0."""
     low, high = effect.low_ns, effect.high_ns
-    if effect.difference_ns < 0 and high < 0:
+    if high < 0 and not signed:
         low, high = -high, -low
     return f"{format_time(low)} to {format_time(high)}"

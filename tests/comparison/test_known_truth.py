@@ -68,6 +68,18 @@ def test_a_pace_of_all_kernels_is_told_as_one_change(document_of, slow: str, is_
     )
 
 
+def test_a_small_difference_has_an_interval_with_its_sign(document_of):
+    (base, _), (new, _) = (
+        document_of(job_of("data_parallel"), fault) for fault in ("slow_gpu:rank=0-3,factor=1.006", "")
+    )
+    found = compare_documents([base], new)
+    assert found.effect is not None
+    assert not found.effect.is_real
+    assert found.effect.low_ns < found.effect.difference_ns < found.effect.high_ns < 0
+    ends = " to ".join(format_time(ns) for ns in (found.effect.low_ns, found.effect.high_ns))
+    assert f"a step, 95% interval {ends}; noise" in found.sentence
+
+
 def true_step_ns(run: Run) -> float:
     return median(time for time in run.step_times().values() if time is not None)
 

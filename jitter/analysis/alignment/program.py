@@ -358,6 +358,11 @@ def _word(operation: Operation) -> _Word:
     return operation.name, operation.kind, operation.stream == MAIN
 
 
+def _uncounted_word(operation: Operation) -> _Word:
+    """Return the same without a compiler's number in the name."""
+    return uncounted_name(operation.name), operation.kind, operation.stream == MAIN
+
+
 def _operations(example: Example) -> list[Operation]:
     seen: dict[int, int] = {}
     threads = [seen.setdefault(thread, len(seen)) for thread in example.threads]
@@ -409,7 +414,9 @@ def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _
     """
     operations, strands = lane.operations, [_Strand(range(len(words)), range(len(order)))]
     matched = [_match(order, lane, words, strand) for strand in strands]
-    if None in matched[0] and lane.has_launches:
+    # in any order no more could be matched than the names that both have
+    common = (Counter(words) & Counter(place.word for place in order)).total()
+    if lane.has_launches and len(words) - matched[0].count(None) < common:
         number_of = _number_streams(operations, order)
         rows_of = by_key((number_of[operation.stream], row) for row, operation in enumerate(operations))
         places_of = by_key((place.operation.stream, at) for at, place in enumerate(order))
@@ -446,8 +453,7 @@ def _match(order: Sequence[_Place], lane: _Lane, words: Sequence[int], strand: _
     number: dict[_Word, int] = {}
     operations = [lane.operations[row] for row in strand.rows], [order[at].operation for at in strand.places]
     own_uncounted, uncounted = (
-        [number.setdefault(_word(op._replace(name=uncounted_name(op.name))), len(number)) for op in some]
-        for some in operations
+        [number.setdefault(_uncounted_word(operation), len(number)) for operation in some] for some in operations
     )
     if len(number) == len({*own_words, *there}):
         return partners  # no two names differ by such numbers alone

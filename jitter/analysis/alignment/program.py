@@ -2,7 +2,8 @@
 
 Ranks and steps with equal sequences need nothing more. Other sequences are aligned to the list one after another: what
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
-name and the same work), else it gets a place of its own, which the others leave empty.
+name and the same work), else it gets a place of its own, which the others leave empty. Where ranks do the same by
+different kernels, each way has places of its own (`alternatives`).
 
 Launches tell the order of all operations, but not that of the streams of one launch, a graph's: there the starts do,
 for what waits for another operation starts after it. Without launches only the order within each stream is known: which
@@ -29,6 +30,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.alignment.alternatives import find_alternatives, separate_alternatives
 from jitter.analysis.alignment.kernel_index import find_commonest
 from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps, lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
@@ -138,6 +140,8 @@ class Program:
     """Without launches how far the main stream usually is when each operation starts, in its kernels."""
     recorded_order: tuple[int, ...] = ()
     """The places in the order of the rows of recordings, in which streams of one launch come one after the other."""
+    alternatives: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    """Stretches at which ranks do the same by different kernels, none of them most ranks: the places of each way."""
 
     def fit(self, signature: Signature, example: Example) -> None:
         """Add the places of a signature that the program was not made from; operations without a place get -1."""
@@ -249,12 +253,18 @@ def lay_out(
     recorded = [lanes[number][at] for _, number, at in joined]
     order = _order_graphs(recorded, graphs)
     numbers = {id(place): at for at, place in enumerate(order)}
+    operations = tuple(place.operation for place in order)
+    places_of = {signature: [numbers[id(place)] for place in places] for signature, places in placed.items()}
+    if len(placed) > 1 and all(content(signature).is_ordered for signature in placed):
+        names_of = {signature: content(signature).names for signature in placed}
+        if stretches := find_alternatives(operations, counts, places_of, names_of):
+            separate = separate_alternatives(operations, stretches, places_of, names_of)
+            every = tuple(range(len(separate.operations)))
+            none = (0.0,) * len(every)
+            return Program(separate.operations, separate.places, ranked[0], none, every, separate.alternatives)
     return Program(
-        tuple(place.operation for place in order),
-        {
-            signature: np.array([numbers[id(place)] for place in places], np.int64)
-            for signature, places in placed.items()
-        },
+        operations,
+        {signature: np.array(places, np.int64) for signature, places in places_of.items()},
         ranked[0],
         tuple(progress for progress, _, _ in joined),
         tuple(numbers[id(place)] for place in recorded),

@@ -33,7 +33,7 @@ from jitter.analysis.execution.job_arrays import JobArrays, job_arrays
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import infer_rules
 from jitter.analysis.execution.schedule import Schedule, schedule
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.execution.self_times import Alternatives, TimePart
 from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC, WHOLE_GRAPH
@@ -186,6 +186,12 @@ class RunModel:
             team: lay_out(signature_counts, self.survey.example, sizes)
             for team, signature_counts in sorted(counts.items())
         }
+
+    @cached_property
+    def alternatives(self) -> Alternatives:
+        """Where ranks do the same in different ways."""
+        stretches = [(team, stretch) for team, program in self.programs.items() for stretch in program.alternatives]
+        return [(team, [np.array(way, np.int64) for way in stretch]) for team, stretch in stretches]
 
     @cached_property
     def rank_numbers(self) -> Ints:

@@ -21,6 +21,7 @@ If no launches were recorded, an idle GPU is taken to wait for its host: host[i]
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from math import isnan
 from typing import Final, NamedTuple
@@ -301,12 +302,18 @@ def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, time
         times_ns[op] = undisturbed_ns(job, team, 0, op, start, end)
 
 
-def baselines(job: JobArrays, steps: StepTimes, self_times: SelfTimes, lost: Floats) -> SelfTimes:
+Alternatives = Sequence[tuple[int, Sequence[Ints]]]
+"""Teams, and stretches of their programs at which ranks do the same in different ways: the operations of each way."""
+
+
+def baselines(
+    job: JobArrays, steps: StepTimes, self_times: SelfTimes, lost: Floats, alternatives: Alternatives = ()
+) -> SelfTimes:
     """Return, (steps, operations of all teams), the lower median of each self time over the team's ranks.
 
     Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one. Ranks
     that lost many events are left out, if half of the team or more did not; `lost` (steps, ranks) is which share each
-    lost. NaN for a team that has not the step.
+    lost. NaN for a team that has not the step. Of `alternatives` each way takes as long as the median rank's.
     """
     count, ranks = lost.shape
     baseline = SelfTimes(*(np.empty((count, int(job.first[-1]))) for _ in SelfTimes._fields))
@@ -321,7 +328,27 @@ def baselines(job: JobArrays, steps: StepTimes, self_times: SelfTimes, lost: Flo
     references = (by_host, by_host, by_host, by_gpu, by_gpu)
     for values, is_reference, medians in zip(self_times, references, baseline, strict=True):
         find_medians(job, steps.row, count, values, is_reference.ravel(), room, known, medians.ravel())
+        for team, ways in alternatives:
+            chosen = np.flatnonzero(here & (steps.team == team))
+            of_ways = [np.nan_to_num(values.reshape(count, -1)[:, steps.row[chosen, None] + way]) for way in ways]
+            for way, of_way in zip(ways, _level(of_ways, is_reference[:, chosen]), strict=True):
+                medians[:, job.first[team] + way] = of_way
     return baseline
+
+
+def _level(ways: Sequence[Floats], is_reference: Bools) -> Iterator[Floats]:
+    """Yield for each way, (steps, operations), the mean of its ranks, in proportion to the lower median of all sums.
+
+    `ways` are (steps, ranks, operations) each, 0 where a rank goes another way; `is_reference` (steps, ranks) are those
+    that tell.
+    """
+    whole = sum(way.sum(axis=2) for way in ways)
+    usual = lower_median(np.where(is_reference | ~is_reference.any(axis=1, keepdims=True), whole, np.nan))
+    for way in ways:
+        goes = np.abs(way).sum(axis=2, keepdims=True) > 0
+        mean = (way * goes).sum(axis=1) / np.maximum(goes.sum(axis=1), 1)
+        sums = mean.sum(axis=1, keepdims=True)
+        yield mean * np.divide(usual, sums, out=np.zeros_like(sums), where=sums > 0)
 
 
 def median_over_steps(baselines: SelfTimes, numbers: Ints | slice) -> SelfTimes:

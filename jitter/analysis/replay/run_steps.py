@@ -569,7 +569,8 @@ class RunSteps:
             job, times = self.run.job, steps.times
             if self._aside:
                 times = times._replace(row=np.where(np.isin(self.run.rank_numbers, self._aside), -1, times.row))
-            medians = baselines(job, times, steps.self_times, self.lost_shares(steps).max(axis=0))
+            lost = self.lost_shares(steps).max(axis=0)
+            medians = baselines(job, times, steps.self_times, lost, self.run.alternatives)
             for team, of_steps in self.alone.items():
                 operations = slice(int(job.first[team]), int(job.first[team + 1]))
                 for at in range(len(steps)):

@@ -106,6 +106,40 @@ def test_experts_that_differ_in_each_layer_need_no_test_where_launches_tell_thei
     assert ["tokens over experts" in one.advice for one in uneven] == [True] * has_sizes
 
 
+@pytest.mark.parametrize("slow", [1.0, 1.2])
+def test_ranks_that_do_the_same_by_one_kernel_or_by_several_lose_nothing_by_it(tmp_path: Path, slow: float):
+    """As heads of several tasks: no kernel of them is usual, and the time of the median rank counts."""
+    folder, whole = tmp_path / "traces", {"Process Group Name": "dp", "Process Group Ranks": str(list(range(6)))}
+    folder.mkdir()
+    noise = np.random.default_rng(5).normal(1, 0.002, (8, 6, 4))
+    begin, events = 1_000.0, list[list[Row]]([] for _ in range(6))
+    for number, of_ranks in enumerate(noise.tolist()):
+        end = begin + 100 + max(900 * factor * (slow if rank == 4 else 1) for rank, (factor, *_) in enumerate(of_ranks))
+        for rank, factors in enumerate(of_ranks):
+            parts, now = 2 ** ((rank + number) % 3), begin + 50  # 1, 2 or 4 kernels
+            kernels = [*[("trunk", 30.0)] * 10, *[(f"head_of_{parts}", 600.0 / parts)] * parts]
+            for at, (name, us) in enumerate(kernels):
+                correlation, took = 20 * number + at, us * factors[0] * (slow if rank == 4 else 1)
+                events[rank] += [call(ts=begin + 2 * at, dur=1, correlation=correlation)]
+                events[rank] += [
+                    kernel(name, now, took, pid=rank, correlation=correlation, grid=[8, 1, 1], block=[128, 1, 1])
+                ]
+                now += took
+            events[rank] += [call(ts=begin + 40, dur=1, correlation=20 * number + 19)]
+            reduce = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            events[rank] += [kernel(reduce, now + 2, end - now, pid=rank, correlation=20 * number + 19, **whole)]
+            events[rank] += [call("cudaDeviceSynchronize", begin + 44, end - begin - 40)]
+            events[rank] += [step(number, ts=begin, dur=end - begin + 10)]
+        begin = end + 12
+    for rank, of_rank in enumerate(events):
+        write(folder / f"rank{rank}.json", of_rank, before={"distributedInfo": {"rank": rank, "world_size": 6}})
+    jitter.ingest([folder], tmp_path / "lake")
+    diagnosis = jitter.open(tmp_path / "lake").diagnose()
+    late = [one for one in diagnosis.culprits if one.rung == "ranks"]
+    assert [(one.ranks, one.loss_class) for one in late] == [((4,), "gpu")] * (slow > 1)
+    assert diagnosis.loss.fraction == pytest.approx((slow - 1) * 900 / (900 * slow + 110), abs=0.01)
+
+
 @pytest.mark.parametrize("effect", ["noise", "spread"])
 def test_noise_and_gpus_that_differ_for_ever_are_no_uneven_work(tmp_path, effect: str):
     job = IrregularJob(4, "blocking", 8, 12, 60, "plain", **{effect: 0.04})

@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,26 @@ def test_the_order_of_streams_is_kept_where_no_operation_would_have_a_place_more
     program, (_, other) = laid("cA nX cB", "nX cB cA")
     assert names(program) == "cA nX cB cA"
     assert other == [1, 2, 3]
+
+
+def test_ways_of_which_none_is_usual_have_places_of_their_own():
+    program, places = laid("cA cH cG nX", "cA cH cH nX", "cA cI nX", "cA cH cG nX cZ")
+    assert names(program) == "cA cH cG cH cH cI nX cZ"
+    assert places == [[0, 1, 2, 6], [0, 3, 4, 6], [0, 5, 6], [0, 1, 2, 6, 7]]
+    assert program.alternatives == (((1, 2), (3, 4), (5,)),)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        # most do the same; most do nothing there; each does as much by other kernels
+        ("cA cH cG nX", "cA cH cH nX"),
+        ("cA nX", "cA cH cG nX", "cA nX cZ", "cA cH cH nX"),
+        ("cA cH cG nX", "cA cI cJ nX", "cA cK cL nX"),
+    ],
+)
+def test_where_one_way_is_usual_places_are_shared(others: tuple[str, ...]):
+    assert laid(*others)[0].alternatives == ()
 
 
 def test_the_first_kernel_is_the_first_on_the_main_stream():

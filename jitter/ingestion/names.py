@@ -74,11 +74,16 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
 
     A folder of a rank (`rank3`) counts before a number in the file's name. A number is no rank if the folder above has
     another one: within a node, or of what, is then unknown. That of a folder of recordings (`profile_1`) is of a run.
-    With `is_window`, the number in the file's name counts the windows of one process, and is no rank.
+    So may be that of a folder further above (`llama_gpu8`), unless folders beside it have other numbers. With
+    `is_window`, the number in the file's name counts the windows of one process, and is no rank.
     """
     names = [path.name, *(parent.name for parent in path.parents), ""]
     ranks = {place: rank for place, name in enumerate(names) if (rank := _rank_in_part(name)) is not None}
-    places = [place for place, rank in ranks.items() if rank.is_strong or place >= is_window]
+    places = [
+        place
+        for place, rank in ranks.items()
+        if rank.is_strong or (place >= is_window and (place < 2 or _is_one_of_several(path.parents[place - 1])))
+    ]
     folders = [place for place in places if _FOLDER_OF_RANK.fullmatch(names[place])]
     place = next(iter(places if 0 in ranks and ranks[0].is_strong else [*folders, *places]), None)
     if place is None or ranks[place].is_strong:
@@ -87,6 +92,19 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
     is_of_other = above is not None and above.rank != ranks[place].rank
     is_of_node = (place == 1 and _PROCESS.match(path.name)) or _NODE.search(f"{names[place + 1]}/{names[place]}")
     return None if is_of_other or is_of_node else ranks[place].rank
+
+
+def _is_one_of_several(folder: Path) -> bool:
+    """Return whether beside a folder is another one whose name differs by its numbers alone; true if that is unknown.
+
+    What is beside it is not known within an archive, nor of a folder that may not be listed.
+    """
+    alike = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", folder.name))))
+    try:
+        beside = {other.name for other in folder.parent.iterdir()}
+    except OSError:
+        return True
+    return folder.name not in beside or any(map(alike.fullmatch, beside - {folder.name}))
 
 
 def has_unlike_numbers(path: Path) -> bool:

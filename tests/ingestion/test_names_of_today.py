@@ -162,3 +162,13 @@ def test_a_number_that_fits_no_column_is_no_step(digits: int):
 @pytest.mark.parametrize(("text", "is_step"), listed(UNNUMBERED, " | "))
 def test_steps_without_a_number(text: str, is_step: bool):
     assert is_unnumbered_step(text) is is_step
+
+
+@pytest.mark.parametrize(("beside", "rank"), [("llama_gpu8", 5), ("llama_base", None)])
+def test_a_folder_far_above_has_the_number_of_a_rank_only_if_one_beside_it_has_another(
+    tmp_path: Path, beside: str, rank: int | None
+):
+    for folder in ("llama_gpu5", beside):
+        (tmp_path / folder / "traces").mkdir(parents=True)
+    assert rank_in_path(tmp_path / "llama_gpu5" / "traces" / "node.sqlite") == rank
+    assert rank_in_path(tmp_path / "llama_gpu5" / "node.sqlite") == 5

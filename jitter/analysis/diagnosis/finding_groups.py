@@ -5,7 +5,7 @@ Each group is one thing to fix.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -465,18 +465,30 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
 
 
 def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
-    """Join groups that communicate slowly in the same steps, of other ranks each, if fixing one alone saves little."""
+    """Join groups that communicate slowly in the same steps if fixing one alone saves little.
+
+    First those within a host, as of all its links, then those of other ranks each.
+    """
+    within = _join_places(groups, evidence, lambda place: (place.scope, place.host))
+    return _join_places(within, evidence, lambda place: place.scope)
+
+
+def _join_places(
+    groups: Sequence[FindingGroup], evidence: Evidence, place_of: Callable[[RankGroup], Hashable]
+) -> list[FindingGroup]:
     joined, little = list[FindingGroup](), list[FindingGroup]()
     for slow in groups:
         (little if _saves_little_alone(slow, evidence) else joined).append(slow)
-    for alike in divide_by_steps(little, lambda slow: slow.group.scope):
-        ranks = sorted(rank for slow in alike for rank in slow.group.ranks)
-        if len(alike) == 1 or len(set(ranks)) < len(ranks):
+    for alike in divide_by_steps(little, lambda slow: place_of(slow.group)):
+        hosts, every = {slow.group.host for slow in alike}, [rank for slow in alike for rank in slow.group.ranks]
+        ranks, is_one_host = tuple(sorted(set(every))), len(hosts) == 1 and alike[0].group.scope == "host"
+        if len(alike) == 1 or (len(ranks) < len(every) and not is_one_host):
             joined += alike
             continue
         shared = _slow_together([slow.group.ranks for slow in alike])
         candidates = tuple(candidate for slow in alike for candidate in slow.candidates)
-        place = RankGroup("job" if len(ranks) == len(evidence.locations) else "ranks", tuple(ranks))
+        scope: Scope = "host" if is_one_host else "job" if len(ranks) == len(evidence.locations) else "ranks"
+        place = RankGroup(scope, ranks, hosts.pop() if is_one_host else None)
         joined.append(FindingGroup(candidates, place, alike[0].judgement.after(shared)))
     return joined
 

@@ -461,10 +461,10 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
             place = _place_of_groups(slow, evidence)
             shared = _describe_groups(slow, evidence) if place.scope == "ranks" else ()
             groups.append(FindingGroup((slow,), place, find_cause(evidence, slow).after(*slow.evidence, *shared)))
-    return _join_as_slow(groups, evidence) + _join_by_node(_group_ranks(links, evidence), links, (), evidence)
+    return join_as_slow(groups, evidence) + _join_by_node(_group_ranks(links, evidence), links, (), evidence)
 
 
-def _join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
+def join_as_slow(groups: Sequence[FindingGroup], evidence: Evidence) -> list[FindingGroup]:
     """Join groups that communicate slowly in the same steps if fixing one alone saves little.
 
     First those within a host, as of all its links, then those of other ranks each.

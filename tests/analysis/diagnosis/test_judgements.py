@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.awaited_ranks import MAY_WAIT
+from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.run_account import RunAccount
+from jitter.analysis.diagnosis.causes import Judgement
 from jitter.analysis.diagnosis.culprits import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
+from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup, join_as_slow
 from jitter.analysis.diagnosis.model import Culprit, Seen
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import LaunchShapes
@@ -242,6 +245,29 @@ def test_a_host_that_loses_nearly_all_is_named_though_no_rank_stands_out(tmp_pat
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     """A job that nothing ails: what is judged by it is a finding that a test states."""
     return evidence_of(ingest_run(simulate(Job(**JOB)), tmp_path_factory.mktemp("healthy")))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("groups", "joined"),
+    [
+        # as those of experts and of pairs of tensor parallelism
+        ([("a", (0, 1)), ("a", (2, 3)), ("a", (0, 2))], [("host", (0, 1, 2, 3))]),
+        ([("a", (0, 1)), ("a", (2, 3)), ("b", (4, 5))], [("ranks", (0, 1, 2, 3, 4, 5))]),
+        ([(None, (0, 4)), (None, (1, 5))], [("ranks", (0, 1, 4, 5))]),
+        ([(None, (0, 4)), (None, (0, 5))], [("ranks", (0, 4)), ("ranks", (0, 5))]),
+    ],
+)
+def test_links_that_are_slow_in_the_same_steps_are_one_finding_if_each_alone_saves_nothing(
+    healthy: Evidence, groups: list[tuple[str | None, tuple[int, ...]]], joined: list[tuple[str, tuple[int, ...]]]
+):
+    def slow_group(host: str | None, ranks: tuple[int, ...]) -> FindingGroup:
+        steps = dict.fromkeys(ranks, (1, 2))
+        transfers = Finding("slow_transfers", TimePart.TRANSFER, steps, 1e6, 20.0, meetings=((0, 0),))
+        place = RankGroup("ranks" if host is None else "host", ranks, host)
+        return FindingGroup((transfers,), place, Judgement("communication", "likely"))
+
+    slow = [slow_group(*of_host) for of_host in groups]
+    assert [(one.group.scope, one.group.ranks) for one in join_as_slow(slow, healthy)] == joined
 
 
 @pytest.mark.parametrize(

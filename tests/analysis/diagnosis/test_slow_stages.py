@@ -1,5 +1,6 @@
 """Pipeline stages: which ranks are one, and a slow stage, all its ranks or one of them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from jitter.analysis.diagnosis.evidence.locations import _join, stages_of_ranks
 from jitter.simulate import Fault, Job, simulate
-from tests.support.simulated import ingest_run, small, true_gain_ns
+from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns, write_traces
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,16 @@ def test_ranks_of_replicas_are_one_stage_and_of_no_pipeline_none(tmp_path: Path)
     assert stages_of_ranks(run) == {rank: stage for stage in stages for rank in stage}
     run = ingest_run(simulate(Job(ranks=4, steps=3, kernels=60, seed=1), []), tmp_path / "data", "kineto").analyze().run
     assert stages_of_ranks(run) == {}
+
+
+def test_ranks_of_one_program_are_a_stage_where_gradients_are_reduced_with_another_one(tmp_path: Path):
+    """As of DualPipe, in which each rank has layers of two stages."""
+    job = Job(ranks=8, shape="pipeline", stages=4, steps=3, kernels=240, seed=1)
+    mirrored = {"[0, 1]": "[0, 1, 6, 7]", "[6, 7]": "[0, 1, 6, 7]", "[2, 3]": "[2, 3, 4, 5]", "[4, 5]": "[2, 3, 4, 5]"}
+    for path in write_traces(simulate(job, []), tmp_path / "traces"):
+        path.write_text(re.sub("|".join(map(re.escape, mirrored)), lambda match: mirrored[match[0]], path.read_text()))
+    stages = [{0, 1}, {2, 3}, {4, 5}, {6, 7}]
+    assert stages_of_ranks(ingest_traces(tmp_path).analyze().run) == {rank: here for here in stages for rank in here}
 
 
 def test_a_stage_of_one_rank_that_is_slow_in_most_steps(tmp_path: Path):

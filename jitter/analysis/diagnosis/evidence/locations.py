@@ -113,11 +113,11 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
     """Return for each rank of a pipeline the ranks of its stage, itself among them; without entries of other ranks.
 
     Ranks that send to each other in pairs are of one replica; more at once, or at one place of their program, are a
-    ring, whose ranks do equal work. Collectives join the ranks of a stage if none of these ranks are of the same
-    replica, as all ranks of the job, or the first and last stage, are.
+    ring, whose ranks do equal work. Collectives, and equal programs, join the ranks of a stage if none of these ranks
+    are of the same replica, as all ranks of the job, or the first and last stage, are.
     """
     exchanges: set[tuple[int, ...]] = set()
-    others: set[tuple[int, ...]] = set()
+    others = {tuple(ranks) for ranks in by_key((team, rank) for rank, team in run.team_of.items()).values()}
     for number, (first, last) in enumerate(pairwise(run.collective_arrays.first_group.tolist())):
         places = run.matching.places(number)
         is_exchange = any(run.is_exchange(*place) for place in places)

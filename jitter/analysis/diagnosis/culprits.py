@@ -427,6 +427,10 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     """Return whether a group of findings recurs."""
     if not group.parts:
         return _of_communication(group, evidence)
+    if group.is_lead and group.group.scope == "host":  # one of its ranks after another
+        charges, ranks = evidence.analysis.account.charges, group.group.ranks
+        times, steps = charges.count_last(charges.columns(ranks))
+        return decide_repetition(times, steps - times, len(ranks) / len(charges.ranks), len(evidence.analysis.keys))
     answers = [
         _of_job(candidate, evidence)
         for candidate in group.candidates

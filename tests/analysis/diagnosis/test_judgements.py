@@ -238,6 +238,7 @@ def test_a_host_that_loses_nearly_all_is_named_though_no_rank_stands_out(tmp_pat
     (one,) = ingest_run(with_slower_host(1.4, 0.35), tmp_path / "slower", "nsys").diagnose().culprits
     assert (one.scope, one.host, one.ranks, one.confidence) == ("host", "node0000", tuple(range(8)), "low")
     assert any("8 of 16 ranks hold up the job in turn" in text for text in one.evidence)
+    assert one.recurs == "yes"
     assert ingest_run(with_slower_host(1.0, 0.35), tmp_path / "equal", "nsys").diagnose().culprits == ()
 
 

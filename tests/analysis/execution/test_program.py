@@ -46,8 +46,8 @@ def test_of_other_kind_or_lane_nothing_stands_in():
 
 
 def test_of_two_left_over_the_first_takes_the_first_place():
-    program, (_, fewer, more) = laid("cA cB cC cZ", "cA cQ cZ", "cA cQ cR cS cZ")
-    assert names(program) == "cA cB cC cS cZ"
+    program, (_, _, fewer, more) = laid("cA cB cC cZ", "cA cB cC cZ nX", "cA cQ cZ", "cA cQ cR cS cZ")
+    assert names(program) == "cA cB cC cS cZ nX"
     assert fewer == [0, 1, 4]
     assert more == [0, 1, 2, 3, 4]
 

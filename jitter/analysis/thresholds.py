@@ -14,6 +14,9 @@ class MatchingThresholds(NamedTuple):
     """Nanoseconds. A collective of unnamed operation whose ends disagree by more does not synchronise its ranks."""
     same_place_share: float = 0.03
     """Of a step's kernels. The work before one collective may differ by this much between the ranks of its group."""
+    most_alternatives: float = 4.0
+    """Times the operations of a program. So many may be added for kernels by which ranks do the same in different ways:
+    bounds the memory, which grows with all of them × ranks."""
     clock_collectives: int = 9
     """Collectives that tell the clocks of two ranks; the median of more is hardly better."""
     max_unpaired_share: float = 0.02

@@ -222,6 +222,8 @@ def lay_out(
     order_of_lane: dict[int, list[_Place]] = {}
     placed: dict[Signature, list[_Place]] = {}
     graphs: list[tuple[list[_Place], Sequence[tuple[Sequence[int], Sequence[float]]]]] = []
+    names_of: dict[Signature, Sequence[str]] = {}
+    is_ordered = True
     ranked = sorted(counts, key=lambda signature: (-counts[signature], signature))
     if content(ranked[0]).starts_ns is not None:
         steps_of_size: Counter[int] = Counter()
@@ -231,6 +233,7 @@ def lay_out(
     for signature in ranked:
         place_of_row: dict[int, _Place] = {}
         example = content(signature)
+        names_of[signature], is_ordered = example.names, is_ordered and example.is_ordered
         for lane in _lanes(example, list(chain.from_iterable(order_of_lane.values()))):
             operation_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
             places = _merge(order_of_lane.setdefault(lane.number, []), lane, operation_words)
@@ -255,13 +258,11 @@ def lay_out(
     numbers = {id(place): at for at, place in enumerate(order)}
     operations = tuple(place.operation for place in order)
     places_of = {signature: [numbers[id(place)] for place in places] for signature, places in placed.items()}
-    if len(placed) > 1 and all(content(signature).is_ordered for signature in placed):
-        names_of = {signature: content(signature).names for signature in placed}
-        if stretches := find_alternatives(operations, counts, places_of, names_of):
-            separate = separate_alternatives(operations, stretches, places_of, names_of)
-            every = tuple(range(len(separate.operations)))
-            none = (0.0,) * len(every)
-            return Program(separate.operations, separate.places, ranked[0], none, every, separate.alternatives)
+    if is_ordered and (stretches := find_alternatives(operations, counts, places_of, names_of)):
+        separate = separate_alternatives(operations, stretches, places_of, names_of)
+        every = tuple(range(len(separate.operations)))
+        none = (0.0,) * len(every)
+        return Program(separate.operations, separate.places, ranked[0], none, every, separate.alternatives)
     return Program(
         operations,
         {signature: np.array(places, np.int64) for signature, places in places_of.items()},
@@ -460,14 +461,13 @@ def _match(order: Sequence[_Place], lane: _Lane, words: Sequence[int], strand: _
     partners = aligned(own_words, there)
     if None not in partners or not there:
         return partners
+    operation_of = dict(zip(there, (order[at].operation for at in strand.places), strict=True))
+    operation_of |= zip(own_words, (lane.operations[row] for row in strand.rows), strict=True)
     number: dict[_Word, int] = {}
-    operations = [lane.operations[row] for row in strand.rows], [order[at].operation for at in strand.places]
-    own_uncounted, uncounted = (
-        [number.setdefault(_uncounted_word(operation), len(number)) for operation in some] for some in operations
-    )
-    if len(number) == len({*own_words, *there}):
+    uncounted = {word: number.setdefault(_uncounted_word(op), len(number)) for word, op in operation_of.items()}
+    if len(number) == len(uncounted):
         return partners  # no two names differ by such numbers alone
-    without_numbers = aligned(own_uncounted, uncounted)
+    without_numbers = aligned([uncounted[word] for word in own_words], [uncounted[word] for word in there])
     return without_numbers if without_numbers.count(None) < partners.count(None) else partners
 
 

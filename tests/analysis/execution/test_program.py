@@ -1,7 +1,7 @@
 """One list of operations for all that ranks and steps did: orders kept, names kept, alike for what is alike."""
 
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -95,6 +95,16 @@ def test_ways_of_which_none_is_usual_have_places_of_their_own():
 )
 def test_where_one_way_is_usual_places_are_shared(others: tuple[str, ...]):
     assert laid(*others)[0].alternatives == ()
+
+
+def test_ways_of_which_there_are_too_many_for_memory_share_places():
+    """As where each rank leaves out layers at random: one or two layers of eight have 36 ways."""
+    layers = [f"cA{number} cB{number} cC{number}" for number in range(8)]
+    kept = [" ".join(of_rank) for size in (7, 6) for of_rank in combinations(layers, size)]
+    few = [" ".join(["cS", head, "nX"]) for head in ("cH", "cI cJ", "cK cL cM")]
+    program, _ = laid(*(f"{few[at % 3]} {of_rank}" for at, of_rank in enumerate(kept)))
+    assert [len(ways) for ways in program.alternatives] == [3]
+    assert names(program).endswith("nX " + " ".join(layers))
 
 
 def test_the_first_kernel_is_the_first_on_the_main_stream():

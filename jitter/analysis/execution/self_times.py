@@ -330,6 +330,8 @@ def baselines(
         find_medians(job, steps.row, count, values, is_reference.ravel(), room, known, medians.ravel())
         for team, ways in alternatives:
             chosen = np.flatnonzero(here & (steps.team == team))
+            if not len(chosen):
+                continue
             of_ways = [np.nan_to_num(values.reshape(count, -1)[:, steps.row[chosen, None] + way]) for way in ways]
             for way, of_way in zip(ways, _level(of_ways, is_reference[:, chosen]), strict=True):
                 medians[:, job.first[team] + way] = of_way
@@ -337,18 +339,20 @@ def baselines(
 
 
 def _level(ways: Sequence[Floats], is_reference: Bools) -> Iterator[Floats]:
-    """Yield for each way, (steps, operations), the mean of its ranks, in proportion to the lower median of all sums.
+    """Yield each way's times, (steps, operations): the lower medians of its ranks, scaled to the median rank's sum.
 
     `ways` are (steps, ranks, operations) each, 0 where a rank goes another way; `is_reference` (steps, ranks) are those
-    that tell.
+    that tell. Some times are below 0: each is changed in proportion to its size.
     """
-    whole = sum(way.sum(axis=2) for way in ways)
-    usual = lower_median(np.where(is_reference | ~is_reference.any(axis=1, keepdims=True), whole, np.nan))
+    tells = is_reference | ~is_reference.any(axis=1, keepdims=True)
+    usual = lower_median(np.where(tells, sum(way.sum(axis=2) for way in ways), np.nan))
     for way in ways:
-        goes = np.abs(way).sum(axis=2, keepdims=True) > 0
-        mean = (way * goes).sum(axis=1) / np.maximum(goes.sum(axis=1), 1)
-        sums = mean.sum(axis=1, keepdims=True)
-        yield mean * np.divide(usual, sums, out=np.zeros_like(sums), where=sums > 0)
+        goes = (way != 0).any(axis=2)
+        is_known = np.where((goes & tells).any(axis=1, keepdims=True), goes & tells, goes)
+        medians = np.nan_to_num(lower_median(np.where(is_known[..., None], way, np.nan), axis=1)[:, 0])
+        sizes = np.abs(medians)
+        whole, added = sizes.sum(axis=1, keepdims=True), usual - medians.sum(axis=1, keepdims=True)
+        yield medians + sizes * np.divide(added, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def median_over_steps(baselines: SelfTimes, numbers: Ints | slice) -> SelfTimes:

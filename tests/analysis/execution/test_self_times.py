@@ -133,6 +133,24 @@ def test_baselines_are_lower_medians_of_what_is_known():
     assert np.isnan(baselines(job, step, own, np.zeros((1, RANKS))).host[0, 0])
 
 
+def test_each_way_takes_the_medians_of_its_ranks_and_as_long_as_the_median_rank():
+    """One of three ranks that go the first way stalls there, and delays, some below 0, nearly cancel each other."""
+    ranks, first, second = 7, np.array([0, 1]), np.array([2, 3])
+    job, step = job_of("kkkk", ranks), step_of(*np.zeros((2, 4, ranks)))
+    own = SelfTimes(*np.zeros((5, ranks, 4)))
+    own.gpu[:3, first], own.gpu[3:, second] = (100, 500), (400, 200)
+    own.gpu[1, 0] = 9000
+    own.delay[:3, first], own.delay[3:, second] = (1000, -999), (500, 500)
+    own = SelfTimes(*(values.ravel() for values in own))
+    usual = baselines(job, step, own, np.zeros((1, ranks)), [(0, [first, second])])
+    assert usual.gpu.tolist() == [[100, 500, 400, 200]]
+    assert usual.delay[0, second].tolist() == [500, 500]
+    assert usual.delay[0, first].sum() == pytest.approx(1000)
+    assert np.abs(usual.delay).max() < 2000
+    step.row[:] = -1
+    assert np.isnan(baselines(job, step, own, np.zeros((1, ranks)), [(0, [first, second])]).gpu).all()
+
+
 def test_end_cells_are_of_the_place_with_the_latest_median():
     """Of two teams: of the first candidates that any rank of a team recorded; a rank without the step has none."""
     chance = np.random.default_rng(11)

@@ -144,14 +144,21 @@ class Program:
     """Stretches at which ranks do the same by different kernels, none of them most ranks: the places of each way."""
 
     def fit(self, signature: Signature, example: Example) -> None:
-        """Add the places of a signature that the program was not made from; operations without a place get -1."""
+        """Add the places of a signature that the program was not made from; operations without a place get -1.
+
+        Where ranks do the same by different kernels, it goes the way of one that the same kernels make up.
+        """
         words: dict[_Word, int] = {}
+        alike = next((places for known, places in self.places.items() if known[0] == signature[0]), None)
+        every_way = chain.from_iterable(chain.from_iterable(self.alternatives))
+        elsewhere = frozenset() if alike is None else frozenset(every_way) - {*alike.tolist()}
+        within = [at for at in self.recorded_order if at not in elsewhere]
         usual = self.progress or [0.0] * len(self.operations)
         order = [
             _Place(self.operations[at], words.setdefault(_word(self.operations[at]), len(words)), [usual[at]])
-            for at in self.recorded_order
+            for at in within
         ]
-        number = {id(place): at for at, place in zip(self.recorded_order, order, strict=True)}
+        number = {id(place): at for at, place in zip(within, order, strict=True)}
         placed = np.full(len(example.names), -1, np.int64)
         for lane in _lanes(example, order):
             on_lane = [place for place in order if example.starts_ns is None or place.operation.stream == lane.number]

@@ -84,6 +84,13 @@ def test_ways_of_which_none_is_usual_have_places_of_their_own():
     assert program.alternatives == (((1, 2), (3, 4), (5,)),)
 
 
+def test_a_signature_met_later_goes_one_way_as_the_one_of_the_same_kernels():
+    program, _ = laid("cA cH cG nX", "cA cH cH nX", "cA cI nX", "cA cH cG nX cZ")
+    later = "cA cH cH nX", b"with a call more"
+    program.fit(later, example("cA cH sW cH nX"))
+    assert program.places[later].tolist() == [0, 3, -1, 4, 6]
+
+
 @pytest.mark.parametrize(
     "others",
     [

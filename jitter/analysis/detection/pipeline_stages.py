@@ -3,7 +3,7 @@
 A stage has no peers, but the stages have each other. GPU times are compared by kernel name and launch size. A stage
 with more layers, or a slow GPU, spends most of its time in kernels that take longer there. An embedding or a loss,
 which one stage alone has, is a small part, even if its matrix products have the names of the layers'. A replay in which
-all ranks share what the stage has more says what equal stages would save.
+all ranks share what longer stages have more says what equal stages would save.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +44,11 @@ class _Stage(NamedTuple):
     """The GPU times, ns, of its compute kernels in the usual step."""
     extents: Mapping[_Kernel, tuple[float, float, float]]
     """The shortest, the middle and the longest of these."""
+
+    @property
+    def median_ns(self) -> float:
+        """The median of `usual_ns`."""
+        return float(np.nanmedian(self.usual_ns))
 
     def share(self, others: Sequence["_Stage"]) -> float:
         """Return by what part most of its GPU time is above the other stages'."""
@@ -89,7 +94,7 @@ def find_unequal_stages(
     late: Sequence[Outlier],
     run_ns: float,
 ) -> list[Finding]:
-    """Return the stages that are longer than the other ones, each with what it saves to make it as long as these.
+    """Return the stages that are longer than the other ones, each with its part of what equal stages save.
 
     Args:
         run: its model.
@@ -103,41 +108,41 @@ def find_unequal_stages(
     """
     if run.misses_partners:
         return []  # what the stages wait for is not known
-    stages, findings = _comparable_stages(run, teams, gpu_ns, counts, late), []
-    for stage in stages if len(stages) > 1 else ():
-        others = [other_stage for other_stage in stages if other_stage is not stage]
-        share, pace = stage.share(others), stage.pace(others)
-        is_slow = pace - 1 >= max(_MIN_SLOWER, THRESHOLDS.main_share * share)
-        # a slow GPU slows all kernels, those bound by memory less
-        excess = stage.excess_ns(others, -1.0 if is_slow else share / 2)
-        usual, *of_others = (float(np.nanmedian(each.usual_ns)) for each in (stage, *others))
-        if not is_slow:  # what it has less of, such as the same work in launches of another size, makes up for it
-            excess = min(excess, usual - float(np.median(of_others)))
-        if (share < THRESHOLDS.tolerance_share and not is_slow) or not 0 < excess < usual:
-            continue
-        every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
-        relative = stage.usual_ns / known_medians(np.stack([each.usual_ns for each in others]))  # batches vary
-        scatter = usual * mad_sigma(relative / np.nanmedian(relative))
-        sigmas = excess / max(scatter, THRESHOLDS.gpu_spread_share * usual)
+    stages = _comparable_stages(run, teams, gpu_ns, counts, late)
+    longer = [longer for stage in stages if len(stages) > 1 and (longer := _compare(stage, stages)) is not None]
+    # what a slow GPU takes longer is gone with it, more work is done by all ranks then
+    divided = [each for each in longer if not each.is_slow]
+    in_all_ns = sum(each.excess_ns * len(each.stage.ranks) for each in divided)
+    part_ns = in_all_ns / sum(len(stage.ranks) for stage in stages) if divided else 0.0
+    relieving = [stage for stage in stages if all(stage is not each.stage for each in divided)]
+    findings = []
+    for stage, excess_ns, _, is_slow in longer:
+        usual_ns, kept_ns = stage.median_ns, 0.0 if is_slow else part_ns
+        relative = stage.usual_ns / known_medians(np.stack([each.usual_ns for each in stages if each is not stage]))
+        scatter = usual_ns * mad_sigma(relative / np.nanmedian(relative))  # batches vary
+        sigmas = excess_ns / max(scatter, THRESHOLDS.gpu_spread_share * usual_ns)
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
-        longer = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess * len(every), sigmas, chance)
+        every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
+        late_rank = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess_ns * len(every), sigmas, chance)
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
-        # what a slow GPU takes longer is gone with it, more work is done by all ranks then
-        every_rank = sum(len(each.ranks) for each in stages)
-        shared_ns = 0.0 if is_slow else excess * len(stage.ranks) / every_rank
-        members = [replace(longer, rank=rank, pace=usual / (usual - excess + shared_ns)) for rank in stage.ranks]
+        to_usual = usual_ns / (usual_ns - excess_ns + kept_ns)
+        members = [replace(late_rank, rank=rank, pace=to_usual) for rank in stage.ranks]
+        given_ns = (excess_ns - kept_ns) * len(stage.ranks) / max(sum(len(each.ranks) for each in relieving), 1)
         taken_over = {
-            rank: other_ns / (other_ns + shared_ns)
-            for other, other_ns in zip(others, of_others, strict=True)
-            for rank in other.ranks
-            if shared_ns > 0
+            rank: each.median_ns / (each.median_ns + given_ns)
+            for each in relieving
+            for rank in each.ranks
+            if not is_slow and given_ns > 0
         }
-        finding = replace(join_outliers(kind, members, are_late_together=True), taken_over=taken_over)
-        gain, held_up = _price(finding.repair, stage.ranks, late, gains, run_ns)
+        findings.append(replace(join_outliers(kind, members, are_late_together=True), taken_over=taken_over))
+    evenly = together(found.repair for found in findings if found.kind == "unequal_stages")
+    priced = []
+    for found, (stage, excess_ns, pace, is_slow) in zip(findings, longer, strict=True):
+        gain, held_up = _price(found.repair if is_slow else evenly, stage.ranks, late, gains, run_ns)
         sentence = (
-            f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
-            f"({format_percent(excess / (usual - excess))}) more than the median of the other "
-            f"{format_count(len(others), 'stage')}: the loss, which compares ranks of a stage, does not contain it"
+            f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess_ns)} of GPU time per step "
+            f"({format_percent(excess_ns / (stage.median_ns - excess_ns))}) more than the median of the other "
+            f"{format_count(len(stages) - 1, 'stage')}: the loss, which compares ranks of a stage, does not contain it"
         )
         why = (
             f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names and sizes on other "
@@ -145,8 +150,36 @@ def find_unequal_stages(
             if is_slow
             else "kernels of the same names and sizes take as long there as on other stages: it has more of them"
         )
-        findings.append(replace(finding, evidence=(sentence, why, *held_up), known_gain_ns=gain))
-    return findings
+        # all stages are divided anew at once
+        share = 1.0 if is_slow else excess_ns * len(stage.ranks) / in_all_ns
+        priced.append(replace(found, evidence=(sentence, why, *held_up), known_gain_ns=gain * share))
+    return priced
+
+
+class _Longer(NamedTuple):
+    """A stage that is longer than the other ones."""
+
+    stage: _Stage
+    excess_ns: float
+    """GPU time per step."""
+    pace: float
+    """By what factor most of its kernels take longer than the same kernels of other stages."""
+    is_slow: bool
+    """Whether that makes it longer; else it has more kernels."""
+
+
+def _compare(stage: _Stage, stages: Sequence[_Stage]) -> _Longer | None:
+    """Return by how much a stage is longer than the other ones; None if it is not."""
+    others = [other_stage for other_stage in stages if other_stage is not stage]
+    share, pace = stage.share(others), stage.pace(others)
+    is_slow = pace - 1 >= max(_MIN_SLOWER, THRESHOLDS.main_share * share)
+    # a slow GPU slows all kernels, those bound by memory less
+    excess_ns = stage.excess_ns(others, -1.0 if is_slow else share / 2)
+    if not is_slow:  # what it has less of, such as the same work in launches of another size, makes up for it
+        excess_ns = min(excess_ns, stage.median_ns - float(np.median([each.median_ns for each in others])))
+    if (share < THRESHOLDS.tolerance_share and not is_slow) or not 0 < excess_ns < stage.median_ns:
+        return None
+    return _Longer(stage, excess_ns, pace, is_slow)
 
 
 def _comparable_stages(

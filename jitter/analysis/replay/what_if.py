@@ -58,8 +58,17 @@ def together(scenarios: Iterable[Scenario]) -> Scenario:
         for merged, added in ((parts, scenario.parts), (transfers, scenario.transfers)):
             for key, steps in added.items():
                 merged[key] = merged.get(key, frozenset()) | steps
-        paces.update(scenario.paces)
+        for rank, (pace, steps) in scenario.paces.items():
+            known_pace, known_steps = paces.get(rank, (1.0, steps))
+            paces[rank] = _compose(known_pace, pace), known_steps | steps
     return Scenario(parts, transfers, paces)
+
+
+def _compose(pace: float, other_pace: float) -> float:
+    """Return the pace of a rank of which two repairs change the work: what it takes over from others adds up."""
+    if max(1 / pace, 1 / other_pace) <= 1:
+        return pace * other_pace
+    return 1 / (1 / pace + 1 / other_pace - 1)
 
 
 class ScenarioReplay:

@@ -46,6 +46,19 @@ def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
     assert any("it has more of them" in line for line in found.evidence)
 
 
+def test_two_longer_stages_of_four_are_found_and_divided_together(tmp_path):
+    """Divided over all other ranks, what one of them has more made the other one longer, and saved nothing."""
+    job = LayoutJob(3, shape="pipeline", stage_layers=(1, 5, 5, 1))
+    diagnosis = ingest_job(job, tmp_path).diagnose()
+    assert {(one.cause, one.ranks) for one in diagnosis.culprits} == {
+        ("unequal_stages", (2, 3)),
+        ("unequal_stages", (4, 5)),
+    }
+    saved_ns = true_cost_ns(job, evenly_divided(job))
+    assert sum(one.gain_ns for one in diagnosis.culprits) == pytest.approx(saved_ns, rel=0.15)
+    assert diagnosis.what_if.culprits_repaired_ns == pytest.approx(saved_ns, rel=0.15)
+
+
 def test_a_slow_gpu_that_a_longer_stage_hides_is_told_with_what_both_save(tmp_path):
     job = LayoutJob(3, shape="pipeline", stage_layers=(1, 1, 5, 1), slow=(1, 1.8))
     diagnosis = ingest_job(job, tmp_path).diagnose()

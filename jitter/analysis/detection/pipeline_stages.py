@@ -110,11 +110,15 @@ def find_unequal_stages(
         return []  # what the stages wait for is not known
     stages = _comparable_stages(run, teams, gpu_ns, counts, late)
     longer = [longer for stage in stages if len(stages) > 1 and (longer := _compare(stage, stages)) is not None]
+    every_rank = sum(len(stage.ranks) for stage in stages)
     # what a slow GPU takes longer is gone with it, more work is done by all ranks then
-    divided = [each for each in longer if not each.is_slow]
-    in_all_ns = sum(each.excess_ns * len(each.stage.ranks) for each in divided)
-    part_ns = in_all_ns / sum(len(stage.ranks) for stage in stages) if divided else 0.0
+    divided, part_ns = list[_Longer](), 0.0
+    for each in sorted(longer, key=lambda each: -each.excess_ns):
+        with_it_ns = part_ns + each.excess_ns * len(each.stage.ranks) / every_rank
+        if not each.is_slow and each.excess_ns > with_it_ns:  # else it has less than an even part
+            divided, part_ns = [*divided, each], with_it_ns
     relieving = [stage for stage in stages if all(stage is not each.stage for each in divided)]
+    longer = [each for each in longer if each.is_slow or all(each.stage is not stage for stage in relieving)]
     findings = []
     for stage, excess_ns, _, is_slow in longer:
         usual_ns, kept_ns = stage.median_ns, 0.0 if is_slow else part_ns
@@ -127,12 +131,12 @@ def find_unequal_stages(
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
         to_usual = usual_ns / (usual_ns - excess_ns + kept_ns)
         members = [replace(late_rank, rank=rank, pace=to_usual) for rank in stage.ranks]
-        given_ns = (excess_ns - kept_ns) * len(stage.ranks) / max(sum(len(each.ranks) for each in relieving), 1)
+        given_ns = (excess_ns - kept_ns) * len(stage.ranks) / sum(len(each.ranks) for each in relieving)
         taken_over = {
             rank: each.median_ns / (each.median_ns + given_ns)
             for each in relieving
             for rank in each.ranks
-            if not is_slow and given_ns > 0
+            if not is_slow
         }
         findings.append(replace(join_outliers(kind, members, are_late_together=True), taken_over=taken_over))
     evenly = together(found.repair for found in findings if found.kind == "unequal_stages")
@@ -151,7 +155,7 @@ def find_unequal_stages(
             else "kernels of the same names and sizes take as long there as on other stages: it has more of them"
         )
         # all stages are divided anew at once
-        share = 1.0 if is_slow else excess_ns * len(stage.ranks) / in_all_ns
+        share = 1.0 if is_slow else excess_ns * len(stage.ranks) / (part_ns * every_rank)
         priced.append(replace(found, evidence=(sentence, why, *held_up), known_gain_ns=gain * share))
     return priced
 

@@ -40,6 +40,7 @@ from jitter.core.names.kernels import (
     COMPUTE,
     MEMORY,
     SEND_RECV,
+    SYNC,
     collective_operation,
     copy_direction,
     uncounted_name,
@@ -428,7 +429,7 @@ def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _
     """Align the operations of a lane to its places by name, then those between two matched ones by kind.
 
     Threads that launch at once give the launches of their streams another order on each rank: then each stream is
-    aligned by itself, as more operations so find their places.
+    aligned by itself, as more operations so find their places. Calls that wait keep their order on their thread.
     """
     operations, strands = lane.operations, [_Strand(range(len(words)), range(len(order)))]
     matched = [_match(order, lane, words, strand) for strand in strands]
@@ -440,7 +441,8 @@ def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _
         places_of = by_key((place.operation.stream, at) for at, place in enumerate(order))
         of_streams = [_Strand(rows, places_of.get(number, [])) for number, rows in rows_of.items()]
         matched_by_stream = [_match(order, lane, words, strand) for strand in of_streams]
-        if sum(of_stream.count(None) for of_stream in matched_by_stream) < matched[0].count(None):
+        has_more = sum(of_stream.count(None) for of_stream in matched_by_stream) < matched[0].count(None)
+        if has_more and not _moves_waits(operations, of_streams, matched_by_stream):
             operations = [operation._replace(stream=number_of[operation.stream]) for operation in operations]
             strands, matched = of_streams, matched_by_stream
     partners: list[int | None] = [None] * len(words)
@@ -449,6 +451,28 @@ def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _
         for row, at in zip(strand.rows, of_strand, strict=True):
             partners[row] = None if at is None else strand.places[at]
     return _Alignment(operations, partners, strands)
+
+
+def _moves_waits(
+    operations: Sequence[Operation], strands: Sequence[_Strand], matched: Sequence[Sequence[int | None]]
+) -> bool:
+    """Return whether these places put a call that waits on the other side of an operation of its thread.
+
+    It waits for what was launched before it, and no more.
+    """
+    place_of = {
+        row: strand.places[at]
+        for strand, of_strand in zip(strands, matched, strict=True)
+        for row, at in zip(strand.rows, of_strand, strict=True)
+        if at is not None
+    }
+    for rows in by_key((operations[row].thread, row) for row in sorted(place_of)).values():
+        places = [place_of[row] for row in rows]
+        latest, earliest = accumulate(places, max), [*accumulate(reversed(places), min)][::-1]
+        for row, place, last, first in zip(rows, places, latest, earliest, strict=True):
+            if operations[row].kind == SYNC and (last > place or first < place):
+                return True
+    return False
 
 
 def _match(order: Sequence[_Place], lane: _Lane, words: Sequence[int], strand: _Strand) -> list[int | None]:

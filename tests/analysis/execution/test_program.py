@@ -77,6 +77,12 @@ def test_the_order_of_streams_is_kept_where_no_operation_would_have_a_place_more
     assert other == [1, 2, 3]
 
 
+def test_no_call_waits_for_what_its_thread_launches_later():
+    program, (_, earlier) = laid("cA cB sS cC cD", "cA sS cB cC cD")
+    assert names(program) == "cA cB sS cB cC cD"
+    assert earlier == [0, 2, 3, 4, 5]
+
+
 def test_ways_of_which_none_is_usual_have_places_of_their_own():
     program, places = laid("cA cH cG nX", "cA cH cH nX", "cA cI nX", "cA cH cG nX cZ")
     assert names(program) == "cA cH cG cH cH cI nX cZ"

@@ -90,7 +90,7 @@ def test_groups_whose_networks_are_as_slow_are_one_finding(tmp_path: Path):
     links = [Fault.parse("slow_link:ranks=8-15,factor=3")]
     run = simulate(Job(ranks=32, steps=5, kernels=60, seed=3, shape="expert", experts=4), links)
     (slow,) = (one for one in ingest_run(run, tmp_path, "kineto").diagnose().culprits if one.rung == "ranks")
-    assert (slow.scope, slow.ranks, slow.cause) == ("ranks", tuple(range(8, 16)), "communication")
+    assert (slow.scope, slow.ranks, slow.cause) == ("host", tuple(range(8, 16)), "communication")
     # their exchanges between groups are as slow as those of all others, which nothing tells
     assert 0.5 * true_gain_ns(run) < slow.gain_ns == pytest.approx(slow.loss_ns, rel=0.05)
     assert any("2 groups (ranks 8-11, ranks 12-15)" in sentence for sentence in slow.evidence)

@@ -3,6 +3,7 @@
 Only a global rank is a rank: `tp_rank_1`, `local_rank 3` or `node-rank=0` number something else and never count.
 """
 
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -101,10 +102,12 @@ def _is_one_of_several(folder: Path) -> bool:
     """
     alike = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", folder.name))))
     try:
-        beside = {other.name for other in folder.parent.iterdir()}
+        with os.scandir(folder.parent) as beside:
+            return not folder.exists() or any(
+                alike.fullmatch(other.name) and other.name != folder.name for other in beside
+            )
     except OSError:
         return True
-    return folder.name not in beside or any(map(alike.fullmatch, beside - {folder.name}))
 
 
 def has_unlike_numbers(path: Path) -> bool:

@@ -32,6 +32,7 @@ _FOLDER_OF_RANK: Final = re.compile(
     rf"(?i)(?:(?:global|world){_SEPARATORS}?)?rank(?:{_SEPARATORS}|=)?\d{{1,9}}(?:\.[a-z.]+)?"
 )
 """`rank3`, also of what was in `rank3.tar.gz`."""
+_WORKER: Final = re.compile(r"(?i)(?:gpu|worker|trainer|procid)[_\-.=]?\d{1,9}")
 _SGLANG: Final = re.compile(r"(?i)-TP-(?P<rank>\d{1,5})(?P<rest>(?:-[A-Z]+-\d+)*)(?:-[A-Z]+)?(?=\.)")
 _RECORDING: Final = (
     r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})"
@@ -75,8 +76,8 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
 
     A folder of a rank (`rank3`) counts before a number in the file's name. A number is no rank if the folder above has
     another one: within a node, or of what, is then unknown. That of a folder of recordings (`profile_1`) is of a run.
-    So may be that of a folder further above (`llama_gpu8`), unless folders beside it have other numbers. With
-    `is_window`, the number in the file's name counts the windows of one process, and is no rank.
+    So may be that of a folder further above with other words (`llama_gpu8`), unless folders beside it have other
+    numbers. With `is_window`, the number in the file's name counts the windows of one process, and is no rank.
     """
     names = [path.name, *(parent.name for parent in path.parents), ""]
     ranks = {place: rank for place, name in enumerate(names) if (rank := _rank_in_part(name)) is not None}
@@ -98,8 +99,11 @@ def rank_in_path(path: Path, *, is_window: bool = False) -> int | None:
 def _is_one_of_several(folder: Path) -> bool:
     """Return whether beside a folder is another one whose name differs by its numbers alone; true if that is unknown.
 
-    What is beside it is not known within an archive, nor of a folder that may not be listed.
+    What is beside it is not known within an archive, nor of a folder that may not be listed. One that is named after a
+    worker alone (`worker_3`) is one of several.
     """
+    if _WORKER.fullmatch(folder.name):
+        return True
     alike = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", folder.name))))
     try:
         with os.scandir(folder.parent) as beside:

@@ -172,3 +172,5 @@ def test_a_folder_far_above_has_the_number_of_a_rank_only_if_one_beside_it_has_a
         (tmp_path / folder / "traces").mkdir(parents=True)
     assert rank_in_path(tmp_path / "llama_gpu5" / "traces" / "node.sqlite") == rank
     assert rank_in_path(tmp_path / "llama_gpu5" / "node.sqlite") == 5
+    (tmp_path / "worker_3" / "traces").mkdir(parents=True)
+    assert rank_in_path(tmp_path / "worker_3" / "traces" / "node.sqlite") == 3

@@ -435,7 +435,8 @@ def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _
     matched = [_match(order, lane, words, strand) for strand in strands]
     # in any order no more could be matched than the names that both have
     common = (Counter(words) & Counter(place.word for place in order)).total()
-    if lane.has_launches and len(words) - matched[0].count(None) < common:
+    has_streams = lane.has_launches and len({operation.stream for operation in operations}) > 1
+    if has_streams and len(words) - matched[0].count(None) < common:
         number_of = _number_streams(operations, order)
         rows_of = by_key((number_of[operation.stream], row) for row, operation in enumerate(operations))
         places_of = by_key((place.operation.stream, at) for at, place in enumerate(order))

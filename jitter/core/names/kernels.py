@@ -271,9 +271,8 @@ def host_memory(name: str) -> str | None:
     return None if match is None else match[1].lower()
 
 
-_COMPILED: Final = re.compile(r"[a-z][\w.]*")
-_OF_COMPILERS: Final = ("fused_", "fusion", "wrapped_")
-"""Words of names that compilers make from what they fuse."""
+_COMPILED: Final = re.compile(r"(?:triton_\w*fused_|\w{0,200}fusion(?![a-z])|wrapped_)[\w.]*")
+"""Names that PyTorch's compiler and XLA make from what they fuse."""
 _COUNT: Final = re.compile(r"(?:[._]\d{1,9}){1,3}(?:d[dec\d]{0,99})?$")
 """The compiler's number at the end of such a name, and Triton's letters for its arguments."""
 
@@ -286,11 +285,10 @@ def uncounted_name(name: str) -> str:
 
     >>> uncounted_name("triton_poi_fused_add_mul_3"), uncounted_name("loop_add_fusion_12")
     ('triton_poi_fused_add_mul', 'loop_add_fusion')
-    >>> uncounted_name("gemm_fusion_dot_7_0"), uncounted_name("ampere_sgemm_128x64_3")
-    ('gemm_fusion_dot', 'ampere_sgemm_128x64_3')
+    >>> uncounted_name("gemm_fusion_dot_7_0"), uncounted_name("fused_rope_kernel_64")
+    ('gemm_fusion_dot', 'fused_rope_kernel_64')
     """
-    is_compiled = any(word in name for word in _OF_COMPILERS) and _COMPILED.fullmatch(name) is not None
-    return _COUNT.sub("", name) if is_compiled else name
+    return name if _COMPILED.fullmatch(name) is None else _COUNT.sub("", name)
 
 
 _WRAPPED: Final = re.compile(r"[^<]*\b(?:device_)?[Kk]ernel\d?<\s*(?:\w+::){0,9}(\w*[A-Za-z]\w*_\w+)")

@@ -164,7 +164,9 @@ class Program:
         for lane in _lanes(example, order):
             on_lane = [place for place in order if example.starts_ns is None or place.operation.stream == lane.number]
             own_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
-            for row, partner in zip(lane.rows, _align_lane(on_lane, lane, own_words).partners, strict=True):
+            for row, partner in zip(
+                lane.rows, _align_lane(on_lane, lane, own_words, is_repeated=False).partners, strict=True
+            ):
                 if partner is not None:
                     placed[row] = number[id(on_lane[partner])]
         self.places[signature] = placed
@@ -244,7 +246,8 @@ def lay_out(
         names_of[signature], is_ordered = example.names, is_ordered and example.is_ordered
         for lane in _lanes(example, list(chain.from_iterable(order_of_lane.values()))):
             operation_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
-            places = _merge(order_of_lane.setdefault(lane.number, []), lane, operation_words)
+            order = order_of_lane.setdefault(lane.number, [])
+            places = _merge(order, lane, operation_words, is_repeated=counts[signature] > 1)
             place_of_row |= zip(lane.rows, places, strict=True)
             for place, progress in zip(places, lane.progress.tolist(), strict=False):
                 if len(place.progress) < _MOST_PROGRESS:
@@ -406,9 +409,9 @@ class _Alignment(NamedTuple):
     strands: list[_Strand]
 
 
-def _merge(order: list[_Place], lane: _Lane, words: Sequence[int]) -> list[_Place]:
+def _merge(order: list[_Place], lane: _Lane, words: Sequence[int], *, is_repeated: bool) -> list[_Place]:
     """Align operations to the existing places and add missing ones; return each operation's place."""
-    operations, partners, strands = _align_lane(order, lane, words)
+    operations, partners, strands = _align_lane(order, lane, words, is_repeated=is_repeated)
     placed: dict[int, _Place] = {}
     added: dict[int, list[_Place]] = {}
     """Those to add after the place of this number; -1: before all."""
@@ -425,27 +428,30 @@ def _merge(order: list[_Place], lane: _Lane, words: Sequence[int]) -> list[_Plac
     return [placed[row] for row in range(len(words))]
 
 
-def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _Alignment:
+def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int], *, is_repeated: bool) -> _Alignment:
     """Align the operations of a lane to its places by name, then those between two matched ones by kind.
 
     Threads that launch at once give the launches of their streams another order on each rank: then each stream is
-    aligned by itself, as more operations so find their places. Calls that wait keep their order on their thread.
+    aligned by itself, as more operations so find their places. Calls that wait keep their order on their thread, and so
+    does all that a thread does in the same order in several steps (`is_repeated`): that is a program of its own.
     """
     operations, strands = lane.operations, [_Strand(range(len(words)), range(len(order)))]
     matched = [_match(order, lane, words, strand) for strand in strands]
-    # in any order no more could be matched than the names that both have
-    common = (Counter(words) & Counter(place.word for place in order)).total()
-    has_streams = lane.has_launches and len({operation.stream for operation in operations}) > 1
-    if has_streams and len(words) - matched[0].count(None) < common:
+    if lane.has_launches and order and None in matched[0]:
         number_of = _number_streams(operations, order)
-        rows_of = by_key((number_of[operation.stream], row) for row, operation in enumerate(operations))
-        places_of = by_key((place.operation.stream, at) for at, place in enumerate(order))
-        of_streams = [_Strand(rows, places_of.get(number, [])) for number, rows in rows_of.items()]
-        matched_by_stream = [_match(order, lane, words, strand) for strand in of_streams]
-        has_more = sum(of_stream.count(None) for of_stream in matched_by_stream) < matched[0].count(None)
-        if has_more and not _moves_waits(operations, of_streams, matched_by_stream):
-            operations = [operation._replace(stream=number_of[operation.stream]) for operation in operations]
-            strands, matched = of_streams, matched_by_stream
+        operations = [operation._replace(stream=number_of[operation.stream]) for operation in operations]
+        # in any order no more could be matched than the names that both have
+        common = (Counter(words) & Counter(place.word for place in order)).total()
+        if len(number_of) > 1 and len(words) - matched[0].count(None) < common:
+            rows_of = by_key((operation.stream, row) for row, operation in enumerate(operations))
+            places_of = by_key((place.operation.stream, at) for at, place in enumerate(order))
+            of_streams = [_Strand(rows, places_of.get(number, [])) for number, rows in rows_of.items()]
+            matched_by_stream = [_match(order, lane, words, strand) for strand in of_streams]
+            has_more = sum(of_stream.count(None) for of_stream in matched_by_stream) < matched[0].count(None)
+            if has_more and not _reorders_threads(
+                operations, of_streams, matched_by_stream, only_waits=not is_repeated
+            ):
+                strands, matched = of_streams, matched_by_stream
     partners: list[int | None] = [None] * len(words)
     for strand, of_strand in zip(strands, matched, strict=True):
         _pair_leftovers(order, operations, strand, of_strand)
@@ -454,12 +460,16 @@ def _align_lane(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> _
     return _Alignment(operations, partners, strands)
 
 
-def _moves_waits(
-    operations: Sequence[Operation], strands: Sequence[_Strand], matched: Sequence[Sequence[int | None]]
+def _reorders_threads(
+    operations: Sequence[Operation],
+    strands: Sequence[_Strand],
+    matched: Sequence[Sequence[int | None]],
+    *,
+    only_waits: bool,
 ) -> bool:
-    """Return whether these places put a call that waits on the other side of an operation of its thread.
+    """Return whether these places put an operation, or a call that waits, on the other side of one of its thread.
 
-    It waits for what was launched before it, and no more.
+    A call waits for what was launched before it, and no more.
     """
     place_of = {
         row: strand.places[at]
@@ -471,7 +481,8 @@ def _moves_waits(
         places = [place_of[row] for row in rows]
         latest, earliest = accumulate(places, max), [*accumulate(reversed(places), min)][::-1]
         for row, place, last, first in zip(rows, places, latest, earliest, strict=True):
-            if operations[row].kind == SYNC and (last > place or first < place):
+            is_asked = operations[row].kind == SYNC or not only_waits
+            if is_asked and (last > place or first < place):
                 return True
     return False
 

@@ -64,11 +64,22 @@ def test_a_compilers_number_decides_no_partner_where_the_rest_of_the_name_gives_
     assert longer == [0, 1, 2, 3, 5], "the number tells which one is missing"
 
 
-def test_streams_that_are_launched_in_another_order_have_the_same_places():
-    program, (_, other, more) = laid("cA nX cB nY cC", "nX nY cA cB cC", "nX cA cB cQ nY cC")
+def test_streams_that_are_launched_in_another_order_in_each_step_have_the_same_places():
+    usual, other, more = did = ("cA nX cB nY cC", "nX nY cA cB cC", "nX cA cB cQ nY cC")
+    program = lay_out({(usual, b""): 9, (other, b""): 1, (more, b""): 1}, lambda signature: example(signature[0]), {})
     assert names(program) == "cA nX cB cQ nY cC"
-    assert other == [1, 4, 0, 2, 5]
-    assert more == [1, 0, 2, 3, 4, 5]
+    assert [program.places[words, b""].tolist() for words in did[1:]] == [[1, 4, 0, 2, 5], [1, 0, 2, 3, 4, 5]]
+
+
+def test_streams_that_a_thread_launches_in_another_order_in_several_steps_keep_it():
+    """It is a program of its own: what is launched first delays what comes after it. Two threads delay nobody."""
+    usual, other, more = did = ("cA nX cB nY cC", "nX nY cA cB cC", "cA nX cB nY cC cD")
+    program, places = laid(*did)
+    assert names(program) == "cA nX cB nY cA cB cC cD"
+    assert places[1] == [1, 3, 4, 5, 6]
+    in_threads = {(words, b""): example(words)._replace(threads=example(words).streams) for words in did}
+    program = lay_out({(usual, b""): 3, (other, b""): 2, (more, b""): 1}, in_threads.__getitem__, {})
+    assert program.places[other, b""].tolist() == [1, 3, 0, 2, 4]
 
 
 def test_the_order_of_streams_is_kept_where_no_operation_would_have_a_place_more():

@@ -335,7 +335,7 @@ def _number_streams(operations: Sequence[Operation], order: Sequence[_Place]) ->
     """Return for each stream of some operations the number of the one in `order` that runs the same.
 
     That is the one with which it shares most: profilers number streams in the order of their first activity, which
-    varies.
+    varies. The main stream has its number, and calls have none.
     """
     known: dict[int, Counter[_Word]] = {}
     for place in order:
@@ -343,13 +343,12 @@ def _number_streams(operations: Sequence[Operation], order: Sequence[_Place]) ->
     words_of: dict[int, Counter[_Word]] = {}
     for operation in operations:
         words_of.setdefault(operation.stream, Counter())[_word(operation)] += 1
+    number_of = {stream: stream for stream in (MAIN, NO_STREAM) if stream in words_of}
     shared = {
         (stream, number): (-(words_of[stream] & known[number]).total(), stream != number, stream, number)
-        for stream in words_of
-        for number in known
-        if (stream == MAIN) == (number == MAIN)
+        for stream in words_of.keys() - number_of.keys()
+        for number in known.keys() - {MAIN, NO_STREAM}
     }
-    number_of: dict[int, int] = {}
     for stream, number in sorted(shared, key=shared.__getitem__):
         if stream not in number_of and number not in number_of.values() and shared[stream, number][0]:
             number_of[stream] = number

@@ -82,6 +82,15 @@ def test_streams_that_a_thread_launches_in_another_order_in_several_steps_keep_i
     assert program.places[other, b""].tolist() == [1, 3, 0, 2, 4]
 
 
+def test_a_call_of_another_name_has_no_stream_and_the_main_stream_its_number():
+    """As of a rank that another profiler recorded: its call got the number of a stream."""
+    program, (_, other) = laid("cA sS nX cB", "cC sT nX cB nY")
+    assert names(program) == "cA sS nX cB nY"
+    assert [program.operations[place].stream for place in other] == [0, -1, 1, 0, 1]
+    program, (_, other) = laid("cA sS nX", "cC sT sT nX")
+    assert [program.operations[place].stream for place in other] == [0, -1, -1, 1]
+
+
 def test_the_order_of_streams_is_kept_where_no_operation_would_have_a_place_more():
     program, (_, other) = laid("cA nX cB", "nX cB cA")
     assert names(program) == "cA nX cB cA"

@@ -128,11 +128,14 @@ def separate_alternatives(
 ) -> Separated:
     """Give each way of these stretches places of its own; arguments are as in `find_alternatives`."""
     number_of, parts = _number_places(stretches), dict[Part, int]()
+    taken_by = {
+        signature: _ways(places, names_of[signature], number_of, parts) for signature, places in places_of.items()
+    }
     operations_of: list[dict[Way, list[Operation]]] = [{} for _ in stretches]
     for signature, places in places_of.items():
-        names, taken = names_of[signature], _ways(places, names_of[signature], number_of, parts)
+        names = names_of[signature]
         rows_of = by_key((number_of[place], row) for row, place in enumerate(places) if place in number_of)
-        for number, way in taken.items():
+        for number, way in taken_by[signature].items():
             if way not in operations_of[number]:
                 rows = rows_of[number]
                 operations_of[number][way] = [operations[places[row]]._replace(name=names[row]) for row in rows]
@@ -150,8 +153,7 @@ def separate_alternatives(
                 separate += of_way
     placed: dict[Signature, Ints] = {}
     for signature, places in places_of.items():
-        taken = _ways(places, names_of[signature], number_of, parts)
-        following = {number: iter(places_of_ways[number][way]) for number, way in taken.items()}
+        following = {number: iter(places_of_ways[number][way]) for number, way in taken_by[signature].items()}
         placed[signature] = np.array(
             [next(following[number_of[place]]) if place in number_of else new_place[place] for place in places],
             np.int64,

@@ -1,9 +1,9 @@
 """Process groups of collectives whose trace names none, inferred from which ranks leave them together.
 
 If all teams have the same collectives in the same order, these are compared one by one. Stages of a pipeline have
-exchanges of their own, which are matched first, pair by pair. Exchanges that more than two ranks of a stage leave
-together are no messages, but collectives. Those that several stages share come last. Sends and receives that state a
-group of more than two ranks are matched pair by pair, too: the peer is one of these, and none waits for the others.
+exchanges of their own, which are matched first, pair by pair. An exchange that more than two ranks of a stage leave
+together is a collective. Collectives that several stages share are compared last. Where sends and receives state a
+group of more than two ranks, they are matched pair by pair, too: each has one peer in the group.
 """
 
 import math

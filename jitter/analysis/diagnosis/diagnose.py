@@ -365,7 +365,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
 def _without_loss(diagnosis: Diagnosis, doubt: str) -> Diagnosis:
     """Return the diagnosis of a run that blames no rank, and clears none: where ranks wait for each other is unknown.
 
-    Without that, what is seen of the loss is none of it: ranks that share nothing wait for nobody.
+    A loss is time that ranks wait for each other. Where that is not known, no part of a step is a loss.
     """
     conclusion = diagnosis.conclusion
     conclusion = replace(conclusion, doubts=(*conclusion.doubts, doubt), cleared=())

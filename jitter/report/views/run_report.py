@@ -42,7 +42,7 @@ from jitter.report.views.step_view import (
 )
 
 MAX_RANKS: Final = 96
-"""Ranks in the table of a step. Of more, one half are those that wait least, the other those that wait most."""
+"""Rows in the table of a step. Of more ranks it has those that wait least and those that wait most, half each."""
 MAX_GROUPS: Final = 40
 """Kernels, operators or phases in a table; those with the most time."""
 GROUPS: Final = ("kernel", "operator", "phase")

@@ -3,6 +3,8 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -265,8 +267,9 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     pairs = pair_teams(base, new)
     reasons = _find_reasons(ordered, new, pairs)
     times_of_bases = [step_times(document) for document in bases]
-    effect = None if reasons else measure_effect(times_of_bases, step_times(new))
-    mean_effect = effect and measure_effect(times_of_bases, step_times(new), "mean")
+    measure = partial(measure_effect, times_of_bases, step_times(new), are_same_steps=_are_same_steps(bases, new))
+    effect = None if reasons else measure()
+    mean_effect = effect and measure("mean")
     verdict: Verdict = "incomparable"
     aligned, rows, kernels = None, list[Row](), None
     if effect is not None and mean_effect is not None:
@@ -320,6 +323,14 @@ def step_times(document: Document) -> Floats:
     return np.array(
         [step.step_time_ns for step in document.compared_steps if step.step_time_ns is not None], np.float64
     )
+
+
+def _are_same_steps(bases: Sequence[Document], new: Document) -> bool:
+    numbers = (
+        [(step.epoch, step.step) for step in run.compared_steps if step.step_time_ns is not None]
+        for run in (*bases, new)
+    )
+    return all(these == those for these, those in pairwise(numbers))
 
 
 def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:

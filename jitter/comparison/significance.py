@@ -1,9 +1,10 @@
 """Sizes of effects with what of them is noise: a run's step time against others', and its loss to jitter.
 
 An effect on step time is the difference of medians, or of means. Intervals are block bootstraps over steps: steps that
-follow each other are drawn together, since what slows one step often slows the next. With several bases, runs are drawn
-first, then their steps, and the new run gets the difference of a base run from their median: equal runs differ by that
-much.
+follow each other are drawn together, since what slows one step often slows the next. Steps of one number are drawn
+together in runs that have the same steps: evaluations, checkpoints and longer batches come at the same ones. With
+several bases, runs are drawn first, then their steps, and the new run gets the difference of a base run from their
+median: equal runs differ by that much.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -91,26 +92,37 @@ _STATISTICS: Final[Mapping[Statistic, Callable[[Floats], Floats]]] = {
 """Of step times along the last axis."""
 
 
-def measure_effect(bases: Sequence[Floats], new: Floats, statistic: Statistic = "median") -> StepEffect:
-    """Compare the median or mean step of a run with that of others; (steps,) each, at least two, in order."""
+def measure_effect(
+    bases: Sequence[Floats], new: Floats, statistic: Statistic = "median", *, are_same_steps: bool = False
+) -> StepEffect:
+    """Compare the median or mean step of a run with that of others; (steps,) each, at least two, in order.
+
+    `are_same_steps` says that all runs have the steps of the same numbers.
+    """
     rng = np.random.default_rng(_SEED)
     of_steps = _STATISTICS[statistic]
+    drawn_steps = [_draw_steps(len(times), rng) for times in (*bases, new)]
+    if are_same_steps:
+        drawn_steps = [drawn_steps[0]] * len(drawn_steps)
     of_bases, new_ns = np.array([of_steps(times) for times in bases]), float(of_steps(new))
     base_ns = middle_value(of_bases)
-    drawn = np.stack([of_steps(times[_draw_steps(len(times), rng)]) for times in bases])
+    *drawn_of_bases, drawn_of_new = [of_steps(times[at]) for times, at in zip((*bases, new), drawn_steps, strict=True)]
+    drawn = np.stack(drawn_of_bases)
     # between equal runs: a median of k runs hides part of what each of them differs by
     residuals = (of_bases - base_ns) * np.sqrt(len(bases) / max(len(bases) - 1, 1))
     if len(bases) > 1:
         runs = rng.integers(len(bases), size=(len(bases), _DRAWS))
         drawn = np.take_along_axis(drawn, runs, axis=0)
-    of_new = of_steps(new[_draw_steps(len(new), rng)]) + residuals[rng.integers(len(bases), size=_DRAWS)]
+    of_new = drawn_of_new + residuals[rng.integers(len(bases), size=_DRAWS)]
     centre = new_ns - base_ns
-    fewest = min(len(new), len(bases) if len(bases) > 1 else len(bases[0]))
-    wide = centre + _widening(fewest) * (of_new - np.sort(drawn, axis=0)[(len(bases) - 1) // 2] - centre)
+    widening_of = _widening_of_median if statistic == "median" else _widening_of_mean
+    of_base = widening_of(len(bases[0])) if len(bases) == 1 else _widening_of_median(len(bases))
+    widening = max(widening_of(len(new)), of_base)
+    wide = centre + widening * (of_new - np.sort(drawn, axis=0)[(len(bases) - 1) // 2] - centre)
     low, high = _interval_of(wide)
     below, above = float((wide <= 0).mean()), float((wide >= 0).mean())
     p = 1.0 if centre == 0 else min(1.0, max(2 * min(below, above), 2 / (_DRAWS + 1)))
-    noise = _noise(bases, of_bases, base_ns, of_steps)
+    noise = _noise(bases, new if are_same_steps else None, of_steps)
     return StepEffect(base_ns, new_ns, min(low, centre), max(high, centre), noise, p)
 
 
@@ -144,10 +156,21 @@ def lies_outside(others: Floats, runs: Floats) -> bool:
     return 2 * float(student_tail(abs(t), len(others) - 1.0)) < _CHANCE
 
 
-def _noise(bases: Sequence[Floats], of_bases: Floats, base_ns: float, of_steps: Callable[[Floats], Floats]) -> float:
-    """Return what equal stretches differ by: halves of a base and, of several bases, one and another."""
-    halves = [abs(of_steps(times[: len(times) // 2]) - of_steps(times[len(times) // 2 :])) for times in bases]
-    noises = [MIN_NOISE, middle_value(np.array(halves)) / base_ns]
+def _noise(bases: Sequence[Floats], same_steps: Floats | None, of_steps: Callable[[Floats], Floats]) -> float:
+    """Return what equal stretches differ by: halves of a base and, of several bases, one and another.
+
+    Of a base's halves that is what the new run's do not differ by, too, if it has the `same_steps`.
+    """
+
+    def change(times: Floats) -> Floats:
+        return of_steps(times[len(times) // 2 :]) - of_steps(times[: len(times) // 2])
+
+    changes, of_bases = np.array([change(times) for times in bases]), np.array([of_steps(times) for times in bases])
+    base_ns = middle_value(of_bases)
+    halves = np.abs(changes)
+    if same_steps is not None:
+        halves = np.minimum(halves, np.abs(changes - change(same_steps)))
+    noises = [MIN_NOISE, middle_value(halves) / base_ns]
     if len(bases) > 1:
         apart = np.abs(of_bases[:, None] - of_bases[None, :])
         noises.append(float(apart.sum() / (len(bases) * (len(bases) - 1))) / base_ns)
@@ -172,26 +195,35 @@ def measure_loss(run: Document) -> tuple[float, float] | str:
     at = _draw_steps(len(timed), np.random.default_rng(_SEED))
     value = run.loss_fraction
     drawn = losses[at].sum(axis=1) / times[at].sum(axis=1)
-    low, high = _interval_of(value + _widening(len(timed)) * (drawn - losses.sum() / times.sum()))
+    low, high = _interval_of(value + _widening_of_mean(len(timed)) * (drawn - losses.sum() / times.sum()))
     return min(max(low, 0.0), value), max(high, value)
 
 
 def _draw_steps(steps: int, rng: np.random.Generator) -> Ints:
-    """Return positions of steps, (draws, steps): blocks of about the cube root of their number, drawn with return.
-
-    Few steps are drawn one by one.
-    """
-    length = round(steps ** (1 / 3)) if steps >= _MIN_BLOCKED else 1
+    """Return positions of steps, (draws, steps): blocks of steps that follow each other, drawn with return."""
+    length = _block_length(steps)
     blocks = -(-steps // length)
     first = rng.integers(steps, size=(_DRAWS, blocks, 1))
     at: Ints = (first + np.arange(length)).reshape(_DRAWS, -1)[:, :steps] % steps
     return at
 
 
-def _widening(values: int) -> float:
-    """Return by how much draws of so few values spread too little, from Student's t."""
-    if values >= _ENOUGH:
-        return 1.0
+def _block_length(steps: int) -> int:
+    """Return how many steps are drawn together: about the cube root of their number; one of few steps."""
+    return round(steps ** (1 / 3)) if steps >= _MIN_BLOCKED else 1
+
+
+def _widening_of_mean(values: int) -> float:
+    """Return by how much the means of drawn blocks of so many values spread too little, from Student's t."""
+    return _student_factor(values // _block_length(values))
+
+
+def _widening_of_median(values: int) -> float:
+    """Return by how much the medians of draws of so few values spread too little, from Student's t."""
+    return 1.0 if values >= _ENOUGH else _student_factor(values)
+
+
+def _student_factor(values: int) -> float:
     upper = (1 + _COVERAGE) / 2
     return student_quantile(upper, max(values - 1, 1)) / NormalDist().inv_cdf(upper)
 

@@ -303,17 +303,44 @@ def test_one_of_several_bases_without_steps(document):
     assert found.verdict == "incomparable"
 
 
+@pytest.mark.parametrize("statistic", ["median", "mean"])
 @pytest.mark.parametrize("steps", [2, 4, 7, 14, 40])
-def test_the_interval_holds_the_truth(steps):
+def test_the_interval_holds_the_truth(steps, statistic):
     """At least 93 of 100 intervals of 95% hold a true difference of 3%."""
     rng = np.random.default_rng(steps)
     held = 0
     for _ in range(200):
         base, new = rng.normal(1e7, 2e5, steps), rng.normal(1.03e7, 2e5, steps)
-        found = measure_effect([base], new)
+        found = measure_effect([base], new, statistic)
         held += found.low_ns <= 3e5 <= found.high_ns
         assert found.low_ns <= found.difference_ns <= found.high_ns
     assert held >= 186
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+def test_what_comes_at_the_same_steps_of_both_runs_does_not_hide_a_difference(statistic):
+    """Of 15 steps three are evaluations, three follow one, and two write a checkpoint: 2% is told anyway."""
+    rng = np.random.default_rng(5)
+    kinds = np.array([1, 1, 1, 1, 0.92, 0.95] * 2 + [1, 1, 0.92]) + np.isin(np.arange(15), [7, 12]) * 0.2
+    is_hidden, is_found, held = [], [], []
+    for _ in range(100):
+        base, new = 1e7 * kinds + rng.normal(0, 3e4, 15), 1.02e7 * kinds + rng.normal(0, 3e4, 15)
+        found = measure_effect([base], new, statistic, are_same_steps=True)
+        truth_ns = 2e5 * (kinds.mean() if statistic == "mean" else 1.0)
+        is_hidden.append(not measure_effect([base], new, statistic).is_real)
+        is_found.append(found.is_real)
+        held.append(found.low_ns <= truth_ns <= found.high_ns)
+    assert all(is_hidden)
+    assert all(is_found)
+    assert sum(held) >= 93
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+def test_equal_runs_of_the_same_steps_are_seldom_told_apart(statistic):
+    rng = np.random.default_rng(3)
+    runs = rng.normal(1e7, 4e5, (300, 2, 14))
+    found = [measure_effect([base], new, statistic, are_same_steps=True) for base, new in runs]
+    assert sum(effect.low_ns > 0 or effect.high_ns < 0 for effect in found) <= 24
 
 
 @pytest.mark.parametrize("steps", [2, 4, 7])

@@ -13,7 +13,7 @@ import numpy as np
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses, join_some
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.awaited_ranks import MAY_WAIT
-from jitter.analysis.detection.findings import Finding
+from jitter.analysis.detection.findings import Finding, of_one_rank
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
@@ -22,6 +22,7 @@ from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Los
 from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
+from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 from jitter.core.grouping import by_key
@@ -95,6 +96,7 @@ def make_culprit(
         kernel_index=_range_of_pauses(pauses) if costly and pauses else _kernel_range(losses, late, evidence),
         evidence=(
             describe_excess(group, evidence),
+            *_describe_worst(group, evidence),
             *group.judgement.sentences,
             *((MAY_WAIT,) if _may_be_waits(group, evidence) else ()),
             *((_UNKNOWN_GAIN.format(pricing.unpriced_because),) if is_unknown else ()),
@@ -205,8 +207,8 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Losses:
     meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
     classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]] or [LossClass.TRANSFER]
     chosen = []
-    for together in join_some([_shares_of(evidence.analysis.account.of_steps[at], group, rank) for at in group.steps]):
-        shares = together.of(classes, rank if group.parts else None)
+    for joined in join_some([_shares_of(evidence.analysis.account.of_steps[at], group, rank) for at in group.steps]):
+        shares = joined.of(classes, rank if group.parts else None)
         if not group.parts:
             places = zip(shares.collective.tolist(), shares.group.tolist(), strict=True)
             shares = shares.where(np.array([place in meetings for place in places], np.bool_))
@@ -264,8 +266,26 @@ def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:
         return _lost_most(group, evidence)
     excess_ns = by_key((outlier.rank, outlier.excess_ns) for outlier in group.outliers)
     if excess_ns:
-        return max(excess_ns, key=lambda rank: (sum(excess_ns[rank]), -rank))
+        lost_most = _lost_most(group, evidence)
+        return max(excess_ns, key=lambda rank: (sum(excess_ns[rank]), rank == lost_most, -rank))
     return _most_often_last(group, evidence)
+
+
+def repair_worst(group: FindingGroup, evidence: Evidence) -> Scenario:
+    """Return the scenario in which, of several late ranks, the one to which most is charged is fixed alone."""
+    if len({outlier.rank for outlier in group.outliers}) < 2 or group.group.scope == "job":
+        return Scenario()
+    worst = _lost_most(group, evidence)
+    return together(of_one_rank(outlier).repair for outlier in group.outliers if outlier.rank == worst)
+
+
+def _describe_worst(group: FindingGroup, evidence: Evidence) -> tuple[str, ...]:
+    """Say what fixing the worst of several ranks alone would save, where that is worth it and not the whole saving."""
+    (alone_ns,) = evidence.analysis.gains([repair_worst(group, evidence)])
+    most_ns = (1 - THRESHOLDS.tolerance_share) * group.gain_ns
+    if not evidence.pricing.min_gain_ns(group.steps) <= alone_ns <= most_ns:
+        return ()
+    return (f"rank {_lost_most(group, evidence)} alone is later: fixing it first would save {format_time(alone_ns)}",)
 
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:

@@ -14,7 +14,7 @@ from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossCla
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
 from jitter.analysis.detection.run_analysis import UNMEASURED, GainRange, RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
-from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
+from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit, repair_worst
 from jitter.analysis.diagnosis.diagnosed_lake import DiagnosedLake
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import find_bound
@@ -66,7 +66,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if (led := add_lead(evidence, groups, all_gain)) != groups:
         groups = led
         (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
-    gains = analysis.gains([group.scenario for group in groups])
+    scenarios = [group.scenario for group in groups]
+    gains = analysis.gains([*scenarios, *(repair_worst(group, evidence) for group in groups)])[: len(groups)]
     all_gain = max(0.0, all_gain, *gains)  # within the error of replay one of them may save more than all
     beside = [_price_beside(evidence, group) for group in group_job_findings(evidence)]
     steps = answer_steps(evidence, [*groups, *beside])

@@ -1,5 +1,6 @@
 """Findings that others mask, and what late ranks carry into the steps that follow."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jitter.analysis.diagnosis.finding_groups import FindingGroup, RankGroup
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, Job, simulate
 from tests.support.findings import evidence_of, late_rank
-from tests.support.simulated import ingest_run, small, true_gain_ns
+from tests.support.simulated import ingest_run, run_ns, small, true_gain_ns
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,25 @@ def test_ranks_of_a_node_that_later_ones_mask_are_of_its_finding(tmp_path: Path)
     (node,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
     assert (node.scope, node.ranks, node.recurs) == ("host", (1, 2, 3, 4, 5, 6), "yes")
     assert node.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.02)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_a_host_of_slow_gpus_is_told_with_its_slowest(tmp_path: Path, factor: float):
+    """The half of the GPUs is 1.5 times as slow, and one of them by a tenth more: it was named nowhere."""
+    of_host = [Fault.parse(f"slow_gpu:rank={rank},factor={1.5 * (factor if rank == 6 else 1)}") for rank in range(4, 8)]
+    run = simulate(Job(ranks=8, steps=8, kernels=60, seed=3, gpus_per_node=4), of_host)
+    (host,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (host.scope, host.ranks) == ("host", (4, 5, 6, 7))
+    told = [sentence for sentence in host.evidence if "alone is later" in sentence]
+    if factor == 1:
+        assert not told
+        return
+    assert host.rank == 6
+    of_host = [Fault.parse(f"slow_gpu:rank={rank},factor=1.5") for rank in range(4, 8)]
+    (saved_ms,) = (re.fullmatch(r"rank 6 alone .* would save (.*) ms", sentence) for sentence in told)
+    assert saved_ms is not None
+    true_ns = run_ns(run) - run_ns(simulate(run.job, of_host))
+    assert 1e6 * float(saved_ms[1]) == pytest.approx(true_ns, rel=0.02)
 
 
 def test_groups_whose_networks_are_as_slow_are_one_finding(tmp_path: Path):

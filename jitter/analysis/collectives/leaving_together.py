@@ -65,6 +65,9 @@ def infer_groups(
         labels_of.update(settled)
         waiting = [at for at in waiting if at not in settled] if settled else []
     channel_of = {at: number for number, channel in enumerate(channels.values()) for at in channel}
+    clocks = _Clocks(end, labels_of, known)
+    if not clocks.joint.are_comparable:
+        labels_of |= _join_waiting_groups(labels_of, end, took, clocks.limit_ns)
     labels_of = _without_contradictions(labels_of, channel_of, end, took, known)
     clocks = _Clocks(end, labels_of, known)
     labels_of = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in labels_of.items()}
@@ -408,6 +411,31 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
         # else the clocks are wrong: see `_without_contradictions`
         return labels if over_steps is None or not waits_more(durations, labels, over_steps) else over_steps
     return over_steps if over_steps is not None and (over_steps != ALONE).all() else None
+
+
+def _join_waiting_groups(labels_of: Mapping[int, Ints], end: Floats, took: Floats, limit_ns: float) -> dict[int, Ints]:
+    """Return the groups of collectives in which groups wait for each other, without their clocks.
+
+    Of a channel on which most collectives are of small groups, one of all ranks is left together in these, too. There
+    the last rank of a group to arrive waits for other groups, and the groups' ends differ by as much in every step, but
+    for `limit_ns`.
+    """
+    joined: dict[int, Ints] = {}
+    for labels, places in by_groups(labels_of):
+        groups, every = groups_of(labels), np.zeros(len(labels), np.int64)
+        if len(groups) < 2 or (labels == ALONE).any():
+            continue
+        waiting = [at for at in places if waits_more(took[:, [at]], labels, every)]
+        for number in spread_positions(len(waiting), THRESHOLDS.max_tried).tolist():
+            at = waiting[number]
+            ends = np.stack([end[:, at, members[0]] for members in groups], axis=1)
+            spread = _spread_over_steps(ends)
+            of_groups = divide_ranks(spread)
+            if of_groups is None or (of_groups == ALONE).any():
+                continue
+            if not (spread[of_groups[:, None] == of_groups] > limit_ns).any():
+                joined[at] = of_groups[np.unique(labels, return_inverse=True)[1]]
+    return joined
 
 
 def _divide_on_one_clock(end: Floats, took: Floats, offset: Floats) -> Ints:

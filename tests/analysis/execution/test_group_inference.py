@@ -70,16 +70,40 @@ def test_collectives_of_one_stream_may_have_different_groups():
     assert [groups_of(found[at]) for at in range(len(layout))] == layout
 
 
+@pytest.mark.parametrize("late_ns", [0.0, 2e6])
+def test_one_collective_of_all_ranks_on_the_stream_of_smaller_groups(late_ns: float):
+    """The rows leave it together, too: it was theirs, and the row that waits there for a late rank had a slow link."""
+    layout = [ROWS, ROWS, ROWS, ROWS, ROWS, ALL]
+    work = works(8, len(layout), 4)
+    work[:, 0, 2] += late_ns
+    found = infer_groups(on_streams(*[1] * len(layout)), *times(work, layout)).labels
+    assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+def test_a_slow_link_of_one_group_is_no_wait_for_the_others():
+    """The last of its ranks to arrive stays as long as for a wait, but the groups' ends differ from step to step."""
+    work = works(8, 5, 4)
+    start, end = times(work, [ROWS] * 5)
+    slow_ns = 2e5 * np.arange(1, 41).reshape(8, 5)  # of the first row's transfers up to each one's end
+    end[:, :, :2] += slow_ns[:, :, None]
+    start[:, :, :2] += slow_ns[:, :, None] - 2e5
+    found = infer_groups(on_streams(*[1] * 5), start, end).labels
+    assert [groups_of(found[at]) for at in range(5)] == [ROWS] * 5
+
+
 def test_messages_tell_the_clocks_of_stages_that_share_a_program():
-    """Each of two stages reduces among its replicas, and then all ranks do: two collectives alone look alike."""
+    """Each of two stages reduces among its replicas, and then all ranks do: in three steps these look alike."""
     layout = [ROWS, ALL]
     start, end = times(works(6, 2, 4), layout)
     found = infer_groups(on_streams(1, 1), start, end).labels
+    assert [groups_of(found[at]) for at in (0, 1)] == layout
+    start, end = start[:3], end[:3]
+    found = infer_groups(on_streams(1, 1), start, end).labels
     assert [groups_of(labels) for labels in found.values()] == [ROWS, ROWS]
-    clocks = JointClocks(4, 6)
+    clocks = JointClocks(4, 3)
     for first, second in ([0, 2], [1, 3]):  # the stages of a replica exchange messages
         ahead_ns = np.array([0, CLOCKS[second] - CLOCKS[first]])
-        clocks.connect(np.array([first, second]), np.tile(ahead_ns, (6, 1)))
+        clocks.connect(np.array([first, second]), np.tile(ahead_ns, (3, 1)))
     found = infer_groups(on_streams(1, 1), start, end, clocks).labels
     assert [groups_of(found[at]) for at in (0, 1)] == layout
 

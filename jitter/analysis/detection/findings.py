@@ -294,17 +294,19 @@ class Clusters(NamedTuple):
     """The excess in standard deviations within the clusters."""
 
 
-def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float) -> Clusters | None:
-    """Return the clusters of one team's ranks; None if they are one.
+def _cut_ranks(
+    deviations: TeamDeviations, part: TimePart, usual_step_ns: float, apart: Collection[int] = ()
+) -> Clusters | None:
+    """Return the clusters of one team's ranks but those that stand `apart`; None if they are one.
 
     The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
     The clusters must differ steadily, and by what is worth a report.
     """
-    total = deviations.total_ns[part]
-    ranks = total.shape[1]
+    total, is_cut = deviations.total_ns[part], ~np.isin(deviations.ranks, list(apart))
+    ranks, numbers = int(is_cut.sum()), deviations.ranks[is_cut]
     if ranks <= 2 or not usual_step_ns > 0 or np.isnan(total).all(axis=0).any():
         return None
-    relative_ns = compare_with_one_rank(total)
+    relative_ns = compare_with_one_rank(total)[:, is_cut]
     levels = np.nanmedian(relative_ns, axis=0)
     order = np.argsort(levels)
     ordered = levels[order]
@@ -320,7 +322,7 @@ def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float)
     is_much = excess_ns >= THRESHOLDS.min_clear_share * usual_step_ns
     if sigmas[cut - 1] < THRESHOLDS.outlier_sigmas or not is_much or not differ_steadily(relative_ns, slow, fast):
         return None
-    named = [tuple(np.sort(deviations.ranks[columns]).tolist()) for columns in (fast, slow)]
+    named = [tuple(np.sort(numbers[columns]).tolist()) for columns in (fast, slow)]
     return Clusters(named[0], named[1], excess_ns, float(high[0] - low[-1]), float(sigmas[cut - 1]))
 
 
@@ -336,7 +338,8 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
     ranks = deviations.total_ns.shape[2]
     findings = []
     for part in OWN_PARTS if ranks >= THRESHOLDS.min_robust_ranks else ():
-        clusters = _cut_ranks(deviations, part, known_median(step_ns))
+        always = [outlier.rank for outlier in outliers if outlier.part is part and outlier.persistent]
+        clusters = _cut_ranks(deviations, part, known_median(step_ns), always)
         if clusters is None or not 2 <= len(clusters.fast) <= ranks / 2:
             continue
         if set(clusters.slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:

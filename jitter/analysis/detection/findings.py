@@ -338,11 +338,12 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
     ranks = deviations.total_ns.shape[2]
     findings = []
     for part in OWN_PARTS if ranks >= THRESHOLDS.min_robust_ranks else ():
-        always = [outlier.rank for outlier in outliers if outlier.part is part and outlier.persistent]
-        clusters = _cut_ranks(deviations, part, known_median(step_ns), always)
-        if clusters is None or not 2 <= len(clusters.fast) <= ranks / 2:
-            continue
-        if set(clusters.slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:
+        of_part = [outlier for outlier in outliers if outlier.part is part]
+        always = [outlier.rank for outlier in of_part if outlier.persistent]
+        # one rank that is far later may hide that the others of its cluster are one
+        cuts = (_cut_ranks(deviations, part, known_median(step_ns), apart) for apart in ([], always))
+        clusters = next((cut for cut in cuts if cut is not None and 2 <= len(cut.fast) <= ranks / 2), None)
+        if clusters is None or set(clusters.slow) <= {outlier.rank for outlier in of_part}:
             continue
         relative_ns = compare_with_one_rank(deviations.total_ns[part])
         slow_ns, fast_ns = (

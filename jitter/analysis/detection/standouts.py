@@ -514,7 +514,11 @@ def decide_recurrence(
         is_late = is_late | is_as_long & (standouts.sigmas >= THRESHOLDS.outlier_sigmas)
     # a group recurs if most of its ranks are late at the same time
     late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.most_share * len(columns), 1)
-    others = is_late.sum(axis=1) - is_late[:, columns].sum(axis=1)
+    # another rank whose usual time is unusual is another thing that recurs, and no chance to be late
+    is_other = ~np.isin(standouts.ranks, list(ranks)) & ~(
+        standouts.is_persistent & (standouts.chance < THRESHOLDS.medium_chance)
+    )
+    others = is_late[:, is_other].sum(axis=1)
     times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(columns), 1)).sum())
     share = len(columns) / all_ranks
     if times and _is_repeated(times, elsewhere, share):

@@ -337,7 +337,8 @@ def describe_saving_beside(culprit: Culprit, diagnosis: "Diagnosis") -> str:
     And where the headline says what fixing both saves.
     """
     is_told = culprit.unpriced_because or _saves_its_loss(culprit) or culprit in _alike(_headline_first(diagnosis))
-    return "" if is_told else f"its fix saves {_saved(culprit)}"
+    alone, hidden = (" alone", ", as others are as late or later") if culprit.is_hidden else ("", "")
+    return "" if is_told else f"its fix{alone} saves {_saved(culprit)}{hidden}"
 
 
 def _saves_its_loss(culprit: Culprit) -> bool:

@@ -123,7 +123,19 @@ def test_slow_ranks_that_are_known_need_no_other_finding():
     own[:, :4] += 0.12 * STEP
     known = [Outlier(0, rank, TimePart.GPU, tuple(range(8)), 1e6, 20.0, 1e-6, persistent=True) for rank in range(4)]
     assert find_clusters(team(own), np.full(8, STEP), known) == []
-    assert len(find_clusters(team(own), np.full(8, STEP), known[:2])) == 1
+    (found,) = find_clusters(team(own), np.full(8, STEP), known[:2])
+    assert found.ranks == (0, 1, 2, 3)
+
+
+def test_a_rank_that_is_far_slower_than_its_cluster_does_not_hide_it():
+    own = gpus(1, 8, 0.003)
+    own[:, 4:] += 0.05 * STEP
+    own[:, 6] += 0.12 * STEP
+    assert find_clusters(team(own), np.full(8, STEP), []) == []
+    slowest = Outlier(0, 6, TimePart.GPU, tuple(range(8)), 1e6, 20.0, 1e-6, persistent=True)
+    (found,) = find_clusters(team(own), np.full(8, STEP), [slowest])
+    assert found.ranks == (4, 5, 7)
+    assert found.excess_ns == pytest.approx(8 * 0.05 * STEP, rel=0.1)
 
 
 def test_steps_in_which_all_ranks_are_slow():

@@ -105,6 +105,19 @@ def test_a_host_of_slow_gpus_is_told_with_its_slowest(tmp_path: Path, factor: fl
     assert 1e6 * float(saved_ms[1]) == pytest.approx(true_ns, rel=0.02)
 
 
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_slower_gpu_hides_no_slow_host_of_which_it_is_one(tmp_path: Path, seed: int):
+    """Rank 11 takes 12% longer and the other ranks of its host 5%, half of all: the host was named nowhere."""
+    factors = {rank: 1.12 if rank == 11 else 1.05 for rank in range(8, 16)}
+    gpus = [Fault.parse(f"slow_gpu:rank={rank},factor={factor}") for rank, factor in factors.items()]
+    run = simulate(Job(ranks=16, steps=8, kernels=60, seed=seed, gpus_per_node=8), gpus)
+    found = ingest_run(run, tmp_path).diagnose()
+    slow = {one.scope: one for one in found.culprits if one.rung == "ranks"}
+    assert slow["rank"].ranks == (11,) if "rank" in slow else slow["host"].rank == 11
+    assert all(one.recurs == "yes" for one in slow.values())
+    assert found.what_if.culprits_repaired_ns == pytest.approx(true_gain_ns(run), rel=0.1)
+
+
 def test_groups_whose_networks_are_as_slow_are_one_finding(tmp_path: Path):
     """Each was a finding that saves 20 to 40 µs: repaired alone, the step waits for the other group."""
     links = [Fault.parse("slow_link:ranks=8-15,factor=3")]

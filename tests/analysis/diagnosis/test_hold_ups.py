@@ -202,6 +202,27 @@ def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
     assert "check what `gc.collect` does" in paused.advice
 
 
+def test_several_operations_that_fill_a_pause_together_are_named(tmp_path: Path):
+    """None takes half of it: what the hosts do, of three things, was said of none."""
+    run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
+    for trace in write_traces(run, tmp_path / "traces"):
+        content = json.loads(trace.read_text())
+        events = content["traceEvents"]
+        thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
+        for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
+            last = marker["ts"] + marker["dur"]
+            parts = [("gloo:barrier", 4900, 2000), ("wait", 4899, 1990), ("reward", 2800, 1500), ("log", 1200, 900)]
+            events += [
+                {"ph": "X", "cat": "cpu_op", "name": name, **thread, "ts": last - before, "dur": took}
+                for name, before, took in parts
+            ]
+        trace.write_text(json.dumps(content))
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
+    assert "most of it in `gloo:barrier` 2.00 ms, `reward` 1.50 ms per step" in paused.evidence
+    assert paused.advice.endswith(": check whether a step must wait for `gloo:barrier`, `reward`")
+
+
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_named(
     tmp_path: Path, *, is_recorded: bool

@@ -86,21 +86,36 @@ class HostGaps:
         outer, inner = longer[-1], longer[0]  # each takes half of the excess or more, so one lies within the other
         return LongOperation(outer, inner, own_ns[outer], others_ns.get(outer, 0.0) if others else None)
 
-    def usual_times_ns(self, steps: Sequence[RankStep], gap: Gap) -> dict[str, float]:
-        """Return the median over steps of ranks of what the operations of each name take; 0 where there are none."""
-        of_steps = [self._times_ns(key, rank, gap) for key, rank in steps]
+    def list_operations(self, own: Sequence[RankStep], gap: Gap, paused_ns: float) -> list[tuple[str, float]]:
+        """Return the names of operations, none within another one, that together take most of a pause; else none.
+
+        With what each takes per step; the longest first, and no shorter ones than need be.
+        """
+        times_ns = self.usual_times_ns(own, gap, outermost=True)
+        names = sorted(times_ns, key=lambda name: (-times_ns[name], name))
+        sums_ns = np.cumsum([times_ns[name] for name in names])
+        count = 1 + int(np.searchsorted(sums_ns, THRESHOLDS.main_share * paused_ns))
+        return [(name, times_ns[name]) for name in names[:count]] if count <= len(names) else []
+
+    def usual_times_ns(self, steps: Sequence[RankStep], gap: Gap, *, outermost: bool = False) -> dict[str, float]:
+        """Return the median over steps of ranks of what the operations of each name take; 0 where there are none.
+
+        Of all operations, or of the `outermost`, which lie in no other one.
+        """
+        of_steps = [self._times_ns(key, rank, gap, outermost=outermost) for key, rank in steps]
         names = sorted(set[str]().union(*of_steps))
         return {name: float(np.median([times.get(name, 0) for times in of_steps])) for name in names}
 
-    def _times_ns(self, key: StepKey, rank: int, gap: Gap) -> dict[str, int]:
+    def _times_ns(self, key: StepKey, rank: int, gap: Gap, *, outermost: bool = False) -> dict[str, int]:
         rows = self._operations(key, rank, gap)
         times, until = defaultdict[str, int](int), dict[str, int]()
         columns = (rows[name].to_pylist() for name in ("name", "end_ns", "took_ns"))
         for name, end_ns, took_ns in zip(*columns, strict=True):
-            # else it is within one of its name, as of a function that calls itself
-            if name not in until or end_ns > until[name]:
+            # else it is within another one, or one of its name, as of a function that calls itself
+            counted = "" if outermost else name
+            if counted not in until or end_ns > until[counted]:
                 times[name] += took_ns
-                until[name] = end_ns
+                until[counted] = end_ns
         return times
 
     def _operations(self, key: StepKey, rank: int, gap: Gap) -> pa.Table:

@@ -41,7 +41,7 @@ from jitter.analysis.replay.ladder import (
 )
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import Ranks, format_count, format_percent, format_time
+from jitter.core.formatting import Ranks, format_count, format_percent, format_some, format_time
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COMPUTE, SYNC, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows, spread_positions
@@ -363,16 +363,27 @@ def _explain_pause(evidence: Evidence, loss: _Loss, measured: _Measured, cost_ns
 
 
 def _name_operation(evidence: Evidence, pause: _Pause, paused_ns: float, gap: Gap = "between launches") -> _Pause:
-    """Name the operation that takes most of what hosts pause per step, ns, if one is recorded."""
+    """Name the operation that takes most of what hosts pause per step, ns, or several that do, if any are recorded."""
     (first, last), ranks = evidence.window, pause.ranks
     steps = [evidence.analysis.keys[first + at] for at in spread_positions(last - first, THRESHOLDS.tried_steps)]
     sampled = [(key, ranks[at]) for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks) for key in steps]
     operation = evidence.host_gaps.find_operation(sampled, (), gap, THRESHOLDS.main_share * paused_ns)
     if operation is None:
-        return pause
+        operations = evidence.host_gaps.list_operations(sampled, gap, paused_ns)
+        return _name_operations(pause, operations) if operations else pause
     sentence, advice = _put_in_words(operation, ranks)
     named = pause._replace(evidence=(*pause.evidence, sentence), advice=advice, has_operation=True)
     return _name_ranks_not_in(evidence, named, operation, steps, gap) or named
+
+
+def _name_operations(pause: _Pause, operations: Sequence[tuple[str, float]]) -> _Pause:
+    """Return the pause with several operations, and what each takes per step, ns."""
+    values = [(LongOperation(name, name, ns, None).values["name"], ns) for name, ns in operations]
+    times = format_some([f"`{name}` {format_time(ns)}" for name, ns in values], THRESHOLDS.sentences.max_named)
+    names = format_some([f"`{name}`" for name, _ in values], THRESHOLDS.sentences.max_named)
+    advice = f"{Ranks(pause.ranks):pauses|pause} in these operations: check whether a step must wait for {names}"
+    sentence = f"most of it in {times} per step"
+    return pause._replace(evidence=(*pause.evidence, sentence), advice=advice, has_operation=True)
 
 
 def _put_in_words(operation: LongOperation, ranks: Sequence[int]) -> tuple[str, str]:

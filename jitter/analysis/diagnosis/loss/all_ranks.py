@@ -57,6 +57,7 @@ _ALONE: Final = (
 )
 
 _AT_LEAST: Final = "it costs that at least: some gaps of the hosts may be waits for the GPU"
+_BY_DIVISION: Final = "how much of it is saved depends on how the work is divided anew"
 _UNMEASURED: Final = (
     "{}: first compare with nccl-tests on these nodes, as a network or one link that is slow in every step looks the "
     "same; then {}"
@@ -229,6 +230,9 @@ def _make_culprit(
     is_open = is_exposed or is_least or pause.may_be_wait or (is_once and loss.cause in PAUSES)
     here, count = np.flatnonzero(is_here).tolist(), int(is_here.sum())
     saved_ns = cost_ns if pause.cause else alone_ns
+    # the replay gives each kernel of a rank the same part of the new work, which another division need not do
+    is_range = is_least or (is_of_stages and alone_ns < (1 - THRESHOLDS.tolerance_share) * cost_ns)
+    most_ns = max(most_ns, _most_of_division(loss, measured)) if is_of_stages and not is_least else most_ns
     ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
     return Culprit(
         rung=RUNG_OF_CHANGE[loss.cause],
@@ -245,14 +249,15 @@ def _make_culprit(
         more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
         excess_ns=round(max(cost_ns, alone_ns) * count),
         gain_ns=round(max(saved_ns, 0.0) * count),
-        gain_range_ns=(round(saved_ns * count), round(most_ns * count)) if is_least else None,
+        gain_range_ns=(round(max(saved_ns, 0.0) * count), round(most_ns * count)) if is_range else None,
         loss_ns=round(cost_ns * count),
         fraction=cost_ns * count / time_ns,
         steps=tuple(timed[at] for at in here),
         step_pattern=find_step_pattern(timed, here, is_here.astype(float).tolist()),
         kernel_index=None if pause.cause else _longest_pause(loss, measured),
         evidence=(
-            _describe_cost(cost_ns, saved_ns, time_ns / len(timed)),
+            _describe_cost(cost_ns, most_ns if is_of_stages else saved_ns, time_ns / len(timed)),
+            *((_BY_DIVISION,) if is_range and not is_least else ()),
             *((bound.sentence,) if bound is not None and is_exposed else ()),
             *((waits.evidence,) if waits else ()),
             *((_AT_LEAST,) if is_least else ()),
@@ -509,10 +514,23 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
         return
     teams, gpu_ns = sorted(run.programs), np.nan_to_num(measured.gpu_ns * measured.times)
     factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams], np.ones(len(teams)))
-    chosen = (factor == factor.min()) & (factor < 1)
+    if not (factor < 1).any():
+        return
     team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
     ranks = tuple(sorted(measured.ranks[measured.team_of == team].tolist()))
-    yield _Loss("unequal_stages", ProgramChange("gpu_time", chosen, factor), _LIMITS.min_share, ranks)
+    # a stage that is next to the longest, as of a sequence that each rank has a longer part of, has less to do, too
+    yield _Loss("unequal_stages", ProgramChange("gpu_time", factor != 1, factor), _LIMITS.min_share, ranks)
+
+
+def _longest_stage_ns(factor: Floats, measured: _Measured) -> float:
+    """Return the GPU time of a step on a rank of the longest stage, whose part of the work gets the least `factor`."""
+    return float(np.nansum((measured.gpu_ns * measured.times)[factor == factor.min()]))
+
+
+def _most_of_division(loss: _Loss, measured: _Measured) -> float:
+    """Return the most that an even division of the work saves a step, ns: what the longest stage has above the mean."""
+    factor = loss.change.gpu_factor
+    return 0.0 if factor is None else _longest_stage_ns(factor, measured) * (1 - float(factor.min()))
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
@@ -592,9 +610,8 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools, *, is_always
             f"{format_time(float(np.average(measured.launch_ns[chosen], weights=weights)))} to launch one"
         )
     if loss.cause == "unequal_stages" and (factor := loss.change.gpu_factor) is not None:
-        gpu_ns = measured.gpu_ns * measured.times
-        longest_ns = float(np.nansum(gpu_ns[chosen]))
-        mean_ns = longest_ns * float(factor[chosen][0])
+        longest_ns = _longest_stage_ns(factor, measured)
+        mean_ns = longest_ns * float(factor.min())
         yield (
             f"its kernels take {format_time(longest_ns)} per step, those of all ranks {format_time(mean_ns)} on average"
         )

@@ -3,10 +3,13 @@
 A rank that reaches a collective early waits in it for the last one. So the collective's start differs from rank to
 rank and from step to step, and the longer it runs the earlier it began: only its end is common. Two ranks' clocks
 differ by a constant, so the difference of two ranks' ends of such a kernel is constant, too, whatever the clocks.
+
+A kernel that computes and communicates hardly waits where ranks arrive together. A step in which some are far longer
+in it tells: these wait if they leave it together with a rank that began by so much later.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +19,8 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats, spread_positions
+from jitter.core.numeric.stats import lower_median
+from jitter.core.step_key import StepKey
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,16 @@ class CommunicationSurvey:
     """Names of kernels that are not known to be communication and behave so, the most frequent first."""
 
 
-def survey_communication(run: RunModel) -> CommunicationSurvey:
-    """Survey a run's communication from a sample of its steps."""
+def survey_communication(run: RunModel, late: Sequence[tuple[StepKey, int]] = ()) -> CommunicationSurvey:
+    """Survey a run's communication from a sample of its steps.
+
+    And from those in which a rank's kernels take longer than the other ranks': `late` are such steps and ranks.
+    """
     counts = Counter[str]()
     for team in run.programs if len(run.team_of) > 1 else ():
         counts.update(_likely_of_team(run, team))
+    for key, rank in late:
+        counts.update(_waits_of_rank(run, key, rank))
     return CommunicationSurvey(
         len(run.team_of),
         any(op.kind == COLLECTIVE for program in run.programs.values() for op in program.operations if op.is_kernel),
@@ -71,6 +81,56 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
             start[:, kernel_places].reshape(-1, len(ranks)), end[:, kernel_places].reshape(-1, len(ranks))
         )
     }
+
+
+def _waits_of_rank(run: RunModel, key: StepKey, rank: int) -> Mapping[str, int]:
+    """Return the kernels in which a rank waits in a step, with their launches in it and in another step."""
+    team, keys = run.team_of[rank], list(run.keys)
+    at = keys.index(key)
+    beside = (keys[other] for other in (at - 1, at + 1) if 0 <= other < len(keys))
+    another = next((other for other in beside if rank in run.ranks(other, team)), None)
+    if another is None:
+        return {}
+    steps = [run.team_times(one, team) for one in (key, another)]
+    ranks = np.intersect1d(*(step.ranks for step in steps))
+    if rank not in ranks:
+        return {}
+    start, end = (
+        np.concatenate([times[:, np.isin(step.ranks, ranks)] for times, step in zip(each, steps, strict=True)])
+        for each in ([step.start for step in steps], [step.end for step in steps])
+    )
+    operations, column = run.programs[team].operations, int(np.searchsorted(ranks, rank))
+    places = by_key((op.name, at % len(operations)) for at, op in enumerate(operations * 2) if op.kind == COMPUTE)
+    found = {}
+    for name, of_name in places.items():
+        rows = np.array(of_name) + np.repeat([0, len(operations)], len(of_name) // 2)
+        if has_waited(start[rows], end[rows], column):
+            found[name] = int((~np.isnan(start[rows])).sum())
+    return found
+
+
+def has_waited(start_ns: Floats, end_ns: Floats, column: int) -> bool:
+    """Return whether the longest launch of one kernel on a rank is a wait for a rank that began by so much later.
+
+    All ranks that are about as long in that launch leave it together with that one. `start_ns` and `end_ns` have shape
+    (launches, ranks), each rank on a clock of its own; `column` is the rank's.
+    """
+    duration = end_ns - start_ns
+    longer = duration - lower_median(duration, axis=0)
+    if (~np.isnan(longer[:, column])).sum() < THRESHOLDS.min_samples:
+        return False
+    launch = int(np.nanargmax(longer[:, column]))
+    longest_ns = longer[launch, column]
+    if not longest_ns > max(THRESHOLDS.rounding_ns, THRESHOLDS.main_share * np.nanmedian(duration)):
+        return False
+    later, apart = (
+        moved[launch] - lower_median(moved, axis=0)[0]
+        for moved in (times - times[:, [column]] for times in (start_ns, end_ns))
+    )
+    are_together = np.abs(apart) <= THRESHOLDS.tolerance_share * longest_ns
+    is_awaited = are_together & (later >= (1 - THRESHOLDS.tolerance_share) * longest_ns)
+    are_long = longer[launch] > THRESHOLDS.main_share * longest_ns
+    return bool(is_awaited.any() and are_together[are_long].all())
 
 
 def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floats) -> Iterator[tuple[str, list[int]]]:

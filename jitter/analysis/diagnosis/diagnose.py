@@ -37,6 +37,8 @@ from jitter.lake.records import RankStepRecord
 
 _PARTS: Final = np.array([part for own in OWN_CLASSES for part in OWN_PARTS if own in CLASSES_OF_PART[part]])
 """The part of each class of a rank's own time."""
+_OF_GPUS: Final = ("gpu_compute", "gpu_time")
+"""Causes that are none where the kernels wait for other ranks."""
 
 
 def diagnose_traces(
@@ -331,6 +333,13 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
     return int(shares.rank[first]), int(shares.team[first]), int(shares.place[first])
 
 
+def _longest_kernels(diagnosis: Diagnosis) -> list[tuple[StepKey, int]]:
+    """Return the costliest step and the worst rank of each finding about GPUs: in it they may wait for others."""
+    losses = {step.key: step.loss_ns or 0 for step in diagnosis.steps}
+    slow = [culprit for culprit in diagnosis.culprits if culprit.cause in _OF_GPUS and culprit.rung == "ranks"]
+    return [(max(culprit.steps, key=losses.__getitem__), culprit.rank) for culprit in slow]
+
+
 def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) -> Diagnosis:
     """Return the diagnosis with confidence and notes limited by what is known of the communication.
 
@@ -349,7 +358,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
         advice = f"may wait for others in {pattern}: ingest again with {declaration}, if that communicates"
     culprits = []
     for culprit in diagnosis.culprits:
-        if culprit.cause in ("gpu_compute", "gpu_time"):
+        if culprit.cause in _OF_GPUS:
             culprits.append(replace(culprit, confidence="low", advice=advice or culprit.advice))
         else:
             culprits.append(culprit if survey.is_recognized else replace(culprit, confidence="low"))
@@ -421,7 +430,9 @@ def add_lower_rungs(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
 
 
 PASSES: Final[tuple[Callable[[Diagnosis, Evidence], Diagnosis], ...]] = (
-    lambda diagnosis, evidence: limit_to_communication(diagnosis, survey_communication(evidence.analysis.run)),
+    lambda diagnosis, evidence: limit_to_communication(
+        diagnosis, survey_communication(evidence.analysis.run, _longest_kernels(diagnosis))
+    ),
     add_bound,
     add_lower_rungs,
     add_losses_of_all_ranks,

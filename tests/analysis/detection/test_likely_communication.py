@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.likely_communication import CommunicationSurvey, is_likely_communication
+from jitter.analysis.detection.likely_communication import CommunicationSurvey, has_waited, is_likely_communication
 from jitter.analysis.diagnosis.diagnose import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer, WhatIf
@@ -50,6 +50,35 @@ def test_a_rank_that_is_always_late_does_not_hide_a_collective(seed: int):
     start[:, 2] += 80_000
     end = np.broadcast_to(start.max(axis=1, keepdims=True) + 20_000, start.shape)
     assert is_likely_communication(*_clocks(random, start, end + random.normal(0, 100, start.shape)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("groups", [1, 2])
+def test_kernels_that_compute_and_communicate_have_waited_for_a_rank_that_pauses(seed: int, groups: int):
+    """They hardly wait otherwise, and those that waited were slow GPUs, with high confidence."""
+    random = np.random.default_rng(seed)
+    start = _arrivals(random, 3_000)
+    start[17, 6] += 8e6
+    end = np.empty_like(start)
+    for group in np.array_split(np.arange(RANKS), groups):
+        end[:, group] = start[:, group].max(axis=1, keepdims=True) + 300_000
+    times = _clocks(random, start, end + random.normal(0, 1_000, start.shape))
+    assert not is_likely_communication(*times)
+    assert [has_waited(*times, rank) for rank in range(RANKS)] == [
+        rank != 6 and (groups == 1 or rank >= 4) for rank in range(RANKS)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("others", [(), (4, 7)])
+def test_kernels_that_take_longer_have_not(seed: int, others: tuple[int, ...]):
+    """Neither a rank's alone, nor those of several of which one ends when a rank does that began as much later."""
+    random = np.random.default_rng(seed)
+    start = _arrivals(random, 3_000)
+    start[17, 6] += 8e6 if others else 0.0
+    end = start + 300_000 * (1 + random.normal(0, 0.02, start.shape))
+    end[17, [2, *others]] += [8e6, *np.linspace(5e6, 11e6, len(others))]
+    assert not has_waited(*_clocks(random, start, end), 2)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -246,6 +246,7 @@ PARTNERS: Final = "some exchanges name no partners"
 LOST: Final = "launches or kernels are missing in the recordings of {}"
 GRAPHS: Final = "CUDA graphs without their kernels may hold collectives"
 HOSTS: Final = "hosts wait for other ranks without a recorded call"
+ALONE: Final = "the ranks with which it communicates were not recorded"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
 UNMEASURED: Final = "no equal collectives tell how long the others of these links should take"
 
@@ -372,7 +373,7 @@ class Pricing:
 
         In the replay, exchanges that name no partners delay no other rank, which matters where there are many, nor does
         a host another one, nor a graph that was recorded as a whole. Where another rank's events are missing, what
-        waits for what is not known.
+        waits for what is not known. Nor do ranks tell that were not recorded what they wait for.
         """
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
@@ -380,6 +381,9 @@ class Pricing:
         unplaced = self._analysis.measured.unplaced_ranks
         is_unplaced = bool(unplaced) and unplaced.isdisjoint(candidate.ranks)
         is_unknown = run.misses_partners or run.following_hosts or run.has_hidden_communication or is_unplaced
+        # a host may be late for nothing, as its GPU has work queued
+        is_alone = candidate.part is TimePart.GPU and not run.lone_ranks.isdisjoint(candidate.ranks)
+        is_unknown = is_unknown or is_alone
         return candidate.excess_ns if is_unknown else 0.0
 
     def with_unmeasured_ns(self, slow: Finding) -> float:
@@ -399,7 +403,8 @@ class Pricing:
         if run.has_hidden_communication and not run.following_hosts:
             return GRAPHS
         if run.following_hosts or not self._analysis.measured.unplaced_ranks:
-            return HOSTS if run.following_hosts else PARTNERS
+            is_alone = run.lone_ranks and not run.misses_partners
+            return HOSTS if run.following_hosts else ALONE if is_alone else PARTNERS
         return LOST.format(format_ranks(sorted(self._analysis.measured.unplaced_ranks)))
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:

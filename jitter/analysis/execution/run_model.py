@@ -408,6 +408,18 @@ class RunModel:
         """Return whether an operation of a team's program is a send or a receive, as named or as its ends show."""
         return self.programs[team].operations[place].is_exchange or (team, place) in self.matching.exchanges
 
+    @cached_property
+    def lone_ranks(self) -> frozenset[int]:
+        """Ranks of which most collectives are with none but unrecorded ones: these wait for them, if any do."""
+        arrays, ranks = self.collective_arrays, len(self.rank_numbers)
+        is_lone = (np.bincount(arrays.group, minlength=len(arrays.first_absent) - 1) == 1) & (
+            np.diff(arrays.first_absent) > 0
+        )
+        attended = np.bincount(arrays.rank, minlength=ranks)
+        alone = np.bincount(arrays.rank, is_lone[arrays.group], minlength=ranks)
+        is_mostly = (attended > 0) & (alone >= THRESHOLDS.main_share * attended)
+        return frozenset(self.rank_numbers[is_mostly].tolist())
+
     @property
     def misses_partners(self) -> bool:
         """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""

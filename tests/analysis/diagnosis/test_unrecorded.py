@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.run_analysis import PARTNERS, UNRECORDED, Pricing
+from jitter.analysis.detection.run_analysis import ALONE, PARTNERS, UNRECORDED, Pricing
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.analysis.execution.self_times import TimePart
@@ -52,6 +52,20 @@ def test_the_recorded_ranks_wait_for_one_that_was_not(tmp_path: Path, fault: str
     )
     assert 0 < culprit.gain_ns <= 1.1 * true_gain_ns(run)
     assert "An unrecorded rank or the network holds up the recorded ranks" in found.verdict
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_a_slow_gpu_costs_is_unknown_without_the_ranks_that_wait_for_it(tmp_path: Path, *, is_alone: bool):
+    """One rank of each tensor group was recorded: the others waited for their partners as long as it was late."""
+    fault = Fault.parse("slow_gpu:rank=12,factor=1.15")
+    run = simulate(small("tensor_data", ranks=32, tensor=4, steps=8, kernels=100), [fault])
+    recorded = range(0, 32, 4) if is_alone else range(8, 16)
+    evidence = evidence_of(ingest_partial_run(run, tmp_path, absent=frozenset(range(32)) - frozenset(recorded)))
+    assert evidence.analysis.run.lone_ranks == (frozenset(recorded) if is_alone else frozenset())
+    (slow,) = (one for one in evidence.analysis.candidates if one.kind == "late_rank")
+    assert (slow.ranks, slow.part) == ((12,), TimePart.GPU)
+    assert evidence.pricing.unpriced_ns(slow) == (slow.excess_ns if is_alone else 0)
+    assert (evidence.pricing.unpriced_because == ALONE) == is_alone
 
 
 def test_groups_of_one_recorded_rank_wait_for_one_that_was_not(tmp_path: Path):

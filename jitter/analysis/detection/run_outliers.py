@@ -303,17 +303,21 @@ def find_in_like_steps(
         return None
     # of two ranks that pause at different places the median pauses at none: another team tells
     like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
-    excess_of = [
-        np.nan_to_num(team.usual_ns[:, slow, 0] - lower_median(team.usual_ns[:, is_known & ~slow, 0])).sum(axis=1)
-        for team in like_largest
-    ]
-    largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
-    gain = float(excess[slow].sum())
-    part = TimePart(int(np.argmax(excess_of_part)))
-    if excess_of_part[part] < THRESHOLDS.main_share * gain:
+    gain, sigmas = float(excess[slow].sum()), float((excess / noise)[slow].max())
+    before = np.append(slow[1:] & (np.diff(numbers) == 1), False)
+    for late in (slow, before):  # what a step does after its last collective makes the next one longer
+        excess_of = [
+            np.nan_to_num(team.usual_ns[:, late, 0] - lower_median(team.usual_ns[:, ~(slow | before), 0])).sum(axis=1)
+            for team in like_largest
+        ]
+        largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
+        part = TimePart(int(np.argmax(excess_of_part)))
+        if excess_of_part[part] >= THRESHOLDS.main_share * gain:
+            slow = late
+            break
+    else:
         return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(numbers[slow].tolist())
-    sigmas = float((excess / noise)[slow].max())
     usual_longer = float(np.median(_longer_in_slow_steps(largest, part, slow, is_known)))
     members = [
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)

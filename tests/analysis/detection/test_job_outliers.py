@@ -127,6 +127,18 @@ def test_slow_ranks_that_are_known_need_no_other_finding():
     assert found.ranks == (0, 1, 2, 3)
 
 
+def test_what_all_ranks_do_after_a_step_makes_the_next_one_longer():
+    """As copies for a checkpoint on the GPU: the time was in no part of the longer step, and told nowhere."""
+    usual, step_ns = np.full(8, 0.8 * STEP), np.array([np.nan, *[STEP] * 7])
+    usual[[2, 5]] += 0.5 * STEP
+    step_ns[[3, 6]] += 0.5 * STEP
+    found = slow_steps([team(gpus(1, 8, 0.003), usual)], step_ns)
+    assert found is not None
+    assert (found.part, found.steps, found.known_gain_ns) == (TimePart.GPU, (2, 5), pytest.approx(STEP, rel=0.05))
+    usual[[2, 5]] -= 0.5 * STEP
+    assert slow_steps([team(gpus(1, 8, 0.003), usual)], step_ns) is None
+
+
 def test_a_rank_that_is_far_slower_than_its_cluster_does_not_hide_it():
     own = gpus(1, 8, 0.003)
     own[:, 4:] += 0.05 * STEP

@@ -92,7 +92,7 @@ def _waits_of_rank(run: RunModel, key: StepKey, rank: int) -> Mapping[str, int]:
     if another is None:
         return {}
     steps = [run.team_times(one, team) for one in (key, another)]
-    ranks = np.intersect1d(*(step.ranks for step in steps))
+    ranks = np.intersect1d(steps[0].ranks, steps[1].ranks)
     if rank not in ranks:
         return {}
     start, end = (

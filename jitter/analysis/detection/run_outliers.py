@@ -304,26 +304,26 @@ def find_in_like_steps(
     # of two ranks that pause at different places the median pauses at none: another team tells
     like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
     gain, sigmas = float(excess[slow].sum()), float((excess / noise)[slow].max())
-    before = np.append(slow[1:] & (np.diff(numbers) == 1), False)
-    for late in (slow, before):  # what a step does after its last collective makes the next one longer
+    before: Bools = np.append(slow[1:] & (np.diff(numbers) == 1), np.False_)
+    # what a step does after its last collective makes the next one longer
+    for here, others in ((slow, is_known & ~slow), (before, ~(slow | before))):
         excess_of = [
-            np.nan_to_num(team.usual_ns[:, late, 0] - lower_median(team.usual_ns[:, ~(slow | before), 0])).sum(axis=1)
+            np.nan_to_num(team.usual_ns[:, here, 0] - lower_median(team.usual_ns[:, others, 0])).sum(axis=1)
             for team in like_largest
         ]
         largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
         part = TimePart(int(np.argmax(excess_of_part)))
         if excess_of_part[part] >= THRESHOLDS.main_share * gain:
-            slow = late
             break
     else:
         return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
-    steps = tuple(numbers[slow].tolist())
-    usual_longer = float(np.median(_longer_in_slow_steps(largest, part, slow, is_known)))
+    steps = tuple(numbers[here].tolist())
+    usual_longer = float(np.median(_longer_in_slow_steps(largest, part, here, is_known)))
     members = [
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
         for team in teams
         for rank, longer in zip(
-            team.ranks.tolist(), _longer_in_slow_steps(team, part, slow, is_known).tolist(), strict=True
+            team.ranks.tolist(), _longer_in_slow_steps(team, part, here, is_known).tolist(), strict=True
         )
         if longer >= THRESHOLDS.main_share * usual_longer
     ]

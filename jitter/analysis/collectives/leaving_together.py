@@ -425,7 +425,8 @@ def _join_waiting_groups(labels_of: Mapping[int, Ints], end: Floats, took: Float
         groups, every = groups_of(labels), np.zeros(len(labels), np.int64)
         if len(groups) < 2 or (labels == ALONE).any():
             continue
-        waiting = [at for at in places if waits_more(took[:, [at]], labels, every)]
+        waits = zip(places, *(_waits_ns(took[:, places], some).tolist() for some in (labels, every)), strict=True)
+        waiting = [at for at, wait_ns, least_ns in waits if is_longer_wait(wait_ns, least_ns)]
         for number in spread_positions(len(waiting), THRESHOLDS.max_tried).tolist():
             at = waiting[number]
             ends = np.stack([end[:, at, members[0]] for members in groups], axis=1)
@@ -492,13 +493,28 @@ def _refine(labels: Ints, divided: Ints) -> Ints:
 
 
 def _wait_ns(took: Floats, labels: Ints) -> float:
-    """Return how long last arrivals stay in (steps, collectives, ranks) on average, those of the group with the most.
+    """Return how long last arrivals stay on average over steps and collectives, those of the group with the most."""
+    return max((float(np.nanmean(stays)) for stays in _stays(took, labels) if not np.isnan(stays).all()), default=0.0)
 
-    A rank that is in no group is the last one of its own.
+
+def _waits_ns(took: Floats, labels: Ints) -> Floats:
+    """Return, (collectives,), the same of each collective by itself."""
+    waits_ns = np.zeros(took.shape[1])
+    for stays in _stays(took, labels):
+        known = (~np.isnan(stays)).sum(axis=0)
+        np.maximum(waits_ns, np.nansum(stays, axis=0) / np.maximum(known, 1), out=waits_ns)
+    return waits_ns
+
+
+def _stays(took: Floats, labels: Ints) -> Iterator[Floats]:
+    """Yield how long the last rank of each group to arrive stays, (steps, collectives): that of a lone rank is its own.
+
+    `took` (steps, collectives, ranks) is how long each rank does.
     """
-    alone = [took[:, :, rank] for rank in np.flatnonzero(labels == ALONE).tolist()]
-    last = [*alone, *(np.fmin.reduce(took[:, :, members], axis=2) for members in groups_of(labels))]
-    return max((float(np.nanmean(stays)) for stays in last if not np.isnan(stays).all()), default=0.0)
+    for rank in np.flatnonzero(labels == ALONE).tolist():
+        yield took[:, :, rank]
+    for members in groups_of(labels):
+        yield np.fmin.reduce(took[:, :, members], axis=2)
 
 
 def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks: _Clocks) -> Ints:

@@ -89,7 +89,7 @@ def _waits_of_rank(run: RunModel, key: StepKey, rank: int) -> Mapping[str, int]:
     at = keys.index(key)
     beside = (keys[other] for other in (at - 1, at + 1) if 0 <= other < len(keys))
     another = next((other for other in beside if rank in run.ranks(other, team)), None)
-    if another is None:
+    if another is None or run.has_large_steps:  # memory has no room for two
         return {}
     steps = [run.team_times(one, team) for one in (key, another)]
     ranks = np.intersect1d(steps[0].ranks, steps[1].ranks)
@@ -100,13 +100,15 @@ def _waits_of_rank(run: RunModel, key: StepKey, rank: int) -> Mapping[str, int]:
         for each in ([step.start for step in steps], [step.end for step in steps])
     )
     operations, column = run.programs[team].operations, int(np.searchsorted(ranks, rank))
-    places = by_key((op.name, at % len(operations)) for at, op in enumerate(operations * 2) if op.kind == COMPUTE)
-    found = {}
-    for name, of_name in places.items():
-        rows = np.array(of_name) + np.repeat([0, len(operations)], len(of_name) // 2)
-        if has_waited(start[rows], end[rows], column):
-            found[name] = int((~np.isnan(start[rows])).sum())
-    return found
+    took, usually = np.split(end[:, column] - start[:, column], 2)
+    is_longer = took - usually > np.maximum(THRESHOLDS.rounding_ns, THRESHOLDS.main_share * usually)
+    names = {operations[at].name for at in np.flatnonzero(is_longer).tolist() if operations[at].kind == COMPUTE}
+    rows_of = by_key((op.name, row) for row, op in enumerate(operations * 2) if op.name in names)
+    return {
+        name: int((~np.isnan(start[rows])).sum())
+        for name, rows in rows_of.items()
+        if has_waited(start[rows], end[rows], column)
+    }
 
 
 def has_waited(start_ns: Floats, end_ns: Floats, column: int) -> bool:

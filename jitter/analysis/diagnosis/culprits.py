@@ -273,7 +273,8 @@ def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:
 
 def repair_worst(group: FindingGroup, evidence: Evidence) -> Scenario:
     """Return the scenario in which, of several late ranks, the one to which most is charged is fixed alone."""
-    if len({outlier.rank for outlier in group.outliers}) < 2 or group.group.scope == "job":
+    is_priced_otherwise = group.known_gain_ns is not None or group.group.scope == "job"
+    if is_priced_otherwise or len({outlier.rank for outlier in group.outliers}) < 2:
         return Scenario()
     worst = _lost_most(group, evidence)
     return together(of_one_rank(outlier).repair for outlier in group.outliers if outlier.rank == worst)

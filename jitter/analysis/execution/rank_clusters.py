@@ -53,8 +53,8 @@ def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: floa
         cuts = [(cut, ordered[cut : cut + 1]) for cut in range(least, len(ordered) - 1)]
     else:
         cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
-        # those that are far slower make the others no nearer
-        cuts = [(cut, ordered[cut : cut + (len(ordered) - cut + 1) // 2])]
+        # the slowest may be far slower, which makes the others no nearer
+        cuts = [(cut, ordered[cut:-1])]
     is_apart = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
     return order[next(is_apart, len(order)) :]
 

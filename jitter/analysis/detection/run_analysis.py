@@ -216,7 +216,7 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
         slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         if run.following_hosts:  # which step of another rank is late through these is not known
             slow = [collectives for collectives in slow if not _has_exchanges(run, collectives)]
-    explained = attribute_to_ranks(slow, transfers.nodes, partial(transfers.find_clear, slow))
+    explained = attribute_to_ranks(slow, run.reader.nodes, partial(transfers.find_clear, slow))
     links = [transfers.of_slowest_rank(link, transfers.baseline) for link in explained]
     unrecorded = transfers.find_always_slow(incomplete=True)
     if unrecorded is not None and not any(

@@ -394,7 +394,7 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     groups, size_of = np.diff(arrays.first_group), np.diff(arrays.first_in_group)
     alike = np.repeat(np.arange(len(groups)), groups)
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
-    nodes = lake.nodes(key)
+    nodes = lake.nodes
     meet_at_one = meeting_at_one(arrays, alike, number_places(nodes.get(rank) for rank in run.rank_numbers.tolist()))
     meet_at_one &= (size_of > 1) & (size_of < len(run.rank_numbers))
     chosen, member = np.flatnonzero((size_of == 2) | meet_at_one), run.rank_numbers[arrays.rank[arrays.by_group]]
@@ -540,18 +540,9 @@ class RunTransfers:
         return bool((self._work != 1).any())
 
     @cached_property
-    def nodes(self) -> Mapping[int, object]:
-        """The nodes of ranks, where known."""
-        return self._lake.nodes(self._middle)
-
-    @cached_property
     def alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
-        return number_alike(self._lake, self.run, self._middle, list(self.took / self._work))
-
-    @property
-    def _middle(self) -> StepKey:
-        return self.run.keys[len(self.run.keys) // 2]
+        return number_alike(self._lake, self.run, self.run.keys[len(self.run.keys) // 2], list(self.took / self._work))
 
     @cached_property
     def _medians(self) -> list[Floats]:
@@ -617,7 +608,7 @@ class RunTransfers:
             self.measured.statistics.transfers.complete,
             self.measured.assumed_step_ns,
             self.measured.steps.alike.by_program,
-            self.nodes,
+            self._lake.nodes,
         )
 
     def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
@@ -702,7 +693,7 @@ class RunTransfers:
     def _are_between(self) -> Bools:
         """(groups of all collectives,) whether they join nodes."""
         arrays = self.run.collective_arrays
-        node_of = number_places(self.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
+        node_of = number_places(self._lake.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
         first = arrays.by_group[arrays.first_in_group[:-1]]
         are_between = np.zeros(len(first), np.bool_)
         np.logical_or.at(are_between, arrays.group, node_of != node_of[first[arrays.group]])
@@ -710,7 +701,7 @@ class RunTransfers:
 
     def are_inside_nodes(self, slow: Finding) -> bool:
         """Return whether all slow collectives are known to join ranks of one node each."""
-        return bool(self.nodes) and not self._are_between[self._groups(slow.meetings)].any()
+        return bool(self._lake.nodes) and not self._are_between[self._groups(slow.meetings)].any()
 
     def may_carry_more(self, slow: Finding) -> bool:
         """Return whether the slow ones may all be all-to-alls, which carry what their ranks have to exchange.

@@ -25,7 +25,6 @@ from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 from jitter.core.grouping import by_key
-from jitter.lake.rank_places import assign_nodes
 
 _LIMITS: Final = THRESHOLDS.sentences
 _GAIN_RANGE: Final = "the saving is known as a range only: {}"
@@ -100,7 +99,7 @@ def make_culprit(
             *((_UNKNOWN_GAIN.format(pricing.unpriced_because),) if is_unknown else ()),
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
-        look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
+        look_at=find_profile_location(analysis, recorded, losses, steps),
         is_before_steps=group.cause == "cpu_after"
         and main.part == TimePart.START
         and 2 * len(steps) <= len(recorded_at),
@@ -437,7 +436,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
         if candidate.kind not in ("late_rank", "late_together", "awaited")
     ]
     alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
-    nodes, ranks = assign_nodes(evidence.locations), group.group.ranks
+    nodes, ranks = evidence.nodes, group.group.ranks
     host = [rank for rank, node in nodes.items() if group.group.scope == "host" and node == nodes.get(ranks[0])]
     answers = answers or [
         decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), ranks, len(group.steps), host)

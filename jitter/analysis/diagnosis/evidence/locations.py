@@ -17,7 +17,6 @@ from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace, number_gpus, short_host
-from jitter.lake.records import RankStepRecord
 
 
 class KernelLocator:
@@ -178,17 +177,12 @@ def _fill_from_next(indices: Ints) -> Ints:
 
 
 def find_profile_location(
-    analysis: RunAnalysis,
-    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-    rank: int,
-    losses: Losses,
-    steps: Sequence[int],
+    analysis: RunAnalysis, rank: int, losses: Losses, steps: Sequence[int]
 ) -> ProfileLocation | None:
     """Return the time range of the shares of the worst step in the rank's recording.
 
     Args:
         analysis: of the run.
-        records: by step and rank.
         rank: whose recording; None is returned if it lacks the worst step, or all of its times there.
         losses: shares with places, in order of the steps of their operations; may be empty.
         steps: positions of the steps to choose from without shares; the whole first one is returned then.
@@ -218,5 +212,5 @@ def find_profile_location(
     since = np.nanmax(before) if len(before) and not np.isnan(before).all() else begun[chosen].min() - late_ns
     first_ns = float(np.fmin(since, begun[chosen].min()))
     origin = analysis.lake.origin(key, rank)
-    file = records[key][rank].record.file
+    file = analysis.lake.records[key][rank].record.file
     return ProfileLocation(file, origin + round(first_ns), origin + round(float(ended[chosen].max())))

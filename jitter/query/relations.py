@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.alignment.kernel_index import UNMATCHED
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
 from jitter.analysis.metrics.recorded_sizes import describe_disagreements
-from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.arrow import table_of_rows
 from jitter.core.names.kernels import SYNC

@@ -12,6 +12,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses, join_some
 from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.alignment.kernel_index import UNMATCHED
 from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
@@ -21,7 +22,6 @@ from jitter.analysis.diagnosis.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.execution.self_times import TimePart
-from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 from jitter.core.grouping import by_key

@@ -7,11 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass, Losses
-from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.alignment.kernel_index import UNMATCHED, KernelIndex
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Culprit, KernelLocation, ProfileLocation
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
@@ -77,7 +76,7 @@ class KernelLocator:
         cache_key = (team, index.reference, sequence)
         if cache_key not in self._known:
             places = self._kernel_places(key, rank, team, sequence)
-            partners = np.array([UNMATCHED if at is None else at for at in index.partners[sequence]], np.int64)
+            partners = index.indices[sequence]
             indices = np.full(len(self._analysis.run.programs[team].operations), UNMATCHED, np.int64)
             has_both = (places >= 0) & (partners != UNMATCHED)
             indices[places[has_both]] = partners[has_both]

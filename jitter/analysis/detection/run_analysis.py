@@ -114,15 +114,7 @@ class RunAnalysis:
     @cached_property
     def long_stages(self) -> list[Finding]:
         """Pipeline stages that take longer than the others for the same kernels, or have more of them."""
-        return find_unequal_stages(
-            self.run,
-            self.measured.deviations,
-            self.steps.baselines.gpu,
-            self.lake.kernel_counts,
-            self.gains,
-            self.outliers.above_noise.of_ranks,
-            float(self.measured.assumed_step_ns.sum()),
-        )
+        return find_unequal_stages(self.measured, self.outliers.above_noise.of_ranks, self.gains)
 
     def _price_most_ranks(self, slow: Finding) -> Finding:
         """Return a finding about most ranks with what giving them the other ranks' times saves, if replay tells."""

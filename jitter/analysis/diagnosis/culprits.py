@@ -73,7 +73,7 @@ def make_culprit(
         rank=rank if rank in ranks else ranks[0],
         ranks=ranks,
         host=location.host if group.group.scope in ("rank", "host") or _share_host(group, evidence) else None,
-        device=_device_of(group, rank, evidence),
+        device=location.device if group.group.scope == "device" else None,
         cause=group.cause,
         cause_certainty=group.judgement.certainty,
         confidence="low" if is_unknown else judge_confidence(group, evidence),
@@ -113,10 +113,6 @@ def make_culprit(
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
         lacks_ranks=evidence.coverage.has_unrecorded_ranks,
     )
-
-
-def _device_of(group: FindingGroup, rank: int, evidence: Evidence) -> int | None:
-    return evidence.locations[rank].device if group.group.scope == "device" else None
 
 
 def _share_host(group: FindingGroup, evidence: Evidence) -> bool:

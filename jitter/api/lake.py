@@ -413,17 +413,8 @@ class Lake:
 
         readings = []
         for key in self._chosen(steps):
-            measured = self.metrics(key)
-            cohorts = measured.rows["cohort"]
-            readings += [
-                read_ttke(
-                    key,
-                    index.cohort,
-                    measured.rows.filter(pc.equal(cohorts, index.cohort)),
-                    measured.alignments[index.cohort],
-                )
-                for index in measured.indices
-            ]
+            measured = self._metrics(key, ("ttke",))
+            readings += [read_ttke(key, measured, index.cohort) for index in measured.indices]
         return readings
 
     def diagnose(self, steps: Steps = None, executor: Executor | None = None) -> "Diagnosis":

@@ -413,17 +413,8 @@ class Lake:
 
         readings = []
         for key in self._chosen(steps):
-            measured = self.metrics(key)
-            cohorts = measured.rows["cohort"]
-            readings += [
-                read_ttke(
-                    key,
-                    index.cohort,
-                    measured.rows.filter(pc.equal(cohorts, index.cohort)),
-                    measured.alignments[index.cohort],
-                )
-                for index in measured.indices
-            ]
+            measured = self._metrics(key, ("ttke",))
+            readings += [read_ttke(key, measured, index.cohort) for index in measured.indices]
         return readings
 
     def diagnose(self, steps: Steps = None, executor: Executor | None = None) -> "Diagnosis":
@@ -457,7 +448,7 @@ class Lake:
     def _diagnose(self, steps: _StepKeys, executor: Executor | None) -> "Answers":
         from jitter.analysis.diagnosis.diagnose import diagnose_traces
 
-        return diagnose_traces(self.analyze(steps, executor), self._by_step, self, self._benchmark)
+        return diagnose_traces(self.analyze(steps, executor), self, self._benchmark)
 
     def _with_evidence(self, answers: "Answers", steps: _StepKeys) -> "Answers":
         """Add what the program and the job's logs tell of the culprits, their GPUs, and the logs of the whole job."""
@@ -536,7 +527,7 @@ class Lake:
         rows = table_schema("losses").empty_table()
         if self.step_keys:
             loss_ns = [step.loss_ns for step in self.diagnose(steps, executor).steps]
-            rows = loss_rows(self.analyze(steps, executor), self._by_step, loss_ns, self.step_columns)
+            rows = loss_rows(self.analyze(steps, executor), loss_ns, self.step_columns)
         return _frame(rows, arrow)
 
     def waits(self, *, arrow: bool = False) -> Frame:

@@ -49,7 +49,7 @@ from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, joined, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
-from jitter.lake.records import commonest_kind, records_by_step
+from jitter.lake.records import commonest_kind
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -219,7 +219,7 @@ def _measure(
     transfers = lower_median(np.stack(of_steps), axis=0)[0]
     usual = find_usual_step(of_kind.run, of_kind.steps.baselines, places, transfers)
     near = _near_median(of_kind, places, times_ns)
-    after = TimeAfterLaunches(of_kind, records_by_step(lake.sources))
+    after = TimeAfterLaunches(of_kind)
     jitter = _jitter(of_kind, after, usual, near)
     return {
         "steps": _step_entries(analysis, diagnosis, sizes),
@@ -318,7 +318,7 @@ def _host_entries(lake: Lake, analysis: "RunAnalysis", keys: Sequence[StepKey]) 
     """Return what operations take of the usual host's time in these steps; of files in paths the names alone."""
     from jitter.analysis.diagnosis.evidence.host_operations import HostGaps
 
-    gaps, sampled = HostGaps(analysis.lake, records_by_step(lake.sources), lake), []
+    gaps, sampled = HostGaps(analysis.lake, lake), []
     for key in (keys[at] for at in spread_positions(len(keys), THRESHOLDS.tried_steps)):
         ranks = lake.ranks_of(key)
         sampled += [(key, ranks[at]) for at in spread_positions(len(ranks), THRESHOLDS.sampled_ranks)]

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.alignment.kernel_index import UNMATCHED
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
 from jitter.analysis.metrics.recorded_sizes import describe_disagreements
-from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.arrow import table_of_rows
 from jitter.core.names.kernels import SYNC
@@ -27,7 +27,6 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import check_files
-from jitter.lake.records import RankStepRecord, kind_of_step
 from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.columns import table_schema
@@ -40,25 +39,19 @@ ReadColumns = Callable[[StepKey, Sequence[str], Sequence[int]], StepColumns]
 """Returns columns of one step's rows of some ranks."""
 
 
-def loss_rows(
-    analysis: RunAnalysis,
-    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-    loss_ns: Sequence[int | None],
-    read: ReadColumns,
-) -> pa.Table:
+def loss_rows(analysis: RunAnalysis, loss_ns: Sequence[int | None], read: ReadColumns) -> pa.Table:
     """Return the rows of all steps with a known loss (`sql/losses.sql`); those of a step add up to its loss.
 
     Args:
         analysis: of the run.
-        records: by step and rank.
         loss_ns: of each step of the run, as the diagnosis states it; None where that is unknown.
         read: reads the lake.
 
     """
     phases = {team: _phases(analysis, team, read) for team in analysis.run.programs}
-    after, locator = TimeAfterLaunches(analysis, records), KernelLocator(analysis)
+    after, locator = TimeAfterLaunches(analysis), KernelLocator(analysis)
     tables = [
-        _rows(analysis, records, locator, phases, number, after.losses(number))
+        _rows(analysis, locator, phases, number, after.losses(number))
         for number, known_ns in enumerate(loss_ns)
         if known_ns is not None
     ]
@@ -67,7 +60,6 @@ def loss_rows(
 
 def _rows(
     analysis: RunAnalysis,
-    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
     locator: KernelLocator,
     phases: Mapping[int, Sequence[str | None]],
     number: int,
@@ -79,7 +71,8 @@ def _rows(
     places = losses.place.tolist()
     index = locator.locate_all(losses).tolist()
     ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
-    of_rank = {rank: records[key].get(rank) for rank in ranks if rank is not None}
+    records = analysis.lake.records[key]
+    of_rank = {rank: records.get(rank) for rank in ranks if rank is not None}
     held = [None if rank is None else of_rank[rank] for rank in ranks]
     operations = list(zip(losses.team.tolist(), places, strict=True))
     names = [run.programs[team].operations[place].name if place >= 0 else None for team, place in operations]
@@ -88,7 +81,7 @@ def _rows(
     columns = {
         "epoch": [key.epoch] * size,
         "step": [key.step] * size,
-        "kind": [kind_of_step(records[key].values())] * size,
+        "kind": [analysis.lake.kind(key)] * size,
         "origin_epoch": [origin.epoch for origin in origins],
         "origin_step": [origin.step for origin in origins],
         "rung": ["ranks"] * size,

@@ -13,7 +13,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 ANALYSIS = Path(jitter.analysis.__file__).parent
 NOT_THRESHOLDS = {
     # codes
-    "metrics/step_kernels.py": {"UNMATCHED"},
+    "alignment/kernel_index.py": {"UNMATCHED"},
     "metrics/collective_calls.py": {"UNKNOWN", "_ROWS_AT_ONCE"},
     "alignment/program.py": {"MAIN", "NO_STREAM", "_MOST_PROGRESS"},
     "alignment/sequences.py": {"_MOST_PAIRS"},

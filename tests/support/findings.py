@@ -59,6 +59,4 @@ def late_rank(
 
 def evidence_of(lake: "jitter.Lake") -> Evidence:
     """The evidence of a lake's run."""
-    analysis = lake.analyze()
-    records = {key: {rank: lake.record_of(key, rank) for rank in lake.ranks_of(key)} for key in analysis.keys}
-    return Evidence(analysis, records, lake)
+    return Evidence(lake.analyze(), lake)

@@ -20,7 +20,7 @@ from itertools import compress
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,11 +28,13 @@ from jitter.analysis.alignment.sequences import align, are_similar
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import to_list
 from jitter.core.grouping import by_key
-from jitter.core.numeric.arrays import Bools
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
 
+UNMATCHED: Final = -1
+"""In the place of the kernel index of a kernel without one."""
 Value = TypeVar("Value")
 KernelSignature = tuple[str, bool]
 """A kernel in a sequence: its name, and whether it runs concurrently with the main stream's compute kernels."""
@@ -116,13 +118,18 @@ class KernelIndex:
     left_out: tuple[int, ...]
 
     @cached_property
+    def indices(self) -> dict[str, Ints]:
+        """By sequence, (kernels,), the kernel index of each of its kernels, or `UNMATCHED`."""
+        return {
+            digest: np.array([UNMATCHED if partner is None else partner for partner in partners], np.int64)
+            for digest, partners in self.partners.items()
+        }
+
+    @cached_property
     def unmatched(self) -> dict[str, Bools]:
         """By sequence with kernels that have no kernel index, (kernels,), which these are."""
-        return {
-            digest: np.array([partner is None for partner in partners], np.bool_)
-            for digest, partners in self.partners.items()
-            if None in partners
-        }
+        are_unmatched = {digest: of_kernels == UNMATCHED for digest, of_kernels in self.indices.items()}
+        return {digest: of_kernels for digest, of_kernels in are_unmatched.items() if of_kernels.any()}
 
 
 def align_step(

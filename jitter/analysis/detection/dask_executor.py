@@ -161,7 +161,8 @@ class DaskStepExecutor:
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future":
         if self._sent is None:
             # not scattered: data that lie on a worker are lost with it, what a task made is made again
-            keys, shared, digests = tuple(self._steps.run.keys), self._steps.prepare(), self._steps.lake.digests
+            keys, shared = tuple(self._steps.run.keys), self._steps.prepare()
+            digests = frozenset(record.digest for record in self._steps.lake.sources)
             run = RemoteRun(uuid.uuid4().hex, self._root, keys, shared, digests)
             self._sent = self._client.submit(_itself, run, pure=False)
         return self._client.submit(work, self._sent, *arguments, pure=False)

@@ -26,7 +26,6 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.standouts import Outlier, Standouts
-from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
@@ -127,7 +126,7 @@ def find_outliers_by_work(
     ]
 
 
-def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDeviations) -> LaunchedWork | None:
+def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> LaunchedWork | None:
     """Return a team's GPU times beside those expected for its work; None where they hardly vary, or nothing tells."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
@@ -143,9 +142,9 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     if most < THRESHOLDS.min_repeats:
         return None
     chosen: list[int] = spread_positions(len(total), most).tolist()
-    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
+    few = _read_steps(steps, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
     is_sized = _tells_work(few, few.threads)
-    read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
+    read = _read_steps(steps, deviations, chosen, deviations.ranks)
     sharing = find_shared_work(read.gpu_ns, _partitions(steps, deviations))
     # ranks with unlike numbers of micro-batches run unlike numbers of the same kernels
     is_sized |= sharing is None and _tells_work(few, np.isnan(few.gpu_ns))
@@ -300,9 +299,7 @@ class _Read(NamedTuple):
     name: Ints
 
 
-def _read_steps(
-    steps: RunSteps, lake: RunReader, deviations: TeamDeviations, numbers: Sequence[int], wanted: Ints
-) -> _Read:
+def _read_steps(steps: RunSteps, deviations: TeamDeviations, numbers: Sequence[int], wanted: Ints) -> _Read:
     """Read these steps, by position in the run, of the wanted ranks, which ascend, without copies to and from hosts."""
     run, team = steps.run, deviations.team
     operations, chosen = len(run.programs[team].operations), set(wanted.tolist())
@@ -315,7 +312,7 @@ def _read_steps(
         if not ranks:
             continue
         (step,) = steps.steps(number, number + 1)
-        rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
+        rows, shapes = run.file_rows(key, team, ranks), run.reader.launch_shapes(key, ranks)
         for index, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
             column, first = int(np.searchsorted(wanted, rank)), int(step.times.row[run.number_of[rank]])
             gpu = step.self_times.gpu[first : first + operations]

@@ -19,7 +19,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, median_ov
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
-from jitter.core.numeric.stats import known_median, lower_median
+from jitter.core.numeric.stats import known_median, lower_median, middle_value
 from jitter.core.step_key import StepKey
 
 
@@ -54,8 +54,7 @@ class MeasuredRun:
             here = np.flatnonzero(step.times.row >= 0)
             rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
             of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
-            known_ns = sorted(span for span in of_ranks if not np.isnan(span))
-            spans.append(known_ns[(len(known_ns) - 1) // 2] if known_ns else np.nan)
+            spans.append(middle_value(np.array(of_ranks)))
             del step  # else it stays in memory while the next one is read
         return np.array(spans)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations
 from jitter.analysis.detection.findings import Finding, FindingKind, join_outliers, of_one_rank
+from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
@@ -86,29 +87,19 @@ class _Stage(NamedTuple):
 
 
 def find_unequal_stages(
-    run: RunModel,
-    teams: Sequence[TeamDeviations],
-    gpu_ns: Floats,
-    counts: Callable[[Sequence[int]], KernelCounts],
-    gains: Callable[[Sequence[Scenario]], list[float]],
-    late: Sequence[Outlier],
-    run_ns: float,
+    measured: MeasuredRun, late: Sequence[Outlier], gains: Callable[[Sequence[Scenario]], list[float]]
 ) -> list[Finding]:
     """Return the stages that are longer than the other ones, each with its part of what equal stages save.
 
     Args:
-        run: its model.
-        teams: the deviations of each team.
-        gpu_ns: (steps, operations of all teams) the medians of GPU times.
-        counts: returns the kernels that these ranks recorded and lost.
-        gains: returns what scenarios save, ns.
+        measured: the run.
         late: ranks that stand out among the ranks of their own stage.
-        run_ns: the time of all steps.
+        gains: returns what scenarios save, ns.
 
     """
-    if run.misses_partners:
+    if measured.steps.run.misses_partners:
         return []  # what the stages wait for is not known
-    stages = _comparable_stages(run, teams, gpu_ns, counts, late)
+    stages, run_ns = _comparable_stages(measured, late), float(measured.assumed_step_ns.sum())
     longer = [longer for stage in stages if len(stages) > 1 and (longer := _compare(stage, stages)) is not None]
     every_rank = sum(len(stage.ranks) for stage in stages)
     # what a slow GPU takes longer is gone with it, more work is done by all ranks then
@@ -186,19 +177,13 @@ def _compare(stage: _Stage, stages: Sequence[_Stage]) -> _Longer | None:
     return _Longer(stage, excess_ns, pace, is_slow)
 
 
-def _comparable_stages(
-    run: RunModel,
-    teams: Sequence[TeamDeviations],
-    gpu_ns: Floats,
-    counts: Callable[[Sequence[int]], KernelCounts],
-    late: Sequence[Outlier],
-) -> list[_Stage]:
+def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_Stage]:
     """Return the stages whose kernels can be compared, in the same steps; see `find_unequal_stages`."""
+    run, gpu_ns, seen = measured.steps.run, measured.steps.baselines.gpu, dict[int, Floats]()
     exchanging = find_exchanging_teams(run)
-    seen = dict[int, Floats]()
-    for team in teams:
+    for team in measured.deviations:
         usual_ns = team.usual_ns[TimePart.GPU, :, 0]
-        is_whole = _whole_steps(counts(team.ranks.tolist()))
+        is_whole = _whole_steps(run.reader.kernel_counts(team.ranks.tolist()))
         known_ns = np.where(is_whole, usual_ns, np.nan)
         # without launches a kernel counts where it starts: such a stage is compared with others alike only
         is_alike = bool(run.job.has_launches[team.team]) == bool(run.job.has_launches.any())
@@ -217,7 +202,7 @@ def _comparable_stages(
     common = [number for number in known if number not in unusual] or known
     sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
     stages = []
-    for team in [team for team in teams if team.team in seen] if sampled else ():
+    for team in [team for team in measured.deviations if team.team in seen] if sampled else ():
         of_steps = np.stack([_gpu_times(run, team, number, gpu_ns) for number in sampled], axis=-1)
         # what most steps lack, as where few have more micro-batches, is no part of the usual one
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)

@@ -114,15 +114,7 @@ class RunAnalysis:
     @cached_property
     def long_stages(self) -> list[Finding]:
         """Pipeline stages that take longer than the others for the same kernels, or have more of them."""
-        return find_unequal_stages(
-            self.run,
-            self.measured.deviations,
-            self.steps.baselines.gpu,
-            self.lake.kernel_counts,
-            self.gains,
-            self.outliers.above_noise.of_ranks,
-            float(self.measured.assumed_step_ns.sum()),
-        )
+        return find_unequal_stages(self.measured, self.outliers.above_noise.of_ranks, self.gains)
 
     def _price_most_ranks(self, slow: Finding) -> Finding:
         """Return a finding about most ranks with what giving them the other ranks' times saves, if replay tells."""
@@ -216,7 +208,7 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
         slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         if run.following_hosts:  # which step of another rank is late through these is not known
             slow = [collectives for collectives in slow if not _has_exchanges(run, collectives)]
-    explained = attribute_to_ranks(slow, transfers.nodes, partial(transfers.find_clear, slow))
+    explained = attribute_to_ranks(slow, run.reader.nodes, partial(transfers.find_clear, slow))
     links = [transfers.of_slowest_rank(link, transfers.baseline) for link in explained]
     unrecorded = transfers.find_always_slow(incomplete=True)
     if unrecorded is not None and not any(

@@ -4,7 +4,7 @@ Steps in which all recorded ranks are slow are findings of their own, as the los
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -55,8 +55,7 @@ class RunOutliers:
     """When ranks stand out from their team, with which part of their time."""
 
     def __init__(self, measured: MeasuredRun) -> None:
-        self._measured = measured
-        self._lake, self._steps = measured.steps.lake, measured.steps
+        self._measured, self._steps = measured, measured.steps
 
     @cached_property
     def standouts(self) -> dict[tuple[int, TimePart], Standouts]:
@@ -76,9 +75,7 @@ class RunOutliers:
     @cached_property
     def launched_work(self) -> WorkOfTeams:
         """GPU times for the launched work, of teams whose launches vary in size."""
-        work_of_team = {
-            team.team: compare_launched_work(self._steps, self._lake, team) for team in self._measured.deviations
-        }
+        work_of_team = {team.team: compare_launched_work(self._steps, team) for team in self._measured.deviations}
         return {team: work for team, work in work_of_team.items() if work is not None}
 
     @cached_property
@@ -126,7 +123,8 @@ class RunOutliers:
 
     def _with_nodes(self, of_ranks: Standouts, team: TeamDeviations) -> Standouts:
         """Return when ranks of a team stand out, by themselves or as those of a node, which are tested as ranks are."""
-        columns = by_key((self._nodes[rank], at) for at, rank in enumerate(team.ranks.tolist()) if rank in self._nodes)
+        node_of = self._steps.lake.nodes
+        columns = by_key((node_of[rank], at) for at, rank in enumerate(team.ranks.tolist()) if rank in node_of)
         nodes = [np.array(here) for here in columns.values() if len(here) >= THRESHOLDS.min_repeats]
         if len(nodes) < 2:
             return of_ranks
@@ -177,7 +175,7 @@ class RunOutliers:
         """Return these teams' outliers of one part, random events apart; those `beside` tell of the same hosts."""
         step_ns, ranks = self._measured.assumed_step_ns, sum(len(team.ranks) for team in teams)
         here = set(chain.from_iterable(team.ranks.tolist() for team in teams))
-        node_of = {rank: node for rank, node in self._nodes.items() if rank in here}
+        node_of = {rank: node for rank, node in self._steps.lake.nodes.items() if rank in here}
         beside = [outlier for outlier in beside if outlier.rank in here]
         split = OutliersAboveNoise(*split_random_events(of_part, ranks, len(step_ns), node_of, beside))
         if split.random and all(outlier.pace is None for outlier in of_part):
@@ -186,12 +184,6 @@ class RunOutliers:
             further = split_random_events([*chain.from_iterable(every)], ranks, len(step_ns), node_of, beside)
             split = OutliersAboveNoise(*further) if further[1] else split
         return split
-
-    @cached_property
-    def _nodes(self) -> Mapping[int, object]:
-        """The nodes of ranks, where known."""
-        keys = self._steps.run.keys
-        return self._lake.nodes(keys[len(keys) // 2])
 
     @cached_property
     def idle_moments(self) -> list[Outlier]:

@@ -18,7 +18,6 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.significance import scatter_over_steps
 from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples, is_random_over, quiet_totals
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.shared_work import compute_between, work_by_sizes, work_of_transfers
@@ -280,16 +279,14 @@ class _Kind(NamedTuple):
     is_incomplete: bool
 
 
-def transfers_by_benchmark(
-    lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats, key: StepKey
-) -> Floats:
+def transfers_by_benchmark(run: RunModel, benchmark: Baseline | None, usual: Floats, key: StepKey) -> Floats:
     """Return, (groups of all collectives,), the time that each should take in steps like this one, ns; NaN: unknown.
 
     A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same
     operation with the same or a larger message, by the `usual` times (groups of all collectives,). Not of sends and
     receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
     """
-    kinds = _kinds(lake, run, key)
+    kinds = _kinds(run, key)
     sizes = {group: kind.size for group, kind in kinds.items() if kind.size is not None}
     expected_ns = np.full(len(usual), np.nan)
     fastest: dict[str, float] = {}
@@ -309,7 +306,7 @@ def transfers_by_benchmark(
     return expected_ns
 
 
-def _sizes_of_groups(lake: RunReader, run: RunModel, key: StepKey) -> Floats:
+def _sizes_of_groups(run: RunModel, key: StepKey) -> Floats:
     """Return the largest size that a member of each group, of all groups, records in a step, bytes; NaN: unknown."""
     arrays = run.collective_arrays
     size, largest = np.full(len(arrays.rank), np.nan), np.full(int(arrays.first_group[-1]), np.nan)
@@ -320,7 +317,9 @@ def _sizes_of_groups(lake: RunReader, run: RunModel, key: StepKey) -> Floats:
     for team in run.programs:
         ranks = sorted(run.ranks(key, team))
         rows = run.file_rows(key, team, ranks)
-        for rank, rank_rows, sizes in zip(ranks, rows.T, lake.message_sizes(key, ranks) if ranks else (), strict=True):
+        for rank, rank_rows, sizes in zip(
+            ranks, rows.T, run.reader.message_sizes(key, ranks) if ranks else (), strict=True
+        ):
             of_rank = attendances[run.number_of[rank]]
             row = rank_rows[arrays.place[of_rank]]
             size[of_rank[row >= 0]] = sizes[row[row >= 0]]
@@ -328,9 +327,9 @@ def _sizes_of_groups(lake: RunReader, run: RunModel, key: StepKey) -> Floats:
     return largest
 
 
-def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
+def _kinds(run: RunModel, key: StepKey) -> dict[int, _Kind]:
     """Return the kind of each group, of all groups of all collectives, whose operation is known."""
-    arrays, largest = run.collective_arrays, _sizes_of_groups(lake, run, key)
+    arrays, largest = run.collective_arrays, _sizes_of_groups(run, key)
     members = np.bincount(arrays.group, minlength=len(largest))
     kind_of_group: dict[int, _Kind] = {}
     is_incomplete = arrays.incomplete.tolist()
@@ -380,7 +379,7 @@ class AlikeTransfers(NamedTuple):
         return baseline_transfers(self.numbers, [np.where(self.are_reference, took, np.nan) for took in seen])
 
 
-def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
+def number_alike(run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
     """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
 
     They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, and collectives of whose
@@ -394,7 +393,7 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     groups, size_of = np.diff(arrays.first_group), np.diff(arrays.first_in_group)
     alike = np.repeat(np.arange(len(groups)), groups)
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
-    nodes = lake.nodes(key)
+    nodes = run.reader.nodes
     meet_at_one = meeting_at_one(arrays, alike, number_places(nodes.get(rank) for rank in run.rank_numbers.tolist()))
     meet_at_one &= (size_of > 1) & (size_of < len(run.rank_numbers))
     chosen, member = np.flatnonzero((size_of == 2) | meet_at_one), run.rank_numbers[arrays.rank[arrays.by_group]]
@@ -403,7 +402,7 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     members = [tuple(ascending[first[group] : first[group + 1]]) for group in chosen.tolist()]
     if len(set(members)) < 2:
         return AlikeTransfers(alike, have_assumed_sizes, are_reference)
-    kinds = _kinds(lake, run, key)
+    kinds = _kinds(run, key)
     links_by_kind: dict[tuple[_Kind, int, tuple[int, ...]], list[int]] = {}
     for group, ranks in zip(chosen.tolist(), members, strict=True):
         kind = kinds.get(group)
@@ -468,7 +467,7 @@ class RunTransfers:
     def __init__(self, measured: MeasuredRun, benchmark: Baseline | None) -> None:
         """`benchmark` are bandwidths that the job's network reaches, if they were measured."""
         self.measured, self._benchmark = measured, benchmark
-        self._lake, self.run = measured.steps.lake, measured.steps.run
+        self.run = measured.steps.run
         self.took = measured.statistics.transfers.took
         """Those recorded."""
 
@@ -525,7 +524,7 @@ class RunTransfers:
         first, count = self.run.collective_arrays.first_group, len(numbers)
         for chosen in (spread_positions(count, THRESHOLDS.sampled_steps), np.arange(count)):
             keys = [self.run.keys[number] for number in numbers[chosen].tolist()]
-            sizes = np.stack([_sizes_of_groups(self._lake, self.run, key) for key in keys])
+            sizes = np.stack([_sizes_of_groups(self.run, key) for key in keys])
             sizes = np.where(sizes > 0, sizes, np.nan)
             least, most = np.fmin.reduce(sizes), np.fmax.reduce(sizes)
             if not (most > least).any():
@@ -540,18 +539,9 @@ class RunTransfers:
         return bool((self._work != 1).any())
 
     @cached_property
-    def nodes(self) -> Mapping[int, object]:
-        """The nodes of ranks, where known."""
-        return self._lake.nodes(self._middle)
-
-    @cached_property
     def alike(self) -> AlikeTransfers:
         """Which transfers should take as long."""
-        return number_alike(self._lake, self.run, self._middle, list(self.took / self._work))
-
-    @property
-    def _middle(self) -> StepKey:
-        return self.run.keys[len(self.run.keys) // 2]
+        return number_alike(self.run, self.run.keys[len(self.run.keys) // 2], list(self.took / self._work))
 
     @cached_property
     def _medians(self) -> list[Floats]:
@@ -584,9 +574,10 @@ class RunTransfers:
         usual, keys = self._medians, self.run.keys
         if not self._benchmark and not self.run.collective_arrays.incomplete.any():
             return self.of_like_steps(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
-        of_run = self._lake, self.run, self._benchmark
         return self.of_like_steps(
-            lambda numbers: transfers_by_benchmark(*of_run, usual[numbers[0]], keys[numbers[len(numbers) // 2]])
+            lambda numbers: transfers_by_benchmark(
+                self.run, self._benchmark, usual[numbers[0]], keys[numbers[len(numbers) // 2]]
+            )
         )
 
     @cached_property
@@ -617,7 +608,7 @@ class RunTransfers:
             self.measured.statistics.transfers.complete,
             self.measured.assumed_step_ns,
             self.measured.steps.alike.by_program,
-            self.nodes,
+            self.run.reader.nodes,
         )
 
     def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
@@ -702,7 +693,7 @@ class RunTransfers:
     def _are_between(self) -> Bools:
         """(groups of all collectives,) whether they join nodes."""
         arrays = self.run.collective_arrays
-        node_of = number_places(self.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
+        node_of = number_places(self.run.reader.nodes.get(rank) for rank in self.run.rank_numbers.tolist())[arrays.rank]
         first = arrays.by_group[arrays.first_in_group[:-1]]
         are_between = np.zeros(len(first), np.bool_)
         np.logical_or.at(are_between, arrays.group, node_of != node_of[first[arrays.group]])
@@ -710,7 +701,7 @@ class RunTransfers:
 
     def are_inside_nodes(self, slow: Finding) -> bool:
         """Return whether all slow collectives are known to join ranks of one node each."""
-        return bool(self.nodes) and not self._are_between[self._groups(slow.meetings)].any()
+        return bool(self.run.reader.nodes) and not self._are_between[self._groups(slow.meetings)].any()
 
     def may_carry_more(self, slow: Finding) -> bool:
         """Return whether the slow ones may all be all-to-alls, which carry what their ranks have to exchange.

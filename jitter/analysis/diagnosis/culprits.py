@@ -12,6 +12,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses, join_some
 from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.alignment.kernel_index import UNMATCHED
 from jitter.analysis.detection.awaited_ranks import MAY_WAIT
 from jitter.analysis.detection.findings import Finding, of_one_rank
 from jitter.analysis.detection.standouts import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
@@ -21,12 +22,10 @@ from jitter.analysis.diagnosis.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.execution.self_times import TimePart
-from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 from jitter.core.grouping import by_key
-from jitter.lake.rank_places import assign_nodes
 
 _LIMITS: Final = THRESHOLDS.sentences
 _GAIN_RANGE: Final = "the saving is known as a range only: {}"
@@ -75,7 +74,7 @@ def make_culprit(
         rank=rank if rank in ranks else ranks[0],
         ranks=ranks,
         host=location.host if group.group.scope in ("rank", "host") or _share_host(group, evidence) else None,
-        device=_device_of(group, rank, evidence),
+        device=location.device if group.group.scope == "device" else None,
         cause=group.cause,
         cause_certainty=group.judgement.certainty,
         confidence="low" if is_unknown else judge_confidence(group, evidence),
@@ -102,7 +101,7 @@ def make_culprit(
             *((_UNKNOWN_GAIN.format(pricing.unpriced_because),) if is_unknown else ()),
             *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
-        look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
+        look_at=find_profile_location(analysis, recorded, losses, steps),
         is_before_steps=group.cause == "cpu_after"
         and main.part == TimePart.START
         and 2 * len(steps) <= len(recorded_at),
@@ -116,10 +115,6 @@ def make_culprit(
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
         lacks_ranks=evidence.coverage.has_unrecorded_ranks,
     )
-
-
-def _device_of(group: FindingGroup, rank: int, evidence: Evidence) -> int | None:
-    return evidence.locations[rank].device if group.group.scope == "device" else None
 
 
 def _share_host(group: FindingGroup, evidence: Evidence) -> bool:
@@ -458,7 +453,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
         if candidate.kind not in ("late_rank", "late_together", "awaited")
     ]
     alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
-    nodes, ranks = assign_nodes(evidence.locations), group.group.ranks
+    nodes, ranks = evidence.nodes, group.group.ranks
     host = [rank for rank, node in nodes.items() if group.group.scope == "host" and node == nodes.get(ranks[0])]
     answers = answers or [
         decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), ranks, len(group.steps), host)

@@ -4,7 +4,7 @@ Without recognised communication no rank is cleared, and none is blamed with con
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,7 +33,6 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_ranks, format_some
 from jitter.core.names.kernels import short_name
 from jitter.core.step_key import StepKey
-from jitter.lake.records import RankStepRecord
 
 _PARTS: Final = np.array([part for own in OWN_CLASSES for part in OWN_PARTS if own in CLASSES_OF_PART[part]])
 """The part of each class of a rank's own time."""
@@ -41,17 +40,12 @@ _OF_GPUS: Final = ("gpu_compute", "gpu_time")
 """Causes that are none where the kernels wait for other ranks."""
 
 
-def diagnose_traces(
-    analysis: RunAnalysis,
-    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-    traces: DiagnosedLake,
-    benchmark: Baseline | None,
-) -> Answers:
-    """Return the diagnosis of a run by its traces alone; `records` are those of each rank in each step.
+def diagnose_traces(analysis: RunAnalysis, traces: DiagnosedLake, benchmark: Baseline | None) -> Answers:
+    """Return the diagnosis of a run by its traces alone.
 
     Raises `LakeError` if a file of the lake is missing or damaged.
     """
-    evidence = Evidence(analysis, records, traces, benchmark)
+    evidence = Evidence(analysis, traces, benchmark)
     diagnosis = diagnose(evidence)
     with analysis.steps.keeping(*evidence.window):
         for add in PASSES:

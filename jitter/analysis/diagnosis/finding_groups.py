@@ -271,7 +271,7 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     every = _by_rank(candidates, masked, evidence)
     late = by_key((_reason(one), one) for one in every)
     placed = [group for members in late.values() for group in _group_ranks(members, evidence)]
-    nodes = assign_nodes(evidence.locations)
+    nodes = evidence.nodes
     told = by_key((nodes.get(one.rank), _reason(one)) for one in every if _is_told_of_host(one))
 
     def reason(group: FindingGroup) -> Hashable:
@@ -348,7 +348,7 @@ def _join_by_node(
     With them go ranks that are not worth a finding by themselves, as others are later in their steps (`masked`).
     `every` are the findings of single ranks from which `groups` were made, and others.
     """
-    nodes = assign_nodes(evidence.locations)
+    nodes = evidence.nodes
     few = [late for late in groups if _are_of_no_place(late.group, nodes)]
     of_few_nodes = {nodes.get(late.rank) for late in few}
     few += [late for late in groups if late.group.scope == "host" and nodes.get(late.rank) in of_few_nodes]
@@ -380,7 +380,7 @@ def _masked_beside(
     single: Mapping[int, FindingGroup], masked: Sequence[Finding], evidence: Evidence
 ) -> dict[int, FindingGroup]:
     """Return masked ranks that are late as single ones of their node are."""
-    nodes = assign_nodes(evidence.locations)
+    nodes = evidence.nodes
     alike = {(nodes.get(late.rank), late.cause, late.candidates[0].part) for late in single.values()}
     places = {(node, part) for node, _, part in alike if node is not None}
     beside = [
@@ -422,7 +422,7 @@ def _describe_place(group: RankGroup, evidence: Evidence, which_steps: str = "th
         return (f"device {group.device} is late on {format_count(len(group.ranks), 'host')} in the same steps",)
     if group.every is not None:
         return (f"every {format_ordinal(group.every)} rank is late in the same steps: they may share a NIC or switch",)
-    nodes = assign_nodes(evidence.locations)
+    nodes = evidence.nodes
     late = {nodes.get(rank) for rank in group.ranks}
     if len(group.ranks) < 2 or None in late or sum(node in late for node in nodes.values()) > len(group.ranks):
         return ()
@@ -511,8 +511,7 @@ def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:
         return RankGroup("unrecorded", slow.ranks)
     if len(slow.ranks) == len(evidence.locations):
         return RankGroup("job", slow.ranks)
-    of_rank = assign_nodes(evidence.locations)
-    nodes = {of_rank.get(rank) for rank in slow.ranks}
+    nodes = {evidence.nodes.get(rank) for rank in slow.ranks}
     if len(nodes) > 1 or None in nodes:
         return RankGroup("ranks", slow.ranks)
     return RankGroup("host", slow.ranks, host=evidence.locations[slow.ranks[0]].host)

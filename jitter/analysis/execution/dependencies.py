@@ -24,6 +24,7 @@ from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
+from jitter.core.numeric.stats import middle_value
 
 
 class Launches(NamedTuple):
@@ -447,8 +448,7 @@ def _usual_delays(sample: Sample) -> tuple[float, float]:
 
 def _usual(delays: Floats) -> float | None:
     short = delays[delays <= _RIGHT_AFTER_NS]
-    middle = (len(short) - 1) // 2
-    return float(np.partition(short, middle)[middle]) if len(short) else None
+    return middle_value(short) if len(short) else None
 
 
 def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDependency]:

@@ -55,6 +55,13 @@ class HostSample(NamedTuple):
     loading: Floats
     """(cells, operations) how long before the call the host began to wait for data; 0 where it did not."""
 
+    def cells_before(self, most: int) -> Ints:
+        """Return, (cells, most), the cells of the rank one step before, two steps before and so on; -1 without one."""
+        cell_of = {key: cell for cell, key in enumerate(zip(self.rank.tolist(), self.step.tolist(), strict=True))}
+        number = self.step[:, None] - np.arange(1, most + 1)
+        keys = zip(np.repeat(self.rank, most).tolist(), number.ravel().tolist(), strict=True)
+        return np.array([cell_of.get(key, -1) for key in keys], np.int64).reshape(number.shape)
+
 
 class HostWaits(NamedTuple):
     """The waits without a record of one program."""
@@ -153,10 +160,7 @@ def follow_other_teams(
     earlier = np.where((number < 0)[..., None], np.nan, ends[np.maximum(number, 0)]).reshape(len(number), -1)
     earlier = earlier[:, 2 * np.isnan(earlier).sum(axis=0) < len(earlier)]
     period, following = _periods(sample), set[int]()
-    cell_of = {key: cell for cell, key in enumerate(zip(sample.rank.tolist(), sample.step.tolist(), strict=True))}
-    keys = zip(np.repeat(sample.rank, len(back)).tolist(), number.ravel().tolist(), strict=True)
-    cell_before = np.array([cell_of.get(key, -1) for key in keys], np.int64).reshape(number.shape)
-    last_end = np.fmax.reduce(sample.ends[0], axis=1)
+    cell_before, last_end = sample.cells_before(len(back)), np.fmax.reduce(sample.ends[0], axis=1)
     for place in _long_gaps(sample, _usual_step_ns(sample, period)) if earlier.shape[1] else ():
         gap, until = sample.until[:, place] - sample.since[:, place], sample.until[:, place, None]
         every = _Place(
@@ -304,13 +308,8 @@ def _repeated(program: Program, place: int, ends: _Ends, calls: _Place, patterns
 
 def _periods(sample: HostSample) -> Floats:
     """Return, (cells, operations), the time since the same call of the rank's step before; NaN: unknown."""
-    periods_ns = np.full_like(sample.until, np.nan)
-    number = {key: cell for cell, key in enumerate(zip(sample.rank.tolist(), sample.step.tolist(), strict=True))}
-    for (rank, step), cell in number.items():
-        before = number.get((rank, step - 1))
-        if before is not None:
-            periods_ns[cell] = sample.until[cell] - sample.until[before]
-    return periods_ns
+    before = sample.cells_before(1)
+    return np.where(before < 0, np.nan, sample.until - sample.until[before[:, 0]])
 
 
 def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:

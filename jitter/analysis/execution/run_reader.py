@@ -23,7 +23,7 @@ from jitter.core.names.kernels import KINDS, copy_direction, host_memory, uncoun
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
-from jitter.lake.rank_places import RankPlace, assign_nodes
+from jitter.lake.rank_places import RankPlace, assign_nodes, first_device
 from jitter.lake.records import RankStepRecord, SourceRecord, batch_size, kind_of_step
 from jitter.lake.step_reader import StepColumns, read_step
 from jitter.lake.times import TIMES, ActivityTimes, TimesReader, activity_times
@@ -196,17 +196,17 @@ class RunReader:
     def __init__(
         self,
         root: Path,
-        held: Mapping[StepKey, Mapping[int, RankStepRecord]],
+        records: Mapping[StepKey, Mapping[int, RankStepRecord]],
         indices: Callable[[StepKey], Sequence[KernelIndex]],
         steps: Sequence[StepKey],
         recorded_sizes: RecordedSizes | None = None,
     ) -> None:
         self._sizes = recorded_sizes
-        self._root, self._held, self.indices = root, held, indices
-        """`indices` gives the alignment of each cohort in a step."""
+        self._root, self.records, self.indices = root, records, indices
+        """`records` are those of all steps of the lake; `indices` gives the alignment of each cohort in a step."""
         self.steps = list(steps)
         self._position = {key: at for at, key in enumerate(self.steps)}
-        rows = [sum(step_record.step.rows for step_record in held[key].values()) for key in self.steps]
+        rows = [sum(step_record.step.rows for step_record in records[key].values()) for key in self.steps]
         self.rows, self.largest_step = sum(rows), max(rows, default=0)
         """Rows of all steps and ranks, and of the largest step."""
         self.is_small = self.rows <= _ROWS_KEPT
@@ -226,33 +226,34 @@ class RunReader:
         """Each rank's zero: its first step's begin, on the clock of the recording that has it."""
         self._first_records: dict[int, SourceRecord] = {}
         for key in self.steps:
-            for rank in held[key].keys() - self.origin_ns.keys():
-                self.origin_ns[rank] = held[key][rank].step.start_ns
-                self._first_records[rank] = held[key][rank].record
+            for rank in records[key].keys() - self.origin_ns.keys():
+                self.origin_ns[rank] = records[key][rank].step.start_ns
+                self._first_records[rank] = records[key][rank].record
 
-    @property
-    def digests(self) -> frozenset[str]:
-        """Return the digests of all recordings of the run."""
-        return frozenset(step_record.record.digest for held in self._held.values() for step_record in held.values())
+    @cached_property
+    def sources(self) -> list[SourceRecord]:
+        """The recordings of the lake."""
+        records = [step_record.record for of_step in self.records.values() for step_record in of_step.values()]
+        return list({record.digest: record for record in records}.values())
 
     def kind(self, key: StepKey) -> str:
         """Return the kind of a step: `train`, `prefill`, `decode`, …."""
-        return kind_of_step(self._held[key].values())
+        return kind_of_step(self.records[key].values())
 
     def batch_size(self, key: StepKey) -> float:
         """Return how much a step works on, as its markers state; NaN where they do not."""
-        return batch_size(self._held[key].values())
+        return batch_size(self.records[key].values())
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.
 
         Clocks of a rank's several recordings are related by UTC, where the profiler recorded it.
         """
-        return {rank: self._origin(held) for rank, held in self._held[key].items()}
+        return {rank: self._origin(held) for rank, held in self.records[key].items()}
 
     def origin(self, key: StepKey, rank: int) -> int:
         """Return one rank's origin, as `origins` does."""
-        return self._origin(self._held[key][rank])
+        return self._origin(self.records[key][rank])
 
     def _origin(self, held: RankStepRecord) -> int:
         rank = _rank_of(held)
@@ -261,7 +262,7 @@ class RunReader:
 
     def beginnings(self, key: StepKey) -> dict[int, float]:
         """Return by rank when its step marker begins, ns from its origin; only ranks whose steps have markers."""
-        origins, held = self.origins(key), self._held[key]
+        origins, held = self.origins(key), self.records[key]
         return {
             rank: float(step_record.step.start_ns - origins[rank])
             for rank, step_record in held.items()
@@ -290,8 +291,8 @@ class RunReader:
         column_of = {rank: column for column, rank in enumerate(sorted(self.origin_ns))}
         of_records, numbers = np.full((3, len(self.steps), len(column_of)), np.nan), dict[str, int]()
         for at, key in enumerate(self.steps):
-            ranks = sorted(self._held[key])
-            records = [self._held[key][rank].step for rank in ranks]
+            ranks = sorted(self.records[key])
+            records = [self.records[key][rank].step for rank in ranks]
             of_records[:, at, [column_of[rank] for rank in ranks]] = (
                 [step.kernels for step in records],
                 [step.launches_without_kernel for step in records],
@@ -301,24 +302,34 @@ class RunReader:
 
     def host(self, key: StepKey, rank: int) -> HostEvents:
         """Host activity of the rank, from the source of this step."""
-        record = self._held[key][rank].record
+        record = self.records[key][rank].record
         if record.digest not in self._hosts:
             self._hosts[record.digest] = HostEvents(self._root, record)
         return self._hosts[record.digest]
 
-    def nodes(self, key: StepKey) -> dict[int, object]:
-        """Return the node of each rank that has a step, as far as it is known."""
-        records = {rank: step_record.record for rank, step_record in self._held[key].items()}
-        return assign_nodes({rank: RankPlace(record.host, record.device) for rank, record in records.items()})
+    @cached_property
+    def places(self) -> dict[int, RankPlace]:
+        """Host and device of each rank."""
+        recorded = {rank: step_record.record for key in self.steps for rank, step_record in self.records[key].items()}
+        first = first_device(list(recorded.values()))
+        return {
+            rank: RankPlace(record.host, None if record.device is None else record.device - first)
+            for rank, record in recorded.items()
+        }
+
+    @cached_property
+    def nodes(self) -> dict[int, object]:
+        """The node of each rank, as far as it is known."""
+        return assign_nodes(self.places)
 
     def gpu_models(self, key: StepKey) -> dict[int, str | None]:
         """Return the model of the GPU of each rank that has a step; None where its recording does not state it."""
-        return {rank: step_record.record.gpu_model for rank, step_record in self._held[key].items()}
+        return {rank: step_record.record.gpu_model for rank, step_record in self.records[key].items()}
 
     def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[LaunchShapes]:
         """Launch shapes of the rows of a step, for each of these ranks, which must ascend."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-        read = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
+        read = read_step(self._root, key, self.records[key], ("kernel_name", *axes), ranks)
         codes, names = read.codes("kernel_name")
         # a copy from pageable memory does what one from pinned memory does
         alike = [copy_direction(text) or text if host_memory(text) else uncounted_name(text) for text in names]
@@ -338,7 +349,7 @@ class RunReader:
         NaN where a row is no collective or states no size.
         """
         columns = ("size_bytes",) if self._sizes is None else SIZE_COLUMNS
-        read = read_step(self._root, key, self._held[key], columns, ranks)
+        read = read_step(self._root, key, self.records[key], columns, ranks)
         if self._sizes is not None:
             read = self._sizes.filled(key, read)
         sizes = np.where(read.known("size_bytes"), read.values("size_bytes").astype(np.float64), np.nan)
@@ -381,7 +392,7 @@ class RunReader:
         """Return a step and the small ones that follow it: to read one takes as long as to read many of them."""
         first, keys, rows = self._position[key], [key], 0
         for other in self.steps[first:]:
-            rows += sum(step_record.step.rows for step_record in self._held[other].values())
+            rows += sum(step_record.step.rows for step_record in self.records[other].values())
             if rows > _ROWS_TOGETHER:
                 break
             if other != key and other not in self._kept:
@@ -394,7 +405,7 @@ class RunReader:
         held = [
             step_record
             for key in keys
-            for rank, step_record in sorted(self._held[key].items())
+            for rank, step_record in sorted(self.records[key].items())
             if chosen is None or rank in chosen
         ]
         ranks = np.array([_rank_of(step_record) for step_record in held], np.int64)
@@ -420,7 +431,7 @@ class RunReader:
         """Return part of a group, or those ranks of it that are wanted, with the times of a step."""
         ranks = group.ranks[own]
         rows = np.arange(len(ranks)) if wanted is None else np.flatnonzero(np.isin(ranks, wanted))
-        held = [self._held[key][rank] for rank in ranks[rows].tolist()]
+        held = [self.records[key][rank] for rank in ranks[rows].tolist()]
         return group.cut(own.start + rows, self._activities.times(held) if held else group.times)
 
     def _split_by_streams(
@@ -435,7 +446,7 @@ class RunReader:
         without = ((_key_of(held[at]), at) for at in digests if not held[at].record.has_launches)
         for key, numbers in by_key(without).items():
             ranks = [_rank_of(held[at]) for at in numbers]
-            read = read_step(self._root, key, self._held[key], ("stream",), ranks)
+            read = read_step(self._root, key, self.records[key], ("stream",), ranks)
             streams = read.values("stream")
             for at, (first, last) in zip(numbers, pairwise(read.bounds.tolist()), strict=True):
                 digests[at] = hashlib.blake2b(streams[first:last].tobytes(), digest_size=8).digest()
@@ -452,7 +463,7 @@ class RunReader:
         records = {
             step_record.record.digest: step_record.record
             for key in self.steps
-            for step_record in self._held[key].values()
+            for step_record in self.records[key].values()
         }
         calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
         threads: dict[int, Ints] = {}
@@ -472,27 +483,28 @@ class RunReader:
             for key in steps:
                 if not waiting:
                     break
-                if not (ranks := sorted(waiting & self._held[key].keys())):
+                if not (ranks := sorted(waiting & self.records[key].keys())):
                     continue
-                rows = read_step(self._root, key, self._held[key], ("launch_thread",), ranks)
+                rows = read_step(self._root, key, self.records[key], ("launch_thread",), ranks)
                 launched, is_known = rows.values("launch_thread"), rows.known("launch_thread")
                 for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
                     launching = np.union1d(launching_threads[rank], launched[first:last][is_known[first:last]])
                     launching_threads[rank] = np.intersect1d(threads[rank], launching)
-                waiting -= self._held[key].keys()
+                waiting -= self.records[key].keys()
         return launching_threads
 
     def example(self, key: StepKey, rank: int) -> Example:
         """Return the activities of a rank in a step."""
         columns = ("kernel_name", "stream", "launch_thread", "collective")
-        table = read_step(self._root, key, self._held[key], columns, [rank]).table
+        table = read_step(self._root, key, self.records[key], columns, [rank]).table
         names, streams, threads, collectives = (to_list(table[column]) for column in columns)
         group = next(group for group in self.rank_groups(key, [rank]) if rank in group.ranks.tolist())
-        record = self._held[key][rank].record
+        record = self.records[key][rank].record
         is_timed = not record.has_launches and bool((group.row >= 0).all())
         appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams
         numbers = number_streams(record.main_stream, appearing)
-        calls = ((name, NO_STREAM, thread, None) for name, thread in self._sync_calls.of_step(self._held[key]).by(rank))
+        of_rank = self._sync_calls.of_step(self.records[key]).by(rank)
+        calls = ((name, NO_STREAM, thread, None) for name, thread in of_rank)
         operations = [
             (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else next(calls)
             for row in group.row.tolist()
@@ -505,11 +517,11 @@ class RunReader:
 
     def groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
         """Return by rank and row in the step (ordinal) the group of the collective there."""
-        groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self._held[key]}
+        groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self.records[key]}
         ungrouped = {"group_name", "group_ranks"}
-        ranks = sorted(rank for rank, held in self._held[key].items() if not ungrouped <= set(held.empty_columns))
+        ranks = sorted(rank for rank, held in self.records[key].items() if not ungrouped <= set(held.empty_columns))
         if ranks:
-            read = read_step(self._root, key, self._held[key], ("kind", *GROUP_COLUMNS), ranks)
+            read = read_step(self._root, key, self.records[key], ("kind", *GROUP_COLUMNS), ranks)
             rows = np.flatnonzero(read.equals("kind", "collective"))
             of_rank = read.of_rank[rows]
             codes, groups = read_groups(read, rows)

@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.alignment.kernel_index import UNMATCHED, KernelIndex
 from jitter.core.arrow import from_numpy
 from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.lake.step_reader import StepColumns
-
-UNMATCHED = -1
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,8 @@ class AlignedRank:
 
 def align_ranks(indices: Sequence[KernelIndex]) -> dict[int, AlignedRank]:
     """Return the kernel index of every rank that is not left out, by rank."""
-    partners = {
-        (index.cohort, digest): np.array([UNMATCHED if at is None else at for at in kernel_partners], np.int64)
-        for index in indices
-        for digest, kernel_partners in index.partners.items()
-    }
     return {
-        member.rank: AlignedRank(index.cohort, partners[index.cohort, member.sequence])
+        member.rank: AlignedRank(index.cohort, index.indices[member.sequence])
         for index in indices
         for member in index.members
     }

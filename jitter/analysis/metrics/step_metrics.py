@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.alignment.kernel_index import UNMATCHED, KernelIndex
 from jitter.analysis.metrics.clock_alignment import (
     ClockAlignment,
     CohortCollectives,
@@ -37,7 +36,7 @@ from jitter.analysis.metrics.step_kernels import (
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import Floats, begins_of, pieces_of
+from jitter.core.numeric.arrays import begins_of, pieces_of
 from jitter.core.parallel.prefetch import ROWS_PER_PIECE
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
@@ -327,56 +326,28 @@ class TtkeReading:
         return self.deviation_ns[self.max_rank]
 
 
-def read_ttke(step: StepKey, cohort: int, rows: pa.Table, alignment: ClockAlignment) -> TtkeReading:
-    """Return the reading of one cohort's step.
-
-    Args:
-        step: the step.
-        cohort: its number.
-        rows: the cohort's rows of `StepMetrics.rows`.
-        alignment: how the cohort's ranks are aligned.
-
-    """
-    main = rows.filter(pc.and_(rows["on_main"], pc.is_valid(rows["kernel_index"])))
-    ranks = sorted(rows["rank"].unique().to_pylist())
-    last = _last_index(main, alignment, ranks)
-    if last is None or len(ranks) < 2:
-        return TtkeReading(step, cohort)
-    ttke = _ttke_at(main, ranks, last)
-    if np.isnan(ttke).any():
-        return TtkeReading(step, cohort)
-    deviation = ttke - ttke.mean()
-    return TtkeReading(
-        step,
-        cohort,
-        last,
-        dict(zip(ranks, deviation.tolist(), strict=True)),
-        ranks[int(deviation.argmin())],
-        ranks[int(deviation.argmax())],
-    )
-
-
-def _ttke_at(main: pa.Table, ranks: list[int], last: int) -> Floats:
-    """Return (ranks,) ttke at kernel index `last`, or at the rank's last kernel before it; NaN if unknown."""
-    until = main.filter(pc.less_equal(main["kernel_index"], last)).sort_by("kernel_index")
-    column = np.searchsorted(np.array(ranks), until["rank"].to_numpy())
-    values = until["ttke_ns"].to_numpy().astype(np.float64)
-    ttke_ns = np.full(len(ranks), np.nan)
-    is_known = ~np.isnan(values)
-    ttke_ns[column[is_known]] = values[is_known]  # the last assignment of a rank is its largest index
-    return ttke_ns
-
-
-def _last_index(main: pa.Table, alignment: ClockAlignment, ranks: list[int]) -> int | None:
-    """Return k*; without an aligning collective, the last main-stream compute kernel that all ranks have."""
+def read_ttke(step: StepKey, measured: StepMetrics, cohort: int) -> TtkeReading:
+    """Return the reading of one cohort's step; without an aligning collective k* is the last kernel that all have."""
+    kernels, alignment, ttke = measured.kernels, measured.alignments[cohort], measured.metric("ttke")
+    is_here = kernels.cohort_of[kernels.of_rank] == cohort
+    columns = np.unique(kernels.of_rank[is_here])
+    ranks = [kernels.ranks[at] for at in columns.tolist()]
+    rows = np.flatnonzero(is_here & kernels.on_main & kernels.is_matched)
+    index, rank = kernels.index[rows], np.searchsorted(columns, kernels.of_rank[rows])
+    is_before = np.ones(len(rows), np.bool_)
     if alignment.method == "collective":
-        ends = pa.table(
-            {"rank": pa.array(list(alignment.moments_ns), pa.int32()), "until_ns": list(alignment.moments_ns.values())}
-        )
-        joined = main.select(["rank", "kernel_index", "start_ns"]).join(ends, "rank")
-        main = joined.filter(pc.less(joined["start_ns"], joined["until_ns"]))
-    last = main.group_by("rank").aggregate([("kernel_index", "max")])
-    if last.num_rows < len(ranks):
-        return None
-    last_index: int | None = pc.min(last["kernel_index_max"]).as_py()
-    return last_index
+        is_before = kernels.start_ns[rows] < np.array([alignment.moments_ns[one] for one in ranks], np.int64)[rank]
+    last_of_rank = np.full(len(ranks), UNMATCHED, np.int64)
+    np.maximum.at(last_of_rank, rank[is_before], index[is_before])
+    if len(ranks) < 2 or (last_of_rank == UNMATCHED).any():
+        return TtkeReading(step, cohort)
+    # at k*, or at the rank's last kernel before it: the last assignment of a rank is its largest index
+    last, ttke_ns = int(last_of_rank.min()), np.full(len(ranks), np.nan)
+    until = np.flatnonzero(ttke.known[rows] & (index <= last))
+    until = until[np.argsort(index[until], kind="stable")]
+    ttke_ns[rank[until]] = ttke.values[rows[until]]
+    if np.isnan(ttke_ns).any():
+        return TtkeReading(step, cohort)
+    deviation = ttke_ns - ttke_ns.mean()
+    min_rank, max_rank = ranks[int(deviation.argmin())], ranks[int(deviation.argmax())]
+    return TtkeReading(step, cohort, last, dict(zip(ranks, deviation.tolist(), strict=True)), min_rank, max_rank)

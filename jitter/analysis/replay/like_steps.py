@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma, weighted_median
@@ -18,25 +17,25 @@ from jitter.lake.records import ON_REQUEST
 class LikeSteps:
     """Three divisions of a run's steps, by their positions in the run; each divides the parts of the one before."""
 
-    def __init__(self, lake: RunReader, run: RunModel, gpu_ns: Callable[[], Floats]) -> None:
+    def __init__(self, run: RunModel, gpu_ns: Callable[[], Floats]) -> None:
         """`gpu_ns` returns, (steps, operations of all teams), the medians of GPU times."""
-        self._lake, self._run, self._gpu_ns = lake, run, gpu_ns
+        self._run, self._gpu_ns = run, gpu_ns
 
     @cached_property
     def kinds(self) -> list[str]:
         """The kind of each step: `train`, `prefill`, `decode`, …, as its marker says."""
-        return [self._lake.kind(key) for key in self._run.keys]
+        return [self._run.reader.kind(key) for key in self._run.keys]
 
     @cached_property
     def kernel_counts(self) -> Floats:
         """(steps, ranks) the kernels of each step and rank; NaN where a rank lacks the step."""
-        return self._lake.kernel_counts(sorted(self._run.team_of)).recorded
+        return self._run.reader.kernel_counts(sorted(self._run.team_of)).recorded
 
     @cached_property
     def programs(self) -> Ints:
         """(steps,) the number of each step's program among those of its kind, 0 for the commonest one."""
         numbers = np.zeros(len(self.kinds), np.int64)
-        sequences = self._lake.kernel_sequences(sorted(self._run.team_of))
+        sequences = self._run.reader.kernel_sequences(sorted(self._run.team_of))
         for kind in sorted(set(self.kinds)):
             alike = np.flatnonzero(np.array(self.kinds) == kind)
             counts = self.kernel_counts[alike]
@@ -67,12 +66,12 @@ class LikeSteps:
     def _count_repeats(self, numbers: Ints) -> Floats:
         """Return, (steps,), how often steps of one program run its kernels: the median of some ranks."""
         counts, ranks = self.kernel_counts[numbers], sorted(self._run.team_of)
-        sequences, kernels = self._lake.kernel_sequences(ranks)[numbers], dict[float, Counter[str]]()
+        sequences, kernels = self._run.reader.kernel_sequences(ranks)[numbers], dict[float, Counter[str]]()
 
         def kernels_of(step: int, column: int) -> Counter[str]:
             number = float(sequences[step, column])
             if number not in kernels:  # most ranks have the same
-                kernels[number] = Counter(self._lake.example(self._run.keys[numbers[step]], ranks[column]).names)
+                kernels[number] = Counter(self._run.reader.example(self._run.keys[numbers[step]], ranks[column]).names)
             return kernels[number]
 
         usual, repeats = known_medians(counts), np.ones(len(numbers))
@@ -92,7 +91,7 @@ class LikeSteps:
     @cached_property
     def _stated_sizes(self) -> Floats:
         """(steps,) how much each works on, as markers state it; NaN where they do not."""
-        return np.array([self._lake.batch_size(key) for key in self._run.keys])
+        return np.array([self._run.reader.batch_size(key) for key in self._run.keys])
 
     @cached_property
     def by_size(self) -> list[Ints]:

@@ -359,7 +359,7 @@ class RunSteps:
         compile_loops(lake.rows)
         self.lake = lake
         self.run = RunModel(lake, None if shared is None else shared.understood)
-        self.alike = LikeSteps(lake, self.run, lambda: self.baselines.gpu)
+        self.alike = LikeSteps(self.run, lambda: self.baselines.gpu)
         self._kept: dict[int, RecordedSteps] = {}
         """Of a small run, by step, the steps that were gone through together."""
         self._aside: Sequence[int] = ()

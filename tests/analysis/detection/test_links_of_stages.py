@@ -36,7 +36,7 @@ def test_links_between_nodes_are_compared_with_each_other(tmp_path: Path, gpus_p
     job = Job(ranks=8, shape="pipeline", stages=8, steps=3, kernels=240, gpus_per_node=gpus_per_node, seed=2)
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
     arrays = analysis.run.collective_arrays
-    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1], analysis.transfers.took).numbers
+    alike = number_alike(analysis.run, analysis.keys[1], analysis.transfers.took).numbers
     links: dict[bool, dict[tuple[int, ...], list[tuple[float, int]]]] = {True: {}, False: {}}
     for exchange, number in enumerate(alike.tolist()):
         ranks = tuple(sorted(analysis.run.rank_numbers[arrays.rank[arrays.group == exchange]].tolist()))

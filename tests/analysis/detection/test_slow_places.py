@@ -7,6 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.standouts import Standouts, find_standouts
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
@@ -101,3 +102,15 @@ def test_ranks_that_were_not_recorded_are_none_of_all_ranks_of_a_host(tmp_path: 
     (culprit, *_) = ingest_partial_run(run, tmp_path, "nsys", absent=frozenset({2, 6, 10, 14})).diagnose().culprits
     assert set(culprit.ranks) == {4, 5, 7, 8, 9, 11}
     assert any("they are all recorded ranks of 2 hosts (node0001" in sentence for sentence in culprit.evidence)
+
+
+def test_ranks_of_which_no_one_has_the_middle_step_have_a_node(tmp_path: Path):
+    """Nodes were those of the ranks that recorded the middle step: others were tested without their node."""
+    lake = ingest_run(simulate(small()), tmp_path)
+    middle = lake.step_keys[len(lake.step_keys) // 2]
+    records = {
+        key: {rank: lake.record_of(key, rank) for rank in lake.ranks_of(key) if key != middle or rank < 2}
+        for key in lake.step_keys
+    }
+    reader = RunReader(lake.root, records, lake.kernel_indices, lake.step_keys)
+    assert reader.nodes == {0: 0, 1: 0, 2: 1, 3: 1}

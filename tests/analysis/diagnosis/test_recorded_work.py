@@ -238,7 +238,7 @@ def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
     analysis, records = lake.analyze(), records_by_step(lake.sources)
     no_shares = Losses(np.empty((7, 0), np.int64), np.empty((2, 0)))
     found = {
-        (rank, number): find_profile_location(analysis, records, rank, no_shares, [number])
+        (rank, number): find_profile_location(analysis, rank, no_shares, [number])
         for rank in (0, 1)
         for number in range(len(analysis.keys))
     }

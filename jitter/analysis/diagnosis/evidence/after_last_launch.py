@@ -4,7 +4,6 @@ The account charges what precedes the next step's first launch to that step's st
 separates it from late starts.
 """
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
@@ -17,7 +16,6 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Ints
 from jitter.core.numeric.stats import middle_value
 from jitter.core.step_key import StepKey
-from jitter.lake.records import RankStepRecord
 
 _LIMITS: Final = THRESHOLDS.evidence
 
@@ -25,9 +23,9 @@ _LIMITS: Final = THRESHOLDS.evidence
 class TimeAfterLaunches:
     """The shares of each step's loss, with late starts divided at the end of the step before."""
 
-    def __init__(self, analysis: RunAnalysis, records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
-        """Take an analysis and the records of its steps; nothing is computed yet."""
-        self._analysis, self._records = analysis, records
+    def __init__(self, analysis: RunAnalysis) -> None:
+        """Take an analysis; nothing is computed yet."""
+        self._analysis = analysis
         self._divided: dict[int, Losses] = {}
         self._shares: dict[tuple[int, TimePart, tuple[int, ...]], float] = {}
 
@@ -107,6 +105,6 @@ class TimeAfterLaunches:
         return {rank: ns - usual for rank, ns in zip(ranks[is_known].tolist(), after[is_known].tolist(), strict=True)}
 
     def _end(self, key: StepKey, rank: int) -> float:
-        recorded = self._records[key][rank]
+        recorded = self._analysis.lake.records[key][rank]
         end = recorded.step.end_ns
         return np.nan if end is None or recorded.record.has_guessed_steps else float(end)

@@ -35,26 +35,15 @@ from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_coverage import rank_coverage
-from jitter.lake.rank_places import RankPlace, first_device
-from jitter.lake.records import SIDE_WORK, RankStepRecord, SourceRecord
+from jitter.lake.records import SIDE_WORK
 
 
 class Coverage:
     """What the recordings of one analysis lack of the job."""
 
-    def __init__(
-        self,
-        analysis: RunAnalysis,
-        records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        traces: DiagnosedLake,
-    ) -> None:
-        """`records` are those of `traces`."""
-        self._analysis, self._records, self._traces = analysis, records, traces
-
-    @cached_property
-    def _sources(self) -> list[SourceRecord]:
-        records = [step_record.record for of_step in self._records.values() for step_record in of_step.values()]
-        return list({record.digest: record for record in records}.values())
+    def __init__(self, analysis: RunAnalysis, traces: DiagnosedLake) -> None:
+        self._analysis, self._traces = analysis, traces
+        self._records, self._sources = analysis.lake.records, analysis.lake.sources
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
@@ -184,13 +173,14 @@ class Evidence:
     def __init__(
         self,
         analysis: RunAnalysis,
-        records: Mapping[StepKey, Mapping[int, RankStepRecord]],
         traces: DiagnosedLake,
         benchmark: Baseline | None = None,
     ) -> None:
-        """`records` are those of `traces`; `benchmark` has the bandwidths that the network reaches, if measured."""
-        self.analysis, self.records, self.traces, self.benchmark = analysis, records, traces, benchmark
-        self.coverage = Coverage(analysis, records, traces)
+        """`benchmark` has the bandwidths that the network reaches, if measured."""
+        self.analysis, self.records, self.traces, self.benchmark = analysis, analysis.lake.records, traces, benchmark
+        self.coverage = Coverage(analysis, traces)
+        self.locations, self.nodes = analysis.lake.places, analysis.lake.nodes
+        """Host and device of each rank; and its node, as far as it is known."""
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
@@ -199,7 +189,7 @@ class Evidence:
     @cached_property
     def host_gaps(self) -> HostGaps:
         """What hosts do between launches."""
-        return HostGaps(self.analysis.lake, self.records, self.traces)
+        return HostGaps(self.analysis.lake, self.traces)
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -212,19 +202,9 @@ class Evidence:
         return judge_lower_rungs(self.analysis, *self.window)
 
     @cached_property
-    def locations(self) -> dict[int, RankPlace]:
-        """Host and device of each rank."""
-        recorded = {rank: step.record for key in self.analysis.keys for rank, step in self.records[key].items()}
-        first = first_device(list(recorded.values()))
-        return {
-            rank: RankPlace(record.host, None if record.device is None else record.device - first)
-            for rank, record in recorded.items()
-        }
-
-    @cached_property
     def after_launches(self) -> TimeAfterLaunches:
         """The late starts that lie before the end of the step before."""
-        return TimeAfterLaunches(self.analysis, self.records)
+        return TimeAfterLaunches(self.analysis)
 
     def locate_transfers(self, transfers: Losses, rank: int | None = None) -> Losses:
         """Return shares of transfers with the rank, team and place of the first member, or of `rank` if it is one."""

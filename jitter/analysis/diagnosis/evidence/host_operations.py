@@ -5,7 +5,7 @@ that makes the next launch. Time in synchronising calls within them is not count
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -21,7 +21,6 @@ from jitter.core.numeric.arrays import Ints
 from jitter.core.schema import OFF_CPU, SHORTEST_LAUNCH_NS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import OPERATIONS
-from jitter.lake.records import RankStepRecord
 
 Gap = Literal["before the first kernel", "between launches", "after the last launch"]
 """Of a step. Before the launch of the main stream's first kernel is after the last launch of the step before."""
@@ -60,11 +59,8 @@ class LongOperation(NamedTuple):
 class HostGaps:
     """The operations in the gaps between launches of any rank."""
 
-    def __init__(
-        self, reader: RunReader, records: Mapping[StepKey, Mapping[int, RankStepRecord]], traces: DiagnosedLake
-    ) -> None:
-        """`records` are those of `traces`."""
-        self._reader, self._records = reader, records
+    def __init__(self, reader: RunReader, traces: DiagnosedLake) -> None:
+        self._reader, self._records = reader, reader.records
         self._launches = lru_cache(_MOST_KEPT)(lambda key, rank: _read_launches(traces, key, rank))
 
     def find_operation(

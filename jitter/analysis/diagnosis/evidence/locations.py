@@ -7,17 +7,15 @@ from itertools import pairwise
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass, Losses
-from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.alignment.kernel_index import UNMATCHED, KernelIndex
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Culprit, KernelLocation, ProfileLocation
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace, number_gpus, short_host
-from jitter.lake.records import RankStepRecord
 
 
 class KernelLocator:
@@ -78,7 +76,7 @@ class KernelLocator:
         cache_key = (team, index.reference, sequence)
         if cache_key not in self._known:
             places = self._kernel_places(key, rank, team, sequence)
-            partners = np.array([UNMATCHED if at is None else at for at in index.partners[sequence]], np.int64)
+            partners = index.indices[sequence]
             indices = np.full(len(self._analysis.run.programs[team].operations), UNMATCHED, np.int64)
             has_both = (places >= 0) & (partners != UNMATCHED)
             indices[places[has_both]] = partners[has_both]
@@ -178,17 +176,12 @@ def _fill_from_next(indices: Ints) -> Ints:
 
 
 def find_profile_location(
-    analysis: RunAnalysis,
-    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
-    rank: int,
-    losses: Losses,
-    steps: Sequence[int],
+    analysis: RunAnalysis, rank: int, losses: Losses, steps: Sequence[int]
 ) -> ProfileLocation | None:
     """Return the time range of the shares of the worst step in the rank's recording.
 
     Args:
         analysis: of the run.
-        records: by step and rank.
         rank: whose recording; None is returned if it lacks the worst step, or all of its times there.
         losses: shares with places, in order of the steps of their operations; may be empty.
         steps: positions of the steps to choose from without shares; the whole first one is returned then.
@@ -218,5 +211,5 @@ def find_profile_location(
     since = np.nanmax(before) if len(before) and not np.isnan(before).all() else begun[chosen].min() - late_ns
     first_ns = float(np.fmin(since, begun[chosen].min()))
     origin = analysis.lake.origin(key, rank)
-    file = records[key][rank].record.file
+    file = analysis.lake.records[key][rank].record.file
     return ProfileLocation(file, origin + round(first_ns), origin + round(float(ended[chosen].max())))

@@ -340,8 +340,8 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
     for part in OWN_PARTS if ranks >= THRESHOLDS.min_robust_ranks else ():
         of_part = [outlier for outlier in outliers if outlier.part is part]
         latest = sorted((late for late in of_part if late.persistent), key=lambda late: -late.excess_ns)
-        always = [late.rank for late in latest]
-        # ranks that are far later may hide that the others of their cluster are one
+        always = [late.rank for late in latest[: THRESHOLDS.min_repeats]]
+        # a few ranks that are far later may hide that the others of their cluster are one
         cuts = (_cut_ranks(deviations, part, known_median(step_ns), always[:count]) for count in range(len(always) + 1))
         clusters = next((cut for cut in cuts if cut is not None and 2 <= len(cut.fast) <= ranks / 2), None)
         if clusters is None or set(clusters.slow) <= {outlier.rank for outlier in of_part}:

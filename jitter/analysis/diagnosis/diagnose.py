@@ -330,8 +330,11 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
 def _longest_kernels(diagnosis: Diagnosis) -> list[tuple[StepKey, int]]:
     """Return the costliest step and the worst rank of each finding about GPUs: in it they may wait for others."""
     losses = {step.key: step.loss_ns or 0 for step in diagnosis.steps}
-    slow = [culprit for culprit in diagnosis.culprits if culprit.cause in _OF_GPUS and culprit.rung == "ranks"]
-    return [(max(culprit.steps, key=losses.__getitem__), culprit.rank) for culprit in slow]
+    return [
+        (max(culprit.steps, key=losses.__getitem__), culprit.rank)
+        for culprit in diagnosis.culprits
+        if culprit.cause in _OF_GPUS and culprit.rung == "ranks" and culprit.steps
+    ]
 
 
 def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) -> Diagnosis:

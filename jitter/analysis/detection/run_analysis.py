@@ -238,7 +238,7 @@ PARTNERS: Final = "some exchanges name no partners"
 LOST: Final = "launches or kernels are missing in the recordings of {}"
 GRAPHS: Final = "CUDA graphs without their kernels may hold collectives"
 HOSTS: Final = "hosts wait for other ranks without a recorded call"
-ALONE: Final = "the ranks with which it communicates were not recorded"
+UNRECORDED_PARTNERS: Final = "the ranks with which it communicates were not recorded"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
 UNMEASURED: Final = "no equal collectives tell how long the others of these links should take"
 
@@ -396,7 +396,7 @@ class Pricing:
             return GRAPHS
         if run.following_hosts or not self._analysis.measured.unplaced_ranks:
             is_alone = run.lone_ranks and not run.misses_partners
-            return HOSTS if run.following_hosts else ALONE if is_alone else PARTNERS
+            return HOSTS if run.following_hosts else UNRECORDED_PARTNERS if is_alone else PARTNERS
         return LOST.format(format_ranks(sorted(self._analysis.measured.unplaced_ranks)))
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.run_analysis import ALONE, PARTNERS, UNRECORDED, Pricing
+from jitter.analysis.detection.run_analysis import PARTNERS, UNRECORDED, UNRECORDED_PARTNERS, Pricing
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.verdict import describe_advice
 from jitter.analysis.execution.self_times import TimePart
@@ -65,7 +65,7 @@ def test_what_a_slow_gpu_costs_is_unknown_without_the_ranks_that_wait_for_it(tmp
     (slow,) = (one for one in evidence.analysis.candidates if one.kind == "late_rank")
     assert (slow.ranks, slow.part) == ((12,), TimePart.GPU)
     assert evidence.pricing.unpriced_ns(slow) == (slow.excess_ns if is_alone else 0)
-    assert (evidence.pricing.unpriced_because == ALONE) == is_alone
+    assert (evidence.pricing.unpriced_because == UNRECORDED_PARTNERS) == is_alone
 
 
 def test_groups_of_one_recorded_rank_wait_for_one_that_was_not(tmp_path: Path):

@@ -256,7 +256,7 @@ def _make_culprit(
         step_pattern=find_step_pattern(timed, here, is_here.astype(float).tolist()),
         kernel_index=None if pause.cause else _longest_pause(loss, measured),
         evidence=(
-            _describe_cost(cost_ns, most_ns if is_of_stages else saved_ns, time_ns / len(timed)),
+            _describe_cost(cost_ns, cost_ns if is_range and not is_least else saved_ns, time_ns / len(timed)),
             *((_BY_DIVISION,) if is_range and not is_least else ()),
             *((bound.sentence,) if bound is not None and is_exposed else ()),
             *((waits.evidence,) if waits else ()),

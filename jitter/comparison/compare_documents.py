@@ -778,8 +778,12 @@ def _pace_of(changes: Sequence[KernelChange]) -> float:
 
 def _describe_pace(alike: Sequence[KernelChange]) -> str:
     pace = _pace_of(alike)
-    more, clocks = ("more", "slower") if pace > 0 else ("less", "faster")
-    return f"{len(alike)} kernels each take {format_percent(abs(pace))} {more} time, as with {clocks} GPU clocks"
+    more, reasons = (
+        ("more", "slower GPU clocks or a larger batch")
+        if pace > 0
+        else ("less", "faster GPU clocks or a smaller batch")
+    )
+    return f"{len(alike)} kernels each take {format_percent(abs(pace))} {more} time, as with {reasons}"
 
 
 def describe_change(kernel: KernelChange) -> str:

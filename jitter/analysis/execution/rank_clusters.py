@@ -53,10 +53,11 @@ def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: floa
         cuts = [(cut, ordered[cut : cut + 1]) for cut in range(least, len(ordered) - 1)]
     else:
         cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
-        # the slowest may be far slower, which makes the others no nearer
-        cuts = [(cut, ordered[cut:-1])]
-    is_apart = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
-    return order[next(is_apart, len(order)) :]
+        is_slowest_apart = ordered[-1] - ordered[-2] > ordered[cut] - ordered[cut - 1] and len(ordered) - cut > 2
+        # a rank that is slower than these by more than they are than the others makes them no nearer to those
+        cuts = [(cut, ordered[cut : len(ordered) - int(is_slowest_apart)])]
+    found = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
+    return order[next(found, len(order)) :]
 
 
 def find_reference_steps(

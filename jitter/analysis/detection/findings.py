@@ -297,7 +297,7 @@ class Clusters(NamedTuple):
 def _cut_ranks(
     deviations: TeamDeviations, part: TimePart, usual_step_ns: float, apart: Collection[int] = ()
 ) -> Clusters | None:
-    """Return the clusters of one team's ranks but those that stand `apart`; None if they are one.
+    """Return the two clusters of one team's ranks, without the ranks `apart`; None if there is only one cluster.
 
     The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
     The clusters must differ steadily, and by what is worth a report.

@@ -63,17 +63,7 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
         return {}
     chosen = [steps[at] for at in spread_positions(len(steps), THRESHOLDS.sampled_steps)]
     ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: THRESHOLDS.sampled_ranks]
-    start, end = np.full((2, len(chosen), len(run.programs[team].operations), len(ranks)), np.nan)
-    are_sampled = np.isin(run.rank_numbers, ranks)
-    for at, key in enumerate(chosen):
-        step = run.team_times(key, team, are_sampled)
-        columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
-        rank_columns = np.array([columns.get(rank, -1) for rank in ranks])
-        start[at][:, rank_columns >= 0], end[at][:, rank_columns >= 0] = (
-            step.start[:, rank_columns[rank_columns >= 0]],
-            step.end[:, rank_columns[rank_columns >= 0]],
-        )
-        del step  # else it stays in memory while the next one is read
+    start, end = _read_times(run, team, chosen, ranks)
     return {
         name: int((~np.isnan(start[:, kernel_places])).sum())
         for name, kernel_places in _with_spread(places, start, end)
@@ -89,17 +79,12 @@ def _waits_of_rank(run: RunModel, key: StepKey, rank: int) -> Mapping[str, int]:
     at = keys.index(key)
     beside = (keys[other] for other in (at - 1, at + 1) if 0 <= other < len(keys))
     another = next((other for other in beside if rank in run.ranks(other, team)), None)
-    if another is None or run.has_large_steps:  # memory has no room for two
+    # of large steps memory has no room for two
+    if another is None or rank not in run.ranks(key, team) or run.has_large_steps:
         return {}
-    steps = [run.team_times(one, team) for one in (key, another)]
-    ranks = np.intersect1d(steps[0].ranks, steps[1].ranks)
-    if rank not in ranks:
-        return {}
-    start, end = (
-        np.concatenate([times[:, np.isin(step.ranks, ranks)] for times, step in zip(each, steps, strict=True)])
-        for each in ([step.start for step in steps], [step.end for step in steps])
-    )
-    operations, column = run.programs[team].operations, int(np.searchsorted(ranks, rank))
+    operations, ranks = run.programs[team].operations, sorted({*run.ranks(key, team)} & {*run.ranks(another, team)})
+    start, end = (times.reshape(-1, len(ranks)) for times in _read_times(run, team, [key, another], ranks))
+    column = ranks.index(rank)
     took, usually = np.split(end[:, column] - start[:, column], 2)
     is_longer = took - usually > np.maximum(THRESHOLDS.rounding_ns, THRESHOLDS.main_share * usually)
     names = {operations[at].name for at in np.flatnonzero(is_longer).tolist() if operations[at].kind == COMPUTE}
@@ -109,6 +94,20 @@ def _waits_of_rank(run: RunModel, key: StepKey, rank: int) -> Mapping[str, int]:
         for name, rows in rows_of.items()
         if has_waited(start[rows], end[rows], column)
     }
+
+
+def _read_times(run: RunModel, team: int, keys: Sequence[StepKey], ranks: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return when these ranks of a team start and end the operations of steps, (steps, operations, ranks); else NaN."""
+    start, end = np.full((2, len(keys), len(run.programs[team].operations), len(ranks)), np.nan)
+    are_wanted = np.isin(run.rank_numbers, ranks)
+    for at, key in enumerate(keys):
+        step = run.team_times(key, team, are_wanted)
+        columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
+        rank_columns = np.array([columns.get(rank, -1) for rank in ranks])
+        here = rank_columns >= 0
+        start[at][:, here], end[at][:, here] = (times[:, rank_columns[here]] for times in (step.start, step.end))
+        del step  # else it stays in memory while the next one is read
+    return start, end
 
 
 def has_waited(start_ns: Floats, end_ns: Floats, column: int) -> bool:

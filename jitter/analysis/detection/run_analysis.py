@@ -365,17 +365,17 @@ class Pricing:
 
         In the replay, exchanges that name no partners delay no other rank, which matters where there are many, nor does
         a host another one, nor a graph that was recorded as a whole. Where another rank's events are missing, what
-        waits for what is not known. Nor do ranks tell that were not recorded what they wait for.
+        waits for what is not known. What ranks that were not recorded wait for is not known either.
         """
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
             return 0.0
         unplaced = self._analysis.measured.unplaced_ranks
         is_unplaced = bool(unplaced) and unplaced.isdisjoint(candidate.ranks)
-        is_unknown = run.misses_partners or run.following_hosts or run.has_hidden_communication or is_unplaced
         # a host may be late for nothing, as its GPU has work queued
         is_alone = candidate.part is TimePart.GPU and not run.lone_ranks.isdisjoint(candidate.ranks)
-        is_unknown = is_unknown or is_alone
+        hides_effect = run.misses_partners or run.following_hosts or run.has_hidden_communication
+        is_unknown = hides_effect or is_unplaced or is_alone
         return candidate.excess_ns if is_unknown else 0.0
 
     def with_unmeasured_ns(self, slow: Finding) -> float:
@@ -394,10 +394,11 @@ class Pricing:
         run = self._analysis.run
         if run.has_hidden_communication and not run.following_hosts:
             return GRAPHS
-        if run.following_hosts or not self._analysis.measured.unplaced_ranks:
-            is_alone = run.lone_ranks and not run.misses_partners
-            return HOSTS if run.following_hosts else UNRECORDED_PARTNERS if is_alone else PARTNERS
-        return LOST.format(format_ranks(sorted(self._analysis.measured.unplaced_ranks)))
+        if run.following_hosts:
+            return HOSTS
+        if unplaced := self._analysis.measured.unplaced_ranks:
+            return LOST.format(format_ranks(sorted(unplaced)))
+        return UNRECORDED_PARTNERS if run.lone_ranks and not run.misses_partners else PARTNERS
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""

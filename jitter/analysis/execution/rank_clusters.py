@@ -54,7 +54,7 @@ def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: floa
     else:
         cut = least + int(np.argmax(np.diff(ordered[least - 1 : -1])))
         is_slowest_apart = ordered[-1] - ordered[-2] > ordered[cut] - ordered[cut - 1] and len(ordered) - cut > 2
-        # a rank that is slower than these by more than they are than the others makes them no nearer to those
+        # one rank farther from the slower ones than these are from the faster ones does not tell how much they vary
         cuts = [(cut, ordered[cut : len(ordered) - int(is_slowest_apart)])]
     found = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
     return order[next(found, len(order)) :]

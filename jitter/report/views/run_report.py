@@ -42,7 +42,7 @@ from jitter.report.views.step_view import (
 )
 
 MAX_RANKS: Final = 96
-"""Rows in the table of a step. Of more ranks it has those that wait least and those that wait most, half each."""
+"""Rows in the table of a step. Of more ranks, one half of the rows wait least, and the other half wait most."""
 MAX_GROUPS: Final = 40
 """Kernels, operators or phases in a table; those with the most time."""
 GROUPS: Final = ("kernel", "operator", "phase")

@@ -3,8 +3,10 @@
 import json
 import re
 import sqlite3
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -180,22 +182,38 @@ def test_an_operation_that_only_one_rank_has_is_named(tmp_path: Path):
     assert "check what `log {step}:all` does, and whether a step must wait for it (seen" in diagnosis.verdict
 
 
-def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
-    """Between the last launch of each step and the first one of the next; waits for the GPU within it do not count."""
-    run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
-    for trace in write_traces(run, tmp_path / "traces"):
+class MarkedStep(NamedTuple):
+    """A step of a trace: when its marker begins and ends, and all events of the trace."""
+
+    first: float
+    last: float
+    events: list[dict[str, Any]]
+
+
+def add_to_steps(traces: list[Path], operations: Callable[[int, MarkedStep], list[dict[str, Any]]]) -> None:
+    """Add operations, of a trace's position and a step, to the launching thread; by default they are operators."""
+    for position, trace in enumerate(traces):
         content = json.loads(trace.read_text())
         events = content["traceEvents"]
         thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
-        waits = [one for one in events if "Synchronize" in one["name"]]
         for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
-            last = marker["ts"] + marker["dur"]
-            collect = {"ph": "X", "cat": "cpu_op", "name": "gc.collect", **thread, "ts": last - 4900, "dur": 4899}
-            waited = min(one["ts"] for one in waits if one["ts"] > marker["ts"])
-            item = {"ph": "X", "cat": "cpu_op", "name": "item", **thread, "ts": waited - 1, "dur": last - 4901 - waited}
-            within = {**collect, "cat": "user_annotation", "ts": last - 4898, "dur": 4896}  # which counts once
-            events += [collect, within, item]
+            step = MarkedStep(marker["ts"], marker["ts"] + marker["dur"], events)
+            events += [{"ph": "X", "cat": "cpu_op", **thread, **one} for one in operations(position, step)]
         trace.write_text(json.dumps(content))
+
+
+def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
+    """Between the last launch of each step and the first one of the next; waits for the GPU within it do not count."""
+    run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
+
+    def add(_: int, step: MarkedStep) -> list[dict[str, Any]]:
+        collect = {"name": "gc.collect", "ts": step.last - 4900, "dur": 4899}
+        waited = min(one["ts"] for one in step.events if "Synchronize" in one["name"] and one["ts"] > step.first)
+        item = {"name": "item", "ts": waited - 1, "dur": step.last - 4901 - waited}
+        within = {**collect, "cat": "user_annotation", "ts": step.last - 4898, "dur": 4896}  # which counts once
+        return [collect, within, item]
+
+    add_to_steps(write_traces(run, tmp_path / "traces"), add)
     diagnosis = ingest_traces(tmp_path).diagnose()
     (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
     assert "`gc.collect` takes 4.90 ms of host time per step" in paused.evidence
@@ -205,18 +223,12 @@ def test_an_operation_in_which_all_hosts_pause_is_named(tmp_path: Path):
 def test_several_operations_that_fill_a_pause_together_are_named(tmp_path: Path):
     """None takes half of it: what the hosts do, of three things, was said of none."""
     run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
-    for trace in write_traces(run, tmp_path / "traces"):
-        content = json.loads(trace.read_text())
-        events = content["traceEvents"]
-        thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
-        for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
-            last = marker["ts"] + marker["dur"]
-            parts = [("gloo:barrier", 4900, 2000), ("wait", 4899, 1990), ("reward", 2800, 1500), ("log", 1200, 900)]
-            events += [
-                {"ph": "X", "cat": "cpu_op", "name": name, **thread, "ts": last - before, "dur": took}
-                for name, before, took in parts
-            ]
-        trace.write_text(json.dumps(content))
+    parts = [("gloo:barrier", 4900, 2000), ("wait", 4899, 1990), ("reward", 2800, 1500), ("log", 1200, 900)]
+
+    def add(_: int, step: MarkedStep) -> list[dict[str, Any]]:
+        return [{"name": name, "ts": step.last - before, "dur": took} for name, before, took in parts]
+
+    add_to_steps(write_traces(run, tmp_path / "traces"), add)
     diagnosis = ingest_traces(tmp_path).diagnose()
     (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
     assert "most of it in `gloo:barrier` 2.00 ms, `reward` 1.50 ms per step" in paused.evidence
@@ -229,20 +241,14 @@ def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_
 ):
     """Not one whose profiler may not have recorded the barrier."""
     run = simulate(small(ranks=4, steps=10, kernels=40), [Fault.parse("late_end:rank=0-3,ms=5")])
-    for rank, trace in enumerate(write_traces(run, tmp_path / "traces")):
-        content = json.loads(trace.read_text())
-        events = content["traceEvents"]
-        thread = {key: next(one for one in events if one.get("cat") == "cuda_runtime")[key] for key in ("pid", "tid")}
-        for marker in [one for one in events if one["name"].startswith("ProfilerStep#")]:
-            last = marker["ts"] + marker["dur"]
-            of_rank = {"name": "write_log", "ts": last - 4900, "dur": 4600}
-            barrier = {"name": "gloo:barrier", "ts": last - 4900, "dur": 4899}
-            if rank == 2:
-                barrier = {"name": "gloo:barrier", "ts": last - 200, "dur": 199}
-            of_rank = [of_rank, barrier] if rank == 2 else [barrier]
-            if is_recorded or rank != 2:
-                events += [{"ph": "X", "cat": "cpu_op", **thread, **one} for one in of_rank]
-        trace.write_text(json.dumps(content))
+
+    def add(rank: int, step: MarkedStep) -> list[dict[str, Any]]:
+        if rank != 2:
+            return [{"name": "gloo:barrier", "ts": step.last - 4900, "dur": 4899}]
+        log = {"name": "write_log", "ts": step.last - 4900, "dur": 4600}
+        return [log, {"name": "gloo:barrier", "ts": step.last - 200, "dur": 199}] if is_recorded else []
+
+    add_to_steps(write_traces(run, tmp_path / "traces"), add)
     diagnosis = ingest_traces(tmp_path).diagnose()
     if not is_recorded:
         assert diagnosis.culprits == ()

@@ -57,7 +57,9 @@ _ALONE: Final = (
 )
 
 _AT_LEAST: Final = "it costs that at least: some gaps of the hosts may be waits for the GPU"
-_BY_DIVISION: Final = "how much of it is saved depends on how the work is divided anew"
+_BY_DIVISION: Final = (
+    "what is saved depends on how the work is divided anew: at most what the longest part takes above the mean"
+)
 _UNMEASURED: Final = (
     "{}: first compare with nccl-tests on these nodes, as a network or one link that is slow in every step looks the "
     "same; then {}"
@@ -231,8 +233,8 @@ def _make_culprit(
     here, count = np.flatnonzero(is_here).tolist(), int(is_here.sum())
     saved_ns = cost_ns if pause.cause else alone_ns
     # the replay gives each kernel of a rank the same part of the new work, which another division need not do
-    is_range = is_least or (is_of_stages and alone_ns < (1 - THRESHOLDS.tolerance_share) * cost_ns)
-    most_ns = max(most_ns, _most_of_division(loss, measured)) if is_of_stages and not is_least else most_ns
+    is_by_division = is_of_stages and not is_least and alone_ns < (1 - THRESHOLDS.tolerance_share) * cost_ns
+    most_ns = max(most_ns, _most_of_division(loss, measured)) if is_by_division else most_ns
     ranks, place = pause.ranks, evidence.locations[pause.ranks[0]]
     return Culprit(
         rung=RUNG_OF_CHANGE[loss.cause],
@@ -249,15 +251,17 @@ def _make_culprit(
         more_steps=THRESHOLDS.min_steps - 1 if is_once else None,
         excess_ns=round(max(cost_ns, alone_ns) * count),
         gain_ns=round(max(saved_ns, 0.0) * count),
-        gain_range_ns=(round(max(saved_ns, 0.0) * count), round(most_ns * count)) if is_range else None,
+        gain_range_ns=(round(max(saved_ns, 0.0) * count), round(most_ns * count))
+        if is_least or is_by_division
+        else None,
         loss_ns=round(cost_ns * count),
         fraction=cost_ns * count / time_ns,
         steps=tuple(timed[at] for at in here),
         step_pattern=find_step_pattern(timed, here, is_here.astype(float).tolist()),
         kernel_index=None if pause.cause else _longest_pause(loss, measured),
         evidence=(
-            _describe_cost(cost_ns, cost_ns if is_range and not is_least else saved_ns, time_ns / len(timed)),
-            *((_BY_DIVISION,) if is_range and not is_least else ()),
+            _describe_cost(cost_ns, cost_ns if is_by_division else saved_ns, time_ns / len(timed)),
+            *((_BY_DIVISION,) if is_by_division else ()),
             *((bound.sentence,) if bound is not None and is_exposed else ()),
             *((waits.evidence,) if waits else ()),
             *((_AT_LEAST,) if is_least else ()),

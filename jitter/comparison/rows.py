@@ -22,7 +22,7 @@ from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.document import RULES, Document, Team, TeamProgram
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COMPUTE, MEETINGS
 from jitter.core.numeric.arrays import Floats, begins_of
 
 BASE, NEW = 0, 1
@@ -452,7 +452,7 @@ class _CommonProgram:
             meetings.append((tuple((block, slot) for block, _, slot in members), ns, max(transfers_ns, default=0.0)))
         for block, number in enumerate(new.program.blocks):
             for at, slot in enumerate(self._teams[number].slots):
-                if slot.places[NEW] is None and slot.operation.kind == COLLECTIVE:
+                if slot.places[NEW] is None and slot.operation.kind in MEETINGS:
                     meetings.append((((block, at),), 0.0, base_ns.get((number, at), 0.0)))
         upper, lower = np.array([times for _, *times in meetings], np.float64).reshape(len(meetings), 2).T
         return tuple(meeting for meeting, _, _ in meetings), upper, lower

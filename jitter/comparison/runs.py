@@ -45,7 +45,7 @@ from jitter.comparison.log_tables import list_bandwidths, list_throughputs
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.files import made_from
 from jitter.core.formatting import format_count
-from jitter.core.names.kernels import COLLECTIVE, MEMORY
+from jitter.core.names.kernels import MEETINGS, MEMORY
 from jitter.core.numeric.arrays import Floats, Ints, joined, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
@@ -343,7 +343,7 @@ def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, F
             collectives, transfers = step.collectives, step.transfers
             kinds = np.split(run.job.kind, run.job.first[1:-1])
             kind = joined(kinds[team] for team in step.times.team[step.times.row >= 0].tolist())
-            durations_ns = np.where(kind == COLLECTIVE, np.nan, step.times.end - step.times.start)
+            durations_ns = np.where(np.isin(kind, MEETINGS), np.nan, step.times.end - step.times.start)
             cells, is_shared = cells_of(step.times, collectives), np.diff(collectives.first_in_group) > 1
             measured = (cells >= 0) & (transfers.mostly_complete[0] & is_shared)[collectives.group]
             durations_ns[cells[measured]] = transfers.took[0, collectives.group[measured]]

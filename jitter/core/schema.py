@@ -131,14 +131,17 @@ HOST = pa.schema(
     [
         pa.field("epoch", pa.int64()),
         pa.field("step", pa.int64()),
-        pa.field("kind", pa.string(), nullable=False),  # sync, data_loading, checkpoint, validation, operation
+        pa.field("kind", pa.string(), nullable=False),  # sync, barrier, data_loading, checkpoint, validation, operation
         pa.field("name", pa.string(), nullable=False),
         pa.field("thread", pa.int64()),
         pa.field("start_ns", pa.int64(), nullable=False),
         pa.field("end_ns", pa.int64()),
     ]
 )
-"""Synchronising calls, data loading, checkpoints and validation on a rank's host: `LAKE/host/rank=R/SOURCE.parquet`."""
+"""Calls that wait for a GPU or for other hosts, data loading, checkpoints, validation and long operations on a host.
+
+One rank's are in `LAKE/host/rank=R/SOURCE.parquet`.
+"""
 SHORTEST_LAUNCH_NS: Final = 1_000
 """A launching call takes longer: one that begins less than this before an operation ends is not within it."""
 LONG_OPERATION_NS: Final = 50_000

@@ -231,6 +231,20 @@ _VALIDATION = re.compile(
 HostRangeKind = Literal["data_loading", "checkpoint", "validation"]
 
 
+_HOST_BARRIER = re.compile(
+    r"(?i)(?:(?:c10d::|(?:gloo|mpi|ucc):|(?:torch\.)?(?:distributed|dist)\.|MPI_)?(?:monitored_)?barrier_?)"
+)
+
+
+def is_host_barrier(text: str) -> bool:
+    """Return whether a host's operation that launches nothing waits until all hosts of a group have come to it.
+
+    >>> is_host_barrier("c10d::barrier"), is_host_barrier("gloo:barrier"), is_host_barrier("barrier_cost")
+    (True, True, False)
+    """
+    return _HOST_BARRIER.fullmatch(text) is not None
+
+
 @lru_cache(maxsize=65536)
 def is_unnumbered_step(text: str) -> bool:
     """Return whether a range is a step of a framework that writes no step number."""

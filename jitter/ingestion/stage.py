@@ -283,7 +283,7 @@ class Stager:
         )
 
     def _with_operations(self, host: pa.Table, process: int) -> pa.Table:
-        """Return the host events of a process with the long operations in its steps, in order of start."""
+        """Return the host events of a process with the long operations and barriers in its steps, in order of start."""
         operations = self.scopes.operations(process)
         rows = locate_in_steps(operations["start_ns"].to_numpy(), self._ranges[process])
         is_known = pc.is_in(operations["start_ns"], host.filter(pc.not_equal(host["kind"], "sync"))["start_ns"])
@@ -291,8 +291,7 @@ class Stager:
         operations = operations.append_column("step_row", pa.array(rows)).filter(kept)
         if not operations.num_rows:
             return host
-        for name, value in (("process", process), ("kind", "operation")):
-            operations = operations.append_column(name, pa.repeat(value, len(operations)))
+        operations = operations.append_column("process", pa.repeat(process, len(operations)))
         return pa.concat_tables([host, operations.select(host.schema.names).cast(host.schema)]).sort_by("start_ns")
 
     def _stage_host(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core import arrow
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import HOST, MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
@@ -46,11 +46,16 @@ def _by_start(rows: pa.Table) -> pa.Table:
 
 
 class SyncCalls(NamedTuple):
-    """Synchronising calls that ended, in order of start. Arrays have shape (calls); the thread is -1 if unknown."""
+    """Calls that wait for the GPU or for other hosts and ended, in order of start.
+
+    Arrays have shape (calls); the thread is -1 if unknown.
+    """
 
     start_ns: Ints
     end_ns: Ints
     thread: Ints
+    is_barrier: Bools
+    """Whether it waits for other hosts."""
     names: tuple[str, ...]
 
 
@@ -94,15 +99,18 @@ class HostEvents:
 
     @cached_property
     def calls(self) -> SyncCalls:
-        """The synchronising calls that ended, in order of start."""
+        """The calls that wait and ended, in order of start."""
         # of a few rows, as most recordings have, Arrow's own filter and sort take ten times as long
         host = self._rows
-        rows = np.flatnonzero(pc.equal(host["kind"], "sync").to_numpy() & arrow.is_valid(host["end_ns"]))
+        is_barrier = pc.equal(host["kind"], "barrier").to_numpy()
+        waits = pc.equal(host["kind"], "sync").to_numpy() | is_barrier
+        rows = np.flatnonzero(waits & arrow.is_valid(host["end_ns"]))
         start_ns = arrow.to_numpy(host["start_ns"])[rows]
         order = np.argsort(start_ns, kind="stable")
         rows = rows[order]
         end_ns, thread = (arrow.to_numpy(host[name], null)[rows] for name, null in (("end_ns", 0), ("thread", -1)))
-        return SyncCalls(start_ns[order], end_ns, thread, tuple(host["name"].take(pa.array(rows)).to_pylist()))
+        names = tuple(host["name"].take(pa.array(rows)).to_pylist())
+        return SyncCalls(start_ns[order], end_ns, thread, is_barrier[rows], names)
 
     def loading(self, key: StepKey) -> HostTimes:
         """Return the waits for the data of a step: those in it, and those since the end of the step before.
@@ -113,8 +121,9 @@ class HostEvents:
 
     @cached_property
     def operations(self) -> pa.Table:
-        """All that ended and is no synchronising call, in order of start: `OPERATIONS`."""
-        is_meant = pc.and_(pc.not_equal(self._rows["kind"], "sync"), self._rows["end_ns"].is_valid())
+        """All that ended and is none of `calls`, in order of start: `OPERATIONS`."""
+        is_call = pc.is_in(self._rows["kind"], pa.array(("sync", "barrier")))
+        is_meant = pc.and_(pc.invert(is_call), self._rows["end_ns"].is_valid())
         rows = _by_start(self._rows.filter(is_meant))
         start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
         begin_ns, finish_ns = _apart(self.calls.start_ns, self.calls.end_ns)

@@ -458,7 +458,7 @@ def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDe
     """
     operations = program.operations
     reference = program.places[program.reference].tolist()
-    ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
+    ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind < SYNC)}
     row_waits = []
     for wait in dependencies.waits:
         waiting = wait.op_index

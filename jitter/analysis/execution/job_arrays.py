@@ -14,7 +14,7 @@ import numpy as np
 from jitter.analysis.alignment.program import NO_STREAM, Program
 from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import collectives_before
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
+from jitter.core.names.kernels import COMPUTE, MEETINGS, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
@@ -28,7 +28,7 @@ class JobArrays(NamedTuple):
     first: Ints
     """(teams + 1,) of the operations below."""
     kind: Ints
-    """(operations,) codes of `kernels.KINDS`, or `SYNC`."""
+    """(operations,) codes of `kernels.KINDS`, or of host calls."""
     stream: Ints
     """(operations,) the stream; `NO_STREAM` for synchronising calls."""
     thread: Ints
@@ -114,7 +114,7 @@ def mark_straight(job: JobArrays) -> JobArrays:
     """Return the job with the `is_straight` that follows from everything else."""
     is_slowed = np.repeat(job.interference > 0, np.diff(job.first)) & (job.kind == COMPUTE)
     is_alone = follow_call_alone(job) & follow_stream_alone(job)
-    return job._replace(is_straight=is_alone & (job.kind != COLLECTIVE) & ~is_slowed)
+    return job._replace(is_straight=is_alone & ~np.isin(job.kind, MEETINGS) & ~is_slowed)
 
 
 def follow_call_alone(job: JobArrays) -> Bools:
@@ -139,7 +139,7 @@ def launches_before(job: JobArrays) -> Ints:
     before = places_before(job, job.stream)
     there = np.repeat(job.first[:-1], np.diff(job.first)) + np.maximum(before, 0)
     is_common = follow_stream_alone(job) & (before >= 0) & (job.thread[there] == job.thread)
-    places: Ints = np.where(is_common & (job.kind[there] != COLLECTIVE), before, -1)
+    places: Ints = np.where(is_common & ~np.isin(job.kind[there], MEETINGS), before, -1)
     return places
 
 

@@ -36,7 +36,7 @@ from jitter.analysis.execution.schedule import Schedule, schedule
 from jitter.analysis.execution.self_times import Alternatives, TimePart
 from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, SYNC, WHOLE_GRAPH
+from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, MEETINGS, SYNC, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, pieces_of, spread_positions
 from jitter.core.parallel.prefetch import MOST_ROWS, ROWS_PER_PIECE, map_ahead
 from jitter.core.parallel.processes import cpu_count
@@ -55,7 +55,7 @@ class RunSurvey:
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
         self.kinds: dict[Signature, KindCodes] = {}
         self.collective_rows: dict[Signature, tuple[Ints, Ints]] = {}
-        """By signature which operations are collectives, and their rows in the files."""
+        """By signature which operations are collectives or barriers, and their rows in the files; -1: barriers."""
         self.new: dict[StepKey, list[tuple[RankSequence, Signature]]] = {}
         """By surveyed step the ranks that ran in no earlier surveyed one, complete or cut alike, the same."""
         self._seen: set[tuple[int, bool, Signature]] = set()
@@ -78,7 +78,7 @@ class RunSurvey:
     def note_collectives(self, group: IdenticalRanks) -> None:
         """Note which operations of a group's signature are collectives."""
         if group.signature not in self.collective_rows:
-            operations = np.flatnonzero(group.kind == COLLECTIVE)
+            operations = np.flatnonzero(np.isin(group.kind, MEETINGS))
             self.collective_rows[group.signature] = operations, group.row[operations]
 
     def example(self, signature: Signature) -> Example:
@@ -464,7 +464,7 @@ class RunModel:
 
 def match_collectives(run: RunModel) -> CollectiveMatching:
     """Return the members of each collective of a run."""
-    attended = list_attended(run)
+    attended = meet_hosts(run, list_attended(run))
     if find_unnamed_peers(run.programs, run.team_of, attended):
         attended = tell_rings(run.programs, run.team_of, attended, _compared_steps(run))
     if all(
@@ -475,6 +475,39 @@ def match_collectives(run: RunModel) -> CollectiveMatching:
     inferred = tell_unstated_rings(run.programs, attended, groups.attended, run.team_of, _compared_steps(run))
     matched = match(run.programs, run.team_of, inferred, groups.alone)
     return replace(matched, inferred=inferred != attended, exchanges=groups.exchanges)
+
+
+_HOSTS: Final = "hosts"
+"""Name of a group whose hosts meet: its GPUs may be a group, too."""
+
+
+def meet_hosts(run: RunModel, attended: Attended) -> Attended:
+    """Give barriers of hosts, of which no recording states the group, the ranks that leave them together.
+
+    All ranks, where times do not tell. A barrier that a rank leaves alone is left out: it waits for none of the others.
+    """
+    barriers = {
+        rank: [(place, group) for place, group in of_rank if program.kinds[place] == HOST_BARRIER]
+        for rank, of_rank in attended.items()
+        for program in [run.programs[run.team_of[rank]]]
+    }
+    everyone = tuple(sorted(rank for rank, of_rank in barriers.items() if of_rank))
+    if not everyone:
+        return attended
+    inferred = infer_attended(run.programs, run.team_of, barriers, _compared_steps(run))
+    group_at = {
+        (rank, place): Group(everyone if group is None else group.ranks, _HOSTS)
+        for rank, of_rank in inferred.attended.items()
+        for place, group in of_rank
+    }
+    return {
+        rank: [
+            (place, group_at.get((rank, place), group))
+            for place, group in of_rank
+            if (rank, place) not in inferred.alone
+        ]
+        for rank, of_rank in attended.items()
+    }
 
 
 def list_attended(run: RunModel) -> Attended:

@@ -12,14 +12,20 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, RankSequence
-from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
+from jitter.analysis.alignment.program import MAIN, NO_STREAM, Example, number_streams
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
-from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
+from jitter.analysis.execution.step_times import (
+    HostCall,
+    IdenticalRanks,
+    StepActivities,
+    StepSyncCalls,
+    group_identical_ranks,
+)
 from jitter.analysis.metrics.collective_calls import COLUMNS_OF_ALL
 from jitter.analysis.metrics.recorded_sizes import SIZE_COLUMNS, RecordedSizes
 from jitter.core.arrow import to_list
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import KINDS, copy_direction, host_memory, uncounted_name
+from jitter.core.names.kernels import HOST_BARRIER, KINDS, SYNC, copy_direction, host_memory, uncounted_name
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, is_unknown, joined, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
@@ -116,14 +122,14 @@ def _stack(times: list[IntTimes]) -> IntTimes:
 
 
 class RunSyncCalls(NamedTuple):
-    """The synchronising calls by threads that launch, recording after recording, by start; arrays are (calls,)."""
+    """The host calls by threads that launch, recording after recording, by start; arrays are (calls,)."""
 
     start_ns: Ints
     end_ns: Ints
     thread: Ints
     name: Ints
     """Position in `names`."""
-    names: tuple[str, ...]
+    names: tuple[HostCall, ...]
     of_recording: Mapping[str, Mapping[tuple[int | None, int], tuple[int, int]]]
     """By digest, of recordings that have any, and by step where its calls begin and end."""
 
@@ -144,16 +150,22 @@ def divide_sync_calls(
     """Return which calls each step of each recording has.
 
     `records` and `calls` are by the recording's digest, `threads` by rank: those that launch. A thread that pins
-    memory, or a watchdog, delays no launch: its calls are left out.
+    memory, or a watchdog, delays no launch: its calls are left out. A barrier is two calls: who comes, and who waits.
     """
     of_recording = dict[str, dict[tuple[int | None, int], tuple[int, int]]]()
-    numbers, parts, count = dict[str, int](), list[list[Ints]](), 0
+    numbers, parts, count = dict[HostCall, int](), list[list[Ints]](), 0
     for digest, sync_calls in calls.items():
         rank = records[digest].rank
         if sync_calls.names and rank is not None:
-            by_them = np.isin(sync_calls.thread, threads[rank])
-            names = [numbers.setdefault(name, len(numbers)) for name in sync_calls.names]
-            parts.append([values[by_them] for values in (*sync_calls[:3], np.array(names, np.int64))])
+            by_them = np.flatnonzero(np.isin(sync_calls.thread, threads[rank]))
+            rows = np.repeat(by_them, 1 + sync_calls.is_barrier[by_them])
+            comes = sync_calls.is_barrier[rows] & (np.diff(rows, prepend=-1) > 0)
+            made = [
+                HostCall(sync_calls.names[row], HOST_BARRIER if is_barrier else SYNC)
+                for row, is_barrier in zip(rows.tolist(), comes.tolist(), strict=True)
+            ]
+            name = np.array([numbers.setdefault(call, len(numbers)) for call in made], np.int64)
+            parts.append([*(values[rows] for values in sync_calls[:3]), name])
             begins, keys = step_bounds(records[digest])
             bounds = pairwise((count + np.searchsorted(parts[-1][0], begins)).tolist())
             of_recording[digest] = dict(zip(keys, bounds, strict=True))
@@ -504,7 +516,9 @@ class RunReader:
         appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams
         numbers = number_streams(record.main_stream, appearing)
         of_rank = self._sync_calls.of_step(self.records[key]).by(rank)
-        calls = ((name, NO_STREAM, thread, None) for name, thread in of_rank)
+        # hosts meet one after the other, as on a stream of their own
+        stream_of = {SYNC: NO_STREAM, HOST_BARRIER: max(numbers.values(), default=MAIN) + 1}
+        calls = ((call.name, stream_of[call.kind], thread, None) for call, thread in of_rank)
         operations = [
             (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else next(calls)
             for row in group.row.tolist()

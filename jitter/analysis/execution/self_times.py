@@ -40,7 +40,7 @@ from jitter.analysis.execution.job_arrays import (
 from jitter.analysis.execution.rank_clusters import find_reference_ranks
 from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, HOST_BARRIER
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
@@ -262,7 +262,7 @@ def find_self_times(  # noqa: PLR0912  # one formula
             delay = start - held_until if not (joins and isnan(free) and isnan(awaited)) else np.nan
             if straight[op]:
                 gpu = ends[op] - start
-            elif job.kind[first + op] != COLLECTIVE:
+            elif job.kind[first + op] != COLLECTIVE and job.kind[first + op] != HOST_BARRIER:
                 gpu = undisturbed_ns(job, team, row, op, step.start, step.end)
         if is_launch and places > 0:
             head = push_pending(state.pending, rank, head, places, start)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jitter.analysis.alignment.program import Signature
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import MEMORY, SYNC
+from jitter.core.names.kernels import HOST_BARRIER, MEMORY
 from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, KindCodes, unknown_value
 from jitter.core.numeric.compilation import compiled
 
@@ -34,9 +34,17 @@ class StepActivities:
     """(ranks, 4, activities): start and end on the GPU, begin and return of the launching call."""
 
 
+class HostCall(NamedTuple):
+    """What a host calls that launches nothing."""
+
+    name: str
+    kind: int
+    """`SYNC`, or `HOST_BARRIER`: that is followed by a `SYNC` of equal times, which waits for it."""
+
+
 @dataclass(frozen=True)
 class StepSyncCalls:
-    """The synchronising calls of a step's ranks, each one's by start; times in ns on its clock."""
+    """The host calls of a step's ranks, each one's by start; times in ns on its clock."""
 
     ranks: Ints
     """(ranks,) ascending; a rank that is not among them made none."""
@@ -52,7 +60,7 @@ class StepSyncCalls:
     """(calls,)."""
     name: Ints
     """(calls,) position in `names`."""
-    names: tuple[str, ...]
+    names: tuple[HostCall, ...]
 
     def of(self, ranks: Ints) -> tuple[Ints, Ints]:
         """Return, (ranks,) each, where the calls of these ranks begin, and how many there are."""
@@ -62,8 +70,8 @@ class StepSyncCalls:
         there = self.ranks[at] == ranks
         return np.where(there, self.first[at], 0), np.where(there, self.last[at] - self.first[at], 0)
 
-    def by(self, rank: int) -> list[tuple[str, int]]:
-        """Return the name and the thread of each call of one rank."""
+    def by(self, rank: int) -> list[tuple[HostCall, int]]:
+        """Return each call of one rank, and its thread."""
         (first,), (count,) = self.of(np.array([rank]))
         rows = slice(first, first + count)
         return [(self.names[name], thread) for name, thread in zip(self.name[rows], self.thread[rows], strict=True)]
@@ -76,15 +84,15 @@ class IdenticalRanks:
     ranks: Ints
     signature: Signature
     kind: KindCodes
-    """(operations,) codes of `kernels.KINDS`, or `SYNC`."""
+    """(operations,) codes of `kernels.KINDS`, or of host calls."""
     row: Ints
-    """(operations,) the row in the rank's file (its launch order); -1 for synchronising calls."""
-    calls: tuple[str, ...]
-    """The names of the synchronising calls, in order."""
+    """(operations,) the row in the rank's file (its launch order); -1 for host calls."""
+    calls: tuple[HostCall, ...]
+    """The host calls, in order."""
     times: IntTimes
     """(ranks, 4, activities), as in `StepActivities`."""
     begun: Ints
-    """(ranks, calls) when each synchronising call began, from the activities' zero."""
+    """(ranks, calls) when each host call began, from the activities' zero."""
     ended: Ints
     """(ranks, calls) when it returned."""
     since: Floats
@@ -179,24 +187,26 @@ def _alike(rows: Ints) -> list[Ints]:
 
 
 @lru_cache(maxsize=256)  # most steps and ranks do the same
-def _operations(activities: bytes, where: bytes, names: tuple[str, ...]) -> tuple[KindCodes, Ints, bytes]:
+def _operations(activities: bytes, where: bytes, calls: tuple[HostCall, ...]) -> tuple[KindCodes, Ints, bytes]:
     """Return the kinds of operations, their rows in the file, and a digest of what is no kernel among them.
 
-    The digest is of the positions of copies and synchronising calls, and of the calls' `names`. `activities` are the
-    activities' kinds, `where` the places of the calls among them.
+    The digest is of the positions of copies and host calls, and of the `calls`. `activities` are the activities'
+    kinds, `where` the places of the calls among them.
     """
     kinds, places = np.frombuffer(activities, np.int8), np.frombuffer(where, np.int64)
-    kind, row = np.insert(kinds, places, SYNC), np.insert(np.arange(len(kinds)), places, -1)
+    kind = np.insert(kinds, places, [call.kind for call in calls])
+    row = np.insert(np.arange(len(kinds)), places, -1)
     apart = np.flatnonzero(kind >= MEMORY)
     shape = hashlib.blake2b(digest_size=8)
-    shape.update(apart.astype(np.int32).tobytes() + kind[apart].tobytes() + repr(names).encode())
+    shape.update(apart.astype(np.int32).tobytes() + kind[apart].tobytes() + repr(calls).encode())
     return kind, row, shape.digest()
 
 
 class StepTimes(NamedTuple):
     """Ranks one after another, each with the operations of its team's program; ns from the rank's origin, NaN: unknown.
 
-    An operation that a rank lacks has no times; a synchronising call has those of the host alone.
+    An operation that a rank lacks has no times; a synchronising call has those of the host alone. A host's barrier has
+    those of its call for times on the GPU, and returns at once: the call that waits for it is the next operation.
     """
 
     team: Ints
@@ -246,10 +256,10 @@ def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, 
     out.
     """
     row = np.where(numbers < 0, -1, step.row[numbers])
-    is_call = group.row < 0
+    is_call, is_barrier = group.row < 0, group.kind == HOST_BARRIER
     nothing = unknown_value(group.times.dtype)
     times = (group.times, group.begun, group.ended, group.since)
-    fill_rows(*times, is_call, places, size, row, nothing, step.start, step.end, step.call, step.back)
+    fill_rows(*times, is_call, is_barrier, places, size, row, nothing, step.start, step.end, step.call, step.back)
 
 
 @compiled
@@ -259,6 +269,7 @@ def fill_rows(
     ended: Ints,
     since: Floats,
     is_call: Bools,
+    is_barrier: Bools,
     places: Ints,
     size: int,
     row: Ints,
@@ -286,6 +297,8 @@ def fill_rows(
                 if places[at] >= 0:
                     call[cell] = begun[rank, waited] + zero
                     back[cell] = ended[rank, waited] + zero
+                    if is_barrier[at]:
+                        start[cell], end[cell], back[cell] = call[cell], back[cell], call[cell]
                 waited += 1
                 continue
             called, returned = times[rank, 2, activity], times[rank, 3, activity]

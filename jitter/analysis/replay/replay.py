@@ -40,7 +40,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.schedule import CALLS, STARTS
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes, cut_step
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, HOST_BARRIER, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -498,7 +498,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                     end = start + gpu
                 if places > 0:
                     scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
-                if job.kind[place] == COLLECTIVE:
+                if job.kind[place] == COLLECTIVE or job.kind[place] == HOST_BARRIER:
                     scratch.free[rank, stream] = free
                     end = start + (step.end[row + op] - starts[at])
                 elif slower > 0 and job.kind[place] == COMPUTE:

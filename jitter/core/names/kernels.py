@@ -33,8 +33,12 @@ REDUCTIONS: Final = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 WHOLE_GRAPH: Final = "CUDA graph"
 """Start of the name of an activity that stands for a whole graph."""
 KINDS: Final = ("compute", "collective", "memory")
-COMPUTE, COLLECTIVE, MEMORY, SYNC = range(len(KINDS) + 1)
-"""Codes: positions in `KINDS`, then that of a synchronising call, which is also an operation of a program."""
+COMPUTE, COLLECTIVE, MEMORY, SYNC, HOST_BARRIER = range(len(KINDS) + 2)
+"""Codes: positions in `KINDS`, then those of host calls that are operations of a program, too: a call that waits for
+the GPU, or for the hosts' barrier before it; and the arrival at a barrier, where hosts meet as GPUs do in a collective.
+"""
+MEETINGS: Final = (COLLECTIVE, HOST_BARRIER)
+"""What ends on all of its ranks when the last of them has come."""
 
 _BY_WORDS: Final = "by words"
 """The operation is the one that the name's own words state ("AllReduce"), if any."""

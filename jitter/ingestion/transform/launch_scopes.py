@@ -8,7 +8,7 @@ rows, read for the stretch of time in which launches are looked up.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,9 @@ import pyarrow as pa
 from jitter.core.arrow import table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import BACKWARD as BACKWARD_ROWS
-from jitter.core.schema import LONG_OPERATION_NS, MIGRATION, SHORTEST_LAUNCH_NS
-from jitter.ingestion.transform.sorted_rows import KEY, SortedRows
+from jitter.core.schema import HOST, LONG_OPERATION_NS, MIGRATION, SHORTEST_LAUNCH_NS
+from jitter.ingestion.names import is_host_barrier
+from jitter.ingestion.transform.sorted_rows import KEY, SortedRows, windows
 from jitter.readers.columns import Interner
 
 ANNOTATION: Final = 0
@@ -148,13 +149,23 @@ class CodeRanges:
         return self._in_order(short, long[:, (long[0] <= last_ns) & (long[1] >= first_ns)])
 
     def operations(self, process: int, thread: int, names: Sequence[str]) -> ThreadRanges:
-        """Return the long ranges of a thread, and all `MIGRATION`s; `names` are the recording's."""
+        """Return the long ranges of a thread, and all migrations and barriers; `names` are the recording's."""
         place = process, thread
         parts = [self._long_of(place)]
-        if MIGRATION in names:
-            short = self._short_of(place)
-            parts.append(short[:, short[2] // KINDS == names.index(MIGRATION)])
+        migrations = [at * KINDS + OPERATOR for at, name in enumerate(names) if name == MIGRATION]
+        wanted = np.append(self.barriers(names), np.array(migrations, np.int64))
+        if len(wanted):
+            self._short.finish()
+            for low_ns, high_ns in windows((self._short,), _SHORT_AT_ONCE):
+                short = self._short_of(place, low_ns, high_ns)
+                parts.append(short[:, np.isin(short[2], wanted)])
         return self._in_order(*parts)
+
+    def barriers(self, names: Sequence[str]) -> Ints:
+        """Return the keys of ranges in which a host waits for others; `names` are the recording's."""
+        of_names = [at * KINDS + OPERATOR for at, name in enumerate(names) if is_host_barrier(name)]
+        of_texts = [self._key(text) for text in self._texts.keys if is_host_barrier(text)]
+        return np.array(of_names + of_texts, np.int64)
 
     def _long_of(self, place: _Place) -> Ints:
         parts = self._long.get(place, [np.empty((3, 0), np.int64)])
@@ -268,10 +279,12 @@ def parse_phase(text: str) -> str | None:
 
 SCOPE_COLUMNS: Final = ("operator", "scope", "source_line", "phase")
 _ROOT: Final = 0
+_SHORT_AT_ONCE: Final = 1 << 20
+"""Short ranges that are read at a time."""
 _MOST_OPERATIONS: Final = 20_000
 """Operations kept of one thread, the longest; far more than the gaps that a report explains."""
 _OPERATIONS: Final = pa.schema(
-    [("name", pa.string()), ("thread", pa.int64()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
+    [(name, HOST.field(name).type) for name in ("kind", "name", "thread", "start_ns", "end_ns")]
 )
 
 
@@ -323,22 +336,32 @@ class LaunchScopes:
     def operations(self, process: int) -> pa.Table:
         """Return long host operations that launch nothing, on threads that launch, after all calls of `annotate`.
 
-        Columns: `name`, `thread`, `start_ns`, `end_ns`.
+        And barriers of hosts of any length. Columns: `kind`, `name`, `thread`, `start_ns`, `end_ns`.
         """
-        operation_rows: list[tuple[str, int, int, int]] = []
+        operation_rows: list[tuple[str, str, int, int, int]] = []
         for launching_process, thread in sorted(self._launching):
             if launching_process != process or thread == NO_THREAD:
                 continue
             ranges, holds_launch = self._operations[launching_process, thread]
             rows = np.flatnonzero(~holds_launch & (ranges.end_ns != OPEN))
-            took = ranges.end_ns - ranges.start_ns
+            is_barrier = np.isin(ranges.key[rows], self._ranges.barriers(self._names))
+            operation_rows += self._barriers(ranges, thread, rows[is_barrier])
+            rows, took = rows[~is_barrier], ranges.end_ns - ranges.start_ns
             rows = rows[np.argsort(-took[rows], kind="stable")[:_MOST_OPERATIONS]]
             for row in rows.tolist():
                 text, kind = self._ranges.text(int(ranges.key[row]), self._names)
                 if kind == FRAME and is_native_frame(text):
                     continue  # it names the caller of an operation, and that operation has a range of its own
-                operation_rows.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
+                operation_rows.append(("operation", text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
         return table_of_rows(operation_rows, _OPERATIONS)
+
+    def _barriers(self, ranges: ThreadRanges, thread: int, rows: Ints) -> Iterator[tuple[str, str, int, int, int]]:
+        """Yield the barriers among the ranges of a thread; what overlaps, as an operator and its backend's, is one."""
+        until_ns = np.maximum.accumulate(ranges.end_ns[rows])
+        ends = np.append(np.flatnonzero(ranges.start_ns[rows[1:]] > until_ns[:-1]), len(rows) - 1)
+        for first, last in pairwise([-1, *ends.tolist()] if len(rows) else ()):
+            text, _ = self._ranges.text(int(ranges.key[rows[first + 1]]), self._names)
+            yield "barrier", text, thread, int(ranges.start_ns[rows[first + 1]]), int(until_ns[last])
 
     def _nodes_of(self, process: int, thread: Ints, start_ns: Ints) -> Ints:
         """Return the node of each launch, shape (launches,)."""

@@ -16,7 +16,7 @@ from jitter.ingestion.transform.launch_scopes import LaunchScopes, parse_operato
 from jitter.readers import Batch
 
 NAMES = ["aten::mm", "nn.Module: Block_0", "nn.Module: Linear_1", "aten::relu"]
-NAMES += ["train.py(3): main", "model.py(12): forward"]
+NAMES += ["train.py(3): main", "model.py(12): forward", "c10d::barrier", "gloo:barrier"]
 
 
 class Range(NamedTuple):
@@ -250,3 +250,24 @@ def test_lines_of_the_python_stack(tmp_path: Path):
 def test_long_ranges_alone(tmp_path: Path):
     scopes = scopes_of([Range(1, "forward", 0, 10**6)], tmp_path)
     assert annotated(scopes, [(1, 50), (2, 50)]) == [(None, "forward", "forward"), (None, None, None)]
+
+
+def test_barriers_of_hosts_are_kept_however_short(tmp_path: Path):
+    """Not those that launch: their GPUs meet. What overlaps is one; a range of the user's is another one."""
+    ranges = [
+        Range(7, "c10d::barrier", 1_000, 41_000, "operator"),
+        Range(7, "gloo:barrier", 5_000, 45_000, "operator"),
+        Range(7, "aten::mm", 50_000, 60_000, "operator"),  # short, and no barrier
+        Range(7, "dist.barrier", 70_000, 71_000),
+        Range(7, "c10d::barrier", 100_000, 200_000, "operator"),  # launches at 150,000
+        Range(7, "aten::relu", 300_000, 400_000, "operator"),
+        Range(8, "c10d::barrier", 300_000, 400_000, "operator"),  # a thread that launches nothing
+    ]
+    scopes = scopes_of(ranges, tmp_path)
+    annotated(scopes, [(7, 150_000)])
+    rows = [tuple(row.values()) for row in scopes.operations(0).sort_by("start_ns").to_pylist()]
+    assert rows == [
+        ("barrier", "c10d::barrier", 7, 1_000, 45_000),
+        ("barrier", "dist.barrier", 7, 70_000, 71_000),
+        ("operation", "aten::relu", 7, 300_000, 400_000),
+    ]

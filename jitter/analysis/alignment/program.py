@@ -584,10 +584,10 @@ def _join_variants(
     kinds: Mapping[Signature, KindCodes],
     example: Callable[[Signature], Example],
 ) -> Mapping[int, int]:
-    """Return each rank's cohort, small ones joined to a large one that does the same by kernels of other names.
+    """Return each rank's cohort, others joined to the largest one if they do the same by other kernels.
 
-    Another driver, library or GPU model gives some ranks other variants of their kernels, in the same order. Where
-    about as many ranks have each, they may be two models.
+    Another driver, library, GPU model or choice of an autotuner gives some ranks other variants of their kernels.
+    Where about as many ranks have each, and most names are other ones, they may be two models.
     """
     ranks_of: dict[int, dict[int, Signature]] = {}
     for rank, signature in usual.items():
@@ -597,13 +597,28 @@ def _join_variants(
     for cohort in ranks_of.keys() - {largest}:
         small, large = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
         is_few = len(ranks_of[cohort]) <= THRESHOLDS.main_share * len(ranks_of[largest])
-        if is_few and np.array_equal(kinds[small], kinds[large]) and _does_alike(example(small), example(large)):
+        is_renamed = is_few and np.array_equal(kinds[small], kinds[large])
+        if _does_alike(example(small), example(large), is_renamed=is_renamed):
             joined |= {rank: largest for rank, of_rank in cohort_of.items() if of_rank == cohort}
     return joined
 
 
-def _does_alike(example: Example, reference: Example) -> bool:
-    return list(example.collectives) == list(reference.collectives) and list(example.streams) == list(reference.streams)
+def _does_alike(example: Example, reference: Example, *, is_renamed: bool) -> bool:
+    """Return whether two ranks do the same: the same collectives, and before each as many or most of the same kernels.
+
+    `is_renamed` says that they run as many of each kind in the same order, and that names need not agree.
+    """
+    if is_renamed:
+        return list(example.collectives) == list(reference.collectives) and list(example.streams) == list(
+            reference.streams
+        )
+    number: dict[str, int] = {}
+    own, usual = (
+        [number.setdefault(name, len(number)) for name in chain.from_iterable(_names_between_collectives(each))]
+        for each in (example, reference)
+    )
+    is_mostly = lcs_length(own, usual) >= THRESHOLDS.main_share * min(len(own), len(usual))
+    return is_mostly and _has_uneven_work(example, reference)
 
 
 def _split(

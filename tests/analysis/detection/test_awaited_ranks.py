@@ -63,6 +63,43 @@ def test_a_rank_that_the_others_wait_for_in_every_step_is_to_blame(tmp_path: Pat
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
 
 
+def _record_barriers(trace: Path, kernel: int, kernels: int) -> None:
+    """Add to a trace, in each step, a barrier from the return of the launch before a kernel to that of the kernel."""
+    with open_database(trace) as database:
+        steps = database.execute(
+            "SELECT start, \"end\", globalTid FROM NVTX_EVENTS WHERE text LIKE 'ProfilerStep#%' ORDER BY start"
+        ).fetchall()
+        for begin, end, thread in steps:
+            calls = database.execute(
+                'SELECT call.start, call."end" FROM CUPTI_ACTIVITY_KIND_KERNEL AS kernel'
+                " JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS call USING (correlationId)"
+                " WHERE call.start BETWEEN ? AND ? ORDER BY call.start",
+                (begin, end),
+            ).fetchall()
+            assert len(calls) == kernels
+            database.execute(
+                'INSERT INTO NVTX_EVENTS (start, "end", eventType, text, globalTid) VALUES (?, ?, 59, ?, ?)',
+                (calls[kernel - 1][1], calls[kernel][0], "c10d::barrier", thread),
+            )
+
+
+@pytest.mark.parametrize("step", ["", ",step=5"])
+def test_a_recorded_barrier_tells_who_comes_last(tmp_path: Path, step: str):
+    """It needs no likelihood: the other hosts wait there, and what it costs is what the rank is late."""
+    faults = [
+        Fault.parse(f"late_start:rank=3,ms=6,loading=no{step}"),
+        Fault.parse(f"cpu_stall:rank={OTHERS},kernel=60,ms=5.7{step}"),
+    ]
+    run = simulate(JOB, faults)
+    for trace in write_traces(run, tmp_path / "traces", "nsys"):
+        _record_barriers(trace, 60, JOB.kernels)
+    (culprit,) = ingest_traces(tmp_path).diagnose().findings
+    assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), "late_start", "ranks")
+    assert culprit.confidence == "high"
+    assert culprit.loss_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.05)
+    assert not any("c10d::barrier" in one for one in culprit.evidence)
+
+
 def test_a_rank_that_loads_the_data_of_all_is_to_blame(tmp_path: Path):
     faults = [
         Fault.parse(f"late_start:rank={ranks},ms=6,loading={loading}")

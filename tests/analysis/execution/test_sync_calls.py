@@ -3,6 +3,7 @@
 import numpy as np
 
 from jitter.analysis.execution.run_reader import divide_sync_calls
+from jitter.core.names.kernels import SYNC
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
@@ -10,7 +11,7 @@ from tests.support.records import source_record
 
 MAIN, AUTOGRAD, WATCHDOG = 11, 12, 99
 THREADS = {0: np.array([MAIN, AUTOGRAD]), 1: np.array([MAIN]), 2: np.array([MAIN])}
-EVENT, STREAM, FREE = "cudaEventSynchronize", "cudaStreamSynchronize", "cudaFree"
+EVENT, STREAM, FREE, BARRIER = "cudaEventSynchronize", "cudaStreamSynchronize", "cudaFree", "c10d::barrier"
 Told = tuple[int, int, int, str]
 """Begin, end, thread and name of a call."""
 
@@ -54,15 +55,16 @@ def beside(
             (first,), (count,) = syncs.of(np.array([rank]))
             times = zip(syncs.start_ns[first : first + count], syncs.end_ns[first : first + count], strict=True)
             found[key.step, rank] = [
-                (int(begin), int(end), int(thread), name)
-                for (begin, end), (name, thread) in zip(times, syncs.by(rank), strict=True)
+                (int(begin), int(end), int(thread), call.name if call.kind == SYNC else "comes to " + call.name)
+                for (begin, end), (call, thread) in zip(times, syncs.by(rank), strict=True)
             ]
     return found
 
 
 def _calls(told: list[Told]) -> SyncCalls:
     begin, end, thread = (np.array([call[field] for call in told], np.int64) for field in range(3))
-    return SyncCalls(begin, end, thread, tuple(call[3] for call in told))
+    names = tuple(call[3] for call in told)
+    return SyncCalls(begin, end, thread, np.array([name == BARRIER for name in names]), names)
 
 
 def test_each_steps_calls_by_rank():
@@ -96,6 +98,13 @@ def test_of_two_recordings_of_one_rank_the_one_that_holds_the_step_tells():
     for holds, of_two in (("early", first[1:]), ("late", second[:1])):
         found = beside(both, {(1, 0): "early", (2, 0): holds, (3, 0): "late"}, [1, 2, 3])
         assert found == {(1, 0): first[:1], (2, 0): of_two, (3, 0): second[1:]}
+
+
+def test_a_barrier_is_two_calls():
+    """The rank comes to it, and waits there: both at the times of the one call."""
+    told = [(10, 11, MAIN, STREAM), (12, 19, MAIN, BARRIER), (13, 14, WATCHDOG, BARRIER), (20, 21, MAIN, EVENT)]
+    found = beside([(recording("a", 0, {1: 0}), told)], {(1, 0): "a"}, [1])
+    assert found == {(1, 0): [told[0], (12, 19, MAIN, "comes to " + BARRIER), told[1], told[3]]}
 
 
 def test_some_of_the_steps():

@@ -93,8 +93,9 @@ def test_a_recorded_barrier_tells_who_comes_last(tmp_path: Path, step: str):
     run = simulate(JOB, faults)
     for trace in write_traces(run, tmp_path / "traces", "nsys"):
         _record_barriers(trace, 60, JOB.kernels)
-    (culprit,) = ingest_traces(tmp_path).diagnose().findings
+    culprit, *others = ingest_traces(tmp_path).diagnose().findings
     assert (culprit.ranks, culprit.cause, culprit.rung) == ((3,), "late_start", "ranks")
+    assert not any("c10d::barrier" in one for other in others for one in other.evidence)
     assert culprit.confidence == "high"
     assert culprit.loss_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.05)
     assert not any("c10d::barrier" in one for one in culprit.evidence)

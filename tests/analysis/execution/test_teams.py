@@ -50,6 +50,17 @@ def test_few_ranks_with_other_variants_of_all_kernels_are_of_the_team_that_does_
     assert teams_of(usual, usual, shorter, cohorts=(0, 0, 1)) == [0, 0, 1]
 
 
+def test_another_choice_of_kernels_that_takes_one_more_each_is_of_the_team():
+    """A matrix product in two kernels, on one rank or on half of them; of another stage it may be the part."""
+    layers = ("gemm", "gelu", "norm", "residual", "send") * 5
+    usual = [*layers, "adam"]
+    split = [part for name in usual for part in (("gemm_splitk", "reduce") if name == "gemm" else (name,))]
+    own, other = example_of(usual, "all_reduce"), example_of(split, "all_reduce")
+    assert teams_of(own, own, other, cohorts=(0, 0, 1)) == [0, 0, 0]
+    assert teams_of(own, own, other, other, cohorts=(0, 0, 1, 1)) == [0, 0, 0, 0]
+    assert teams_of(example_of(usual), example_of(usual), example_of(split), cohorts=(0, 0, 1)) == [0, 0, 1]
+
+
 def test_the_order_of_passes_without_exchanges_between_ranks_is_no_stage():
     second, third = passes("FFFBFBFBBB"), passes("FFBFBFBFBB")
     assert team_numbers(second, third, exchange="all_reduce") == [0, 0]

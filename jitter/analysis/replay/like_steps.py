@@ -4,11 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import starmap
 
 import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma, weighted_median
 from jitter.lake.records import ON_REQUEST
@@ -20,6 +22,8 @@ class LikeSteps:
     def __init__(self, run: RunModel, gpu_ns: Callable[[], Floats]) -> None:
         """`gpu_ns` returns, (steps, operations of all teams), the medians of GPU times."""
         self._run, self._gpu_ns = run, gpu_ns
+        self._operations: dict[str, Counter[tuple[int, str]]] = {}
+        """By sequence."""
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -39,8 +43,32 @@ class LikeSteps:
         for kind in sorted(set(self.kinds)):
             alike = np.flatnonzero(np.array(self.kinds) == kind)
             counts = self.kernel_counts[alike]
-            numbers[alike] = number_programs(counts, sequences[alike], on_request=kind in ON_REQUEST)
+            of_kind = number_programs(counts, sequences[alike], on_request=kind in ON_REQUEST)
+            usual = int(alike[(of_kind == 0).argmax()])
+            for program in range(1, int(of_kind.max(initial=0)) + 1) if kind not in ON_REQUEST else ():
+                is_other = of_kind == program
+                of_kind[is_other & self._repeats_part(int(alike[is_other.argmax()]), usual)] = 0
+            numbers[alike] = of_kind
         return numbers
+
+    def _repeats_part(self, step: int, usual: int) -> bool:
+        """Return whether most of some ranks run in a step what they run in a usual one, and part of it again."""
+        every = sorted(self._run.team_of)
+        ranks = [every[at] for at in spread_positions(len(every), THRESHOLDS.sampled_ranks)]
+        pairs = [
+            [self._operations_of(at, rank) for at in (step, usual)]
+            for rank in ranks
+            if all(rank in self._run.reader.records[self._run.keys[at]] for at in (step, usual))
+        ]
+        return sum(starmap(repeats_part, pairs)) > THRESHOLDS.main_share * len(pairs)
+
+    def _operations_of(self, step: int, rank: int) -> Counter[tuple[int, str]]:
+        """Return the operations of a rank in a step by kind and name."""
+        sequence = self._run.reader.records[self._run.keys[step]][rank].step.sequence
+        if sequence not in self._operations:  # most ranks have the same
+            example = self._run.reader.example(self._run.keys[step], rank)
+            self._operations[sequence] = Counter(zip(example.kind, example.names, strict=True))
+        return self._operations[sequence]
 
     @cached_property
     def by_program(self) -> list[Ints]:
@@ -66,21 +94,16 @@ class LikeSteps:
     def _count_repeats(self, numbers: Ints) -> Floats:
         """Return, (steps,), how often steps of one program run its kernels: the median of some ranks."""
         counts, ranks = self.kernel_counts[numbers], sorted(self._run.team_of)
-        sequences, kernels = self._run.reader.kernel_sequences(ranks)[numbers], dict[float, Counter[str]]()
-
-        def kernels_of(step: int, column: int) -> Counter[str]:
-            number = float(sequences[step, column])
-            if number not in kernels:  # most ranks have the same
-                kernels[number] = Counter(self._run.reader.example(self._run.keys[numbers[step]], ranks[column]).names)
-            return kernels[number]
-
         usual, repeats = known_medians(counts), np.ones(len(numbers))
         are_other = np.abs(counts - usual) > THRESHOLDS.tolerance_share * usual
         columns = spread_positions(len(ranks), THRESHOLDS.sampled_ranks).tolist()
         for at in np.flatnonzero(are_other.sum(axis=1) > THRESHOLDS.main_share * len(ranks)).tolist():
             of_ranks = [
                 find_factor(
-                    kernels_of(at, column), kernels_of(int(np.argmax(counts[:, column] == usual[column])), column)
+                    *(
+                        self._operations_of(int(numbers[step]), ranks[column])
+                        for step in (at, np.argmax(counts[:, column] == usual[column]))
+                    )
                 )
                 for column in columns
                 if not np.isnan(counts[at, column])
@@ -169,8 +192,31 @@ def number_programs(kernels: Floats, sequences: Floats, *, on_request: bool = Fa
     return _by_size(numbers)
 
 
-def find_factor(kernels: Counter[str], usual: Counter[str]) -> float:
-    """Return how often a step runs the kernels of a usual one, by their counts by name; 1 of another program.
+def repeats_part(operations: Counter[tuple[int, str]], usual: Counter[tuple[int, str]]) -> bool:
+    """Return whether a step runs what a usual one runs and part of it again, as an evaluation within it: it is longer.
+
+    Both by kind and name. All of it again are more micro-batches, and what has kernels of its own, or as many
+    collectives, is another program, as the step of another model.
+    """
+    more = operations - usual
+    is_whole = (usual - operations).total() <= (1 - THRESHOLDS.whole_share) * usual.total()
+    known = sum(times for operation, times in more.items() if operation in usual)
+    return (
+        is_whole
+        and known >= (1 - THRESHOLDS.minor_share) * more.total() > 0
+        and _communication_share(more) <= THRESHOLDS.main_share * _communication_share(usual)
+        and find_factor(operations, usual) == 1
+    )
+
+
+def _communication_share(operations: Counter[tuple[int, str]]) -> float:
+    """Return which part of operations, by kind and name, are collectives."""
+    collectives = sum(times for (kind, _), times in operations.items() if kind == COLLECTIVE)
+    return collectives / max(operations.total(), 1)
+
+
+def find_factor(kernels: Counter[tuple[int, str]], usual: Counter[tuple[int, str]]) -> float:
+    """Return how often a step runs the operations of a usual one, by kind and name; 1 of another program.
 
     Of more micro-batches nearly all kernels come more often by about one factor; an evaluation lacks the backward pass.
     """

@@ -112,7 +112,7 @@ class Diagnosis:
         for culprit in self.culprits:
             is_worth_it = culprit.fraction is None or culprit.fraction >= THRESHOLDS.min_cost_share
             costs_more = bool(named) and culprit.scope == "unrecorded" and named.isdisjoint(culprit.ranks)
-            if is_worth_it and (culprit in certain or costs_more):
+            if is_worth_it and (culprit in certain or costs_more or culprit.scope == "job"):
                 return culprit
         saving = (
             finding

@@ -30,7 +30,7 @@ from jitter.analysis.detection.findings import (
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import RunAccount
-from jitter.analysis.detection.significance import binomial_tail, quiet_level, scatter_over_steps
+from jitter.analysis.detection.significance import binomial_tail, quiet_level, wander_over_steps
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.run_steps import RunSteps
@@ -38,7 +38,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma, successive_ratio
 from jitter.core.numeric.student_t import student_tail
 from jitter.lake.records import ON_REQUEST
 
@@ -257,7 +257,7 @@ def find_in_like_steps(
     """Return those of like steps in which all ranks are slow: they would be longer than usual even without their loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
-    Where steps get longer and longer these may be most of them: the early ones are usual.
+    Where steps get longer and longer, or longer once, these may be most of them: the early ones are usual.
     Two steps show no variation: one of them is slow if it takes much longer than the other.
 
     Args:
@@ -278,9 +278,10 @@ def find_in_like_steps(
         return None
     varies = count >= THRESHOLDS.min_repeats
     sigma = qn_sigma(base) if varies else np.zeros(1)
-    (early, late), of_drift = np.array_split(base, 2), scatter_over_steps(base)
-    grows = bool(of_drift[0] < sigma[0] and known_medians(late)[0] > known_medians(early)[0])
-    sigma = of_drift if grows else sigma
+    early, late = np.array_split(base, 2)
+    grows = count >= THRESHOLDS.min_steps and successive_ratio(base[is_known, 0]) <= THRESHOLDS.main_share
+    grows &= bool(known_medians(late)[0] > known_medians(early)[0])
+    sigma = np.fmin(sigma, wander_over_steps(base)) if grows else sigma
     level = float(quiet_level(early if grows else base, sigma)[0])
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))

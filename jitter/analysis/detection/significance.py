@@ -210,7 +210,15 @@ def scatter_over_steps(values: Floats, plain: Floats | None = None) -> Floats:
     along, across = (centred(axis_values, is_known) for axis_values in (steps, values))
     squares = (along**2).sum(axis=0) * (across**2).sum(axis=0)
     is_ramp = (along * across).sum(axis=0) ** 2 >= THRESHOLDS.drift_correlation**2 * np.maximum(squares, 1.0)
-    turns = np.diff(values, n=2, axis=0)  # of a ramp that begins within the run, one is large
-    wander = MAD_TO_SIGMA * known_medians(np.abs(turns)) * math.sqrt(len(values) / 2)
-    scatter: Floats = np.where(is_ramp, np.fmin(sigmas, wander), sigmas)
+    scatter: Floats = np.where(is_ramp, np.fmin(sigmas, wander_over_steps(values)), sigmas)
     return scatter
+
+
+def wander_over_steps(values: Floats) -> Floats:
+    """Return (columns,) how far values (steps, columns) may get by chance alone, of ramps and of what changes once.
+
+    As far as their changes from step to step, which vary about the change before, add up to at random.
+    """
+    turns = np.diff(values, n=2, axis=0)  # of a ramp that begins within the run, one is large
+    wander: Floats = MAD_TO_SIGMA * known_medians(np.abs(turns)) * math.sqrt(len(values) / 2)
+    return wander

@@ -541,7 +541,7 @@ _HOLD_UPS: Final = (
      "a recording of less"),
     (re.compile(r"(?:cuda|cu|hip)(?:Malloc|Free|Mem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess))(?!Host)"),
      "calls that allocate or free GPU memory take {own} per step of its host's time",
-     "{it:is|are} held up by allocating and freeing GPU memory: use less GPU memory, or let the allocator keep what it has "
+     "{it:is|are} held up by allocating and freeing GPU memory: use less GPU memory, or let the allocator keep it "
      "(in PyTorch expandable segments, and no empty_cache)",
      "no allocation of GPU memory within steps"),
     (re.compile(r"(?:cuda|cu|hip)(?:Module|Library)(?:Load|Get)|(?:nv|hip)rtcCompile|.*\(dynamo_timed\)$"),

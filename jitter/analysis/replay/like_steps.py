@@ -12,7 +12,14 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
-from jitter.core.numeric.stats import known_median, known_medians, middle_value, qn_sigma, weighted_median
+from jitter.core.numeric.stats import (
+    known_median,
+    known_medians,
+    middle_value,
+    qn_sigma,
+    successive_ratio,
+    weighted_median,
+)
 from jitter.lake.records import ON_REQUEST
 
 
@@ -148,14 +155,16 @@ class LikeSteps:
         return self.kinds[numbers[0]] in ON_REQUEST and bool(np.isnan(self._stated_sizes[numbers[0]]))
 
     def _split_by_work(self, numbers: Ints, gpu_ns: Sequence[float]) -> list[Ints]:
-        """Group like steps of about one GPU time, if theirs varies; `gpu_ns` (steps,) are theirs.
+        """Group like steps of about one GPU time, if theirs varies; `gpu_ns` (steps,) are theirs, in order.
 
-        That of batches which a serving engine was asked for varies unless most are near the median.
+        That of batches which a serving engine was asked for varies unless most are near the median. What goes one way,
+        or changes once, are GPUs that get slower, as when they get hot: batches vary from step to step.
         """
         work_ns = np.array(gpu_ns)
         usual_ns = middle_value(work_ns)
         near_ns = THRESHOLDS.tolerance_share * usual_ns
         is_varied = len(numbers) >= THRESHOLDS.min_steps and float(qn_sigma(work_ns[:, None])[0]) > near_ns
+        is_varied &= successive_ratio(work_ns) > THRESHOLDS.main_share
         if self._are_requests_unstated(numbers):
             is_varied |= 2 * int((np.abs(work_ns - usual_ns) <= near_ns).sum()) <= len(numbers)
         # what differs by more may be a larger batch

@@ -41,6 +41,16 @@ def sum_columns(number: Ints, values: npt.NDArray[Any], count: int) -> Floats:
     return sums.reshape(len(values), count).astype(np.float64, copy=False)
 
 
+def successive_ratio(values: Floats) -> float:
+    """Return the squares of the differences of successive values ÷ those from the mean; 2 of independent ones.
+
+    Near 0 of values that go one way or change once (von Neumann, "Distribution of the ratio of the mean square
+    successive difference to the variance", 1941). `values` is (values,); infinite where all are equal.
+    """
+    squares = float(((values - values.mean()) ** 2).sum()) if len(values) else 0.0
+    return float((np.diff(values) ** 2).sum()) / squares if squares > 0 else math.inf
+
+
 def middle_value(values: npt.NDArray[Any]) -> float:
     """Return the lower median of the known values, (values,); NaN without any."""
     return float(lower_median(values)[0])

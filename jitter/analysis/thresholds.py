@@ -298,6 +298,8 @@ class Thresholds(NamedTuple):
     # causes
     unaffected_factor: float = 0.3
     """Factor on the mean slowdown. A kernel below it is unaffected: slow clocks slow memory-bound kernels by half."""
+    held_factor: float = 5.0
+    """Factor on the usual time. A launch that takes so many times as long, and few of its kernel do, was held up."""
     min_unaffected_share: float = 0.03
     """Of the GPU time. From so many unaffected kernels on, a slow GPU and more work cannot be told apart."""
 

@@ -180,8 +180,9 @@ def _afflict(
     delayed = {"late_start": durations.loading if fault.loading else durations.cpu[0], "late_end": durations.tail}
     if fault.kind in delayed:
         delayed[fault.kind][columns] += fault.delay_ns
-    elif fault.kind == "cpu_stall":
-        durations.cpu[_row(ops, fault), columns] += fault.delay_ns
+    elif fault.kind in ("cpu_stall", "gpu_pause"):
+        lane = durations.cpu if fault.kind == "cpu_stall" else durations.gap
+        lane[_row(ops, fault), columns] += fault.delay_ns
     elif fault.kind == "missing_kernel":
         durations.absent[_row(ops, fault), columns] = True
     elif fault.kind in _STRETCHED:

@@ -26,6 +26,8 @@ FAULT_KINDS: Final[Mapping[str, FaultKind]] = {
     "slow_cpu": FaultKind("cpu_launch", ("ranks", "factor"), ("kernels", "drift"), "rank=3,factor=4,kernels=100-400"),
     # compute durations x `factor` over `kernels`
     "slow_gpu": FaultKind("gpu_compute", ("ranks", "factor"), ("kernels", "drift"), "rank=3,factor=1.2"),
+    # the GPU pauses `ms` before it begins kernel `kernel`
+    "gpu_pause": FaultKind("gpu_pause", ("ranks", "kernel", "ms"), (), "rank=3,step=2,kernel=17,ms=2.5"),
     # durations of copies between host and GPU x `factor`
     "slow_copies": FaultKind("slow_copies", ("ranks", "factor"), ("drift",), "rank=3,factor=20"),
     # the step's first launch comes `ms` late, inside the data-loading range unless `loading` is false

@@ -13,6 +13,7 @@ CAUSES = {
     "cpu_after",
     "unequal_stages",
     "gpu_compute",
+    "gpu_pause",
     "workload_imbalance",
     "gpu_time",
     "slow_copies",

@@ -113,6 +113,12 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "{it:GPU clocks, power, temperature and neighbours|the GPUs' clocks, power and cooling} with nvidia-smi -q or "
         "rocm-smi",
         "a GPU at full speed (check clocks, power, temperature, neighbours)"),
+    "gpu_pause": CauseInfo(
+        "GPU pauses", TimePart.GPU,
+        "{it:has work that its GPU does not begin, or not go on with|have work that their GPUs do not begin, or not go "
+        "on with}: check what else uses the {it:GPU|GPUs} (processes in nvidia-smi or rocm-smi, time slices, "
+        "MPS), then Xid and ECC messages",
+        "a GPU that nothing else uses and nothing interrupts"),
     "slow_copies": CauseInfo(
         "slow copies between host and GPU", TimePart.GPU,
         "{it:copies|copy} between host and GPU more slowly: check how much {it:it copies|they copy}, and whether from "
@@ -425,6 +431,27 @@ def _slow_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(work.copies_ns / work.excess_ns)})
 
 
+def _idles_with_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Match a GPU that runs nothing although kernels were launched: not its kernels take longer, but what is between.
+
+    Of a rank whose launches were not recorded that is its host's time.
+    """
+    share = evidence.share_between_kernels(late) if evidence.has_launches(late.team) else 0.0
+    return Match({"share": format_percent(share)}) if share >= THRESHOLDS.main_share else None
+
+
+def _held_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
+    work = evidence.workload(late)
+    if not work.held or work.held_ns < THRESHOLDS.main_share * work.excess_ns:
+        return None
+    return Match(
+        {
+            "share": format_percent(work.held_ns / work.excess_ns),
+            "held": format_count(work.held, "launch", "launches"),
+        }
+    )
+
+
 def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
     work = evidence.workload(late)
     share = 0.0 if work.own_steps else work.unaffected_share(THRESHOLDS.unaffected_factor)
@@ -672,6 +699,8 @@ RULES: Final = (
     Rule("gpu_time", _GPU, "unknown", _whole_graph,
          "some ranks recorded CUDA graphs as a whole, others their kernels: which kernels are slower is unknown",
          "takes longer for its CUDA graphs: record kernels of graphs on all ranks, then check its work and its GPU"),
+    Rule("gpu_pause", _GPU, "likely", _idles_with_work,
+         "{share} of the excess lies between kernels that were launched before: the GPU runs nothing recorded there"),
     Rule("workload_imbalance", _GPU, "certain", _own_copies, _OTHER_WORK,
          "makes copies between host and GPU that {they} do not: check whether the job must wait for its copies (a "
          "checkpoint, logging)", "copies that the job need not wait for"),
@@ -696,6 +725,8 @@ RULES: Final = (
     Rule("gpu_time", _GPU, "unknown", _unknown_shapes,
          "{share} of the excess is in kernels of the same names, and their launch shapes are not recorded: more work, "
          "or a slow GPU", job_advice=_CHECK_WORK),
+    Rule("gpu_pause", _GPU, "likely", _held_launches,
+         "{share} of the excess is in {held} of kernels whose other launches in these steps take as long as usual"),
     Rule("gpu_time", _GPU, "unknown",
          lambda _, late: Match({"kernel": short_name(*late.kernels)}) if len(late.kernels) == 1 else None,
          "most of the excess is in {kernel} alone, with the same launch shapes: more work in launches of a fixed size, "

@@ -36,7 +36,7 @@ from jitter.core.step_key import StepKey
 
 _PARTS: Final = np.array([part for own in OWN_CLASSES for part in OWN_PARTS if own in CLASSES_OF_PART[part]])
 """The part of each class of a rank's own time."""
-_OF_GPUS: Final = ("gpu_compute", "gpu_time")
+_OF_GPUS: Final = ("gpu_compute", "gpu_pause", "gpu_time")
 """Causes that are none where the kernels wait for other ranks."""
 
 

@@ -18,6 +18,7 @@ Cause = Literal[
     "cpu_after",
     "unequal_stages",
     "gpu_compute",
+    "gpu_pause",
     "workload_imbalance",
     "gpu_time",
     "slow_copies",

@@ -32,6 +32,7 @@ Faults (KIND:WORD=VALUE,…); rank, step or kernels also as 0-7+12:
   cpu_stall       rank kernel ms       the CPU pauses before launching a kernel
   slow_cpu        rank factor kernels  launches take longer
   slow_gpu        rank factor kernels  kernels take longer
+  gpu_pause       rank kernel ms       the GPU pauses before it begins a kernel
   slow_copies     rank factor          copies between host and GPU take longer
   late_start      rank ms loading      the step begins late (loading=no: outside the data-loading range)
   late_end        rank ms              the CPU pauses between the step's last launch and its end

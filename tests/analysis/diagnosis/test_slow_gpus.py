@@ -106,6 +106,25 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int,
     assert any("in copies between host and GPU" in line for line in culprit.evidence)
 
 
+@pytest.mark.parametrize(
+    ("fault", "where"),
+    [
+        ("gpu_pause:rank=2,kernel=60,ms=1", "between kernels that were launched before"),
+        ("gpu_pause:rank=2,kernel=60,step=3,ms=8", "between kernels that were launched before"),
+        ("slow_gpu:rank=2,kernels=60,step=3,factor=300", "in 1 launch of kernels whose other launches"),
+    ],
+)
+@pytest.mark.parametrize("form", ["kineto", "nsys"])
+def test_a_gpu_that_pauses_is_no_slow_one(tmp_path: Path, form: str, fault: str, where: str):
+    """Nothing takes longer, or one launch of many of its kernel: another process has the GPU, or an error."""
+    pause = Fault.parse(fault)
+    run = simulate(small("data_parallel", ranks=6, steps=6, kernels=240), [pause])
+    culprit = ingest_run(run, tmp_path, form).diagnose().culprits[0]
+    assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((2,), "gpu_pause", "likely")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, pause), rel=0.05)
+    assert any(where in line for line in culprit.evidence)
+
+
 def test_slow_copies_where_work_varies_over_ranks(tmp_path: Path):
     """A copy tells nothing of the pace of a GPU, by which ranks of uneven work are compared."""
     slow = Fault.parse("slow_copies:rank=2,factor=300")

@@ -294,6 +294,15 @@ class Evidence:
             )
         return self._workloads[outlier]
 
+    def share_between_kernels(self, outlier: Outlier) -> float:
+        """Return the share of a rank's excess on its GPU, in its worst steps, that no operation takes longer by."""
+        if outlier.pace is not None or outlier.is_of_all_ranks or self.analysis.run.sizes[outlier.team] == 1:
+            return 0.0
+        of_team = next(team for team in self.analysis.measured.deviations if team.team == outlier.team)
+        excess = of_team.total_ns[TimePart.GPU, self.worst_steps(outlier), of_team.ranks == outlier.rank]
+        whole_ns = float(np.nansum(excess))
+        return 1 - self.workload(outlier).excess_ns / whole_ns if whole_ns > 0 else 0.0
+
     def share_in_own_launches(self, outlier: Outlier) -> float:
         """Return the share of a rank's loss, in its worst steps, at launches that most other ranks do not make."""
         run, own_ns, all_ns = self.analysis.run, 0.0, 0.0

@@ -47,6 +47,10 @@ class WorkloadComparison:
     """
     own_steps: bool = False
     """Whether the rank was compared with its own other steps."""
+    held_ns: float = 0.0
+    """Of the excess, what lies in launches that were held up: see `_held`."""
+    held: int = 0
+    """How many were."""
     times: tuple[tuple[int, float, float], ...] = ()
     """Of operations that tell whether all kernels are slower: the kernel's name as a number, time and baseline, ns."""
 
@@ -182,7 +186,7 @@ def compare_launch_shapes(
     explained[another] = (
         late - np.minimum(late, _pace(late, usual, another, ~lacked & (excess_threads <= 0)) * usual)
     )[another]
-    slow = late > 0
+    slow, held = late > 0, _held(gpu[there], usual, name[:, column])
     usual_names = [shape.name for at, shape in enumerate(shapes) if at != column]
     its_own = another | (lacked & ~np.isin(name[:, column], np.concatenate(usual_names)) if usual_names else lacked)
     replaced = np.flatnonzero(its_own & slow & (explained > 0))
@@ -195,6 +199,8 @@ def compare_launch_shapes(
         differing=int((explained[slow] > 0).sum()),
         extra=tuple(zip(name[lacked & slow, column].tolist(), late[lacked & slow].tolist(), strict=True)),
         replaced=tuple((int(name[at, column]), _commonest(name[at]), float(explained[at])) for at in replaced.tolist()),
+        held_ns=float(late[held].sum()),
+        held=int(held.sum()),
         times=_times(rows_of[:, column], np.where(copies, 0.0, gpu), baseline, shapes[column]),
     )
 
@@ -223,6 +229,20 @@ def _pace(late: Floats, usual: Floats, another: Bools, same: Bools) -> float:
         return 0.0
     slower = middle_value(late[alike] / usual[alike])
     return max(0.0, slower) * min(1.0, float(usual[alike].sum()) / asked)
+
+
+def _held(gpu: Floats, usual: Floats, name: Ints) -> Bools:
+    """Return which operations take many times their usual time, and most of their kernel's others in the step do not.
+
+    Arguments are (operations,): more work, or a slow clock, would take all of a kernel's launches longer.
+    """
+    ratio = np.divide(gpu, usual, out=np.ones_like(gpu), where=usual > 0)
+    is_long, held = ratio >= THRESHOLDS.held_factor, np.zeros(len(gpu), np.bool_)
+    for number in np.unique(name[is_long]).tolist():
+        of_kernel = name == number
+        if (of_kernel & ~is_long).sum() >= THRESHOLDS.min_repeats * (of_kernel & is_long).sum():
+            held |= of_kernel & is_long
+    return held
 
 
 def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tuple[tuple[int, float, float], ...]:

@@ -46,7 +46,7 @@ _SLOWDOWNS: Final = {
 }
 _EXPECTED: Final = frozenset(("its power cap",))
 """What limits healthy GPUs, too."""
-_GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
+_GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_pause", "gpu_time")
 _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")

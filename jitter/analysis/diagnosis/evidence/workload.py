@@ -198,17 +198,20 @@ def compare_launch_shapes(
         operations=int(slow.sum()),
         differing=int((explained[slow] > 0).sum()),
         extra=tuple(zip(name[lacked & slow, column].tolist(), late[lacked & slow].tolist(), strict=True)),
-        replaced=tuple((int(name[at, column]), _commonest(name[at]), float(explained[at])) for at in replaced.tolist()),
+        replaced=tuple(
+            (int(name[at, column]), _commonest(name[at], int(name[at, column])), float(explained[at]))
+            for at in replaced.tolist()
+        ),
         held_ns=float(late[held].sum()),
         held=int(held.sum()),
         times=_times(rows_of[:, column], np.where(copies, 0.0, gpu), baseline, shapes[column]),
     )
 
 
-def _commonest(names: Ints) -> int:
-    """Return the number that most of the columns have, -1 left out unless most are."""
-    numbers, counts = np.unique(names[names >= 0], return_counts=True)
-    return int(numbers[np.argmax(counts)]) if 2 * counts.sum() > len(names) else -1
+def _commonest(names: Ints, own: int) -> int:
+    """Return the number, other than `own`, that most columns have; -1 where none is, or most have none."""
+    numbers, counts = np.unique(names[(names >= 0) & (names != own)], return_counts=True)
+    return int(numbers[np.argmax(counts)]) if len(numbers) and 2 * (names >= 0).sum() > len(names) else -1
 
 
 def _pace(late: Floats, usual: Floats, another: Bools, same: Bools) -> float:

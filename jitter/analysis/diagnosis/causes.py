@@ -303,11 +303,12 @@ def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     charges = evidence.analysis.account.charges
     by_class = charges.ranks_ns[list(late.steps), charges.column(late.rank)].sum(axis=0)
     share, most = share_of_launches(by_class), max(OWN_CLASSES, key=by_class.__getitem__)
-    if share is None:
+    lost_ns = float(by_class[list(OWN_CLASSES)].sum())
+    if share is None and (lost_ns <= THRESHOLDS.later_ns or most not in _OTHER_THAN_LAUNCHES):
         return None
-    of_most = format_percent(by_class[most] / by_class[list(OWN_CLASSES)].sum())
+    of_most = format_percent(min(float(by_class[most]) / lost_ns, 1.0))
     rest = f", {_OTHER_THAN_LAUNCHES[most]} {of_most}" if most in _OTHER_THAN_LAUNCHES else ""
-    return Match({"share": format_percent(share), "rest": rest})
+    return Match({"share": "none" if share is None else format_percent(share), "rest": rest})
 
 
 def share_of_launches(by_class: Floats) -> float | None:

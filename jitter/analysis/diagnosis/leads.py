@@ -282,15 +282,16 @@ class _Varied(NamedTuple):
 def _evened_pace_of_kernels(evidence: Evidence, steps: Sequence[int]) -> float | None:
     """Return the GPU time of the baseline ÷ its mean over ranks, where ranks differ in kernels of some names alone.
 
-    None where they do not. By far more than GPUs do: then work differs, in some kernels more on one rank, in others
-    more on another one.
+    None where they do not. By far more than GPUs do, and than in other kernels: then work differs, in some kernels more
+    on one rank, in others more on another one.
     """
     whole_ns = varied_ns = median_ns = more_ns = 0.0
     for team in evidence.analysis.measured.deviations:
         seen, chosen = evidence.analysis.measured.statistics.kernels[team.team], list(steps)
         total_ns, usual_ns = np.nan_to_num(seen.total_ns[chosen]), seen.usual_ns[chosen]
-        apart_ns, least_ns = np.abs(total_ns), THRESHOLDS.tolerance_share * np.median(usual_ns, axis=0)
-        varies = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) > least_ns
+        apart_ns, of_kernels_ns = np.abs(total_ns), np.median(usual_ns, axis=0)
+        shares = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) / np.maximum(of_kernels_ns, 1.0)
+        varies = shares > max(THRESHOLDS.host_spread_share, THRESHOLDS.outlier_sigmas * float(np.median(shares)))
         whole_ns, varied_ns = whole_ns + float(apart_ns.sum()), varied_ns + float(apart_ns[:, varies].sum())
         median_ns, more_ns = median_ns + float(usual_ns.sum()) * len(team.ranks), more_ns + float(total_ns.sum())
     return median_ns / (median_ns + more_ns) if varied_ns >= THRESHOLDS.always_share * whole_ns > 0 else None

@@ -31,6 +31,7 @@ from jitter.analysis.diagnosis.verdict import (
     describe_seen,
     name_cause,
     name_culprit,
+    name_saving,
     name_side,
     write_advice,
     write_jitter_verdict,
@@ -64,6 +65,8 @@ class FixItem(NamedTuple):
     """None where what it costs is unknown."""
     fraction: float | None
     """Of the run's time."""
+    saving: str
+    """What its fix saves, where that is not its cost."""
     is_jitter: bool
     certainty: str
     remedy: str
@@ -241,6 +244,7 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
         words=_describe_loss(culprit),
         loss_ns=None if culprit.is_of_unknown_cost else culprit.loss_ns,
         fraction=None if culprit.is_of_unknown_cost else culprit.fraction,
+        saving="" if culprit.is_of_unknown_cost else name_saving(culprit),
         is_jitter=culprit in diagnosis.culprits,
         certainty=f"{culprit.confidence} confidence; cause {culprit.cause_certainty}",
         remedy="" if culprit.is_of_program else describe_remedy(culprit),

@@ -187,6 +187,19 @@ def test_items_are_the_findings_over_all_rungs_most_time_first(diagnosis):
     assert [one.loss_ns for one in items] == sorted((one.loss_ns for one in items), reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("changes", "saving"),
+    [
+        ({"loss_ns": 2_000_000, "gain_ns": 620_000}, "saves about 620 µs"),
+        ({"loss_ns": 2_000_000, "gain_ns": 1_990_000}, ""),
+        ({"loss_ns": 2_000_000, "gain_ns": 0}, "saves nothing"),
+        ({"gain_ns": 620_000, "unpriced_because": "some launches were not recorded"}, ""),
+    ],
+)
+def test_an_item_says_what_its_fix_saves_where_that_is_not_its_cost(diagnosis, changes, saving):
+    assert item_of(replace(diagnosis, culprits=(finding(diagnosis, **changes),))).saving == saving
+
+
 def test_few_ranks_of_a_group_are_exported(diagnosis):
     whole_host = finding(diagnosis, ranks=tuple(range(40)), rank=5)
     step = costliest_step(whole_host, diagnosis)

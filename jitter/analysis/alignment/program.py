@@ -545,15 +545,17 @@ def teams(
     kinds: Mapping[Signature, KindCodes],
     example: Callable[[Signature], Example],
     cut: AbstractSet[int] = frozenset(),
+    partners: Callable[[int], AbstractSet[int]] = lambda _: frozenset(),
 ) -> dict[int, int]:
     """Return the team of each rank, numbered from 0.
 
     `usual` is the signature that each rank's steps have most often, `kinds` are the kinds of its operations, and
     `example` returns the operations themselves. Ranks in `cut` have no whole step, so operations that they lack tell
-    nothing: each joins the team of its cohort with which it shares most operations.
+    nothing: each joins the team of its cohort with which it shares most operations. `partners` returns the ranks with
+    which a rank has collectives, as recorded.
     """
     whole = {rank: signature for rank, signature in usual.items() if rank not in cut}
-    cohort_of = _join_variants(whole, cohort_of, kinds, example)
+    cohort_of = _join_variants(whole, cohort_of, kinds, example, partners)
     team_of = _split(whole, cohort_of, kinds, example)
     members: dict[int, dict[int, Signature]] = {}
     for rank, team in team_of.items():
@@ -583,11 +585,13 @@ def _join_variants(
     cohort_of: Mapping[int, int],
     kinds: Mapping[Signature, KindCodes],
     example: Callable[[Signature], Example],
+    partners: Callable[[int], AbstractSet[int]],
 ) -> Mapping[int, int]:
     """Return each rank's cohort, others joined to the largest one if they do the same by other kernels.
 
     Another driver, library, GPU model or choice of an autotuner gives some ranks other variants of their kernels.
-    Where about as many ranks have each, and most names are other ones, they may be two models.
+    Where about as many ranks have each, most names are other ones, and none of them is known to meet any of the
+    others, they may be two models.
     """
     ranks_of: dict[int, dict[int, Signature]] = {}
     for rank, signature in usual.items():
@@ -598,27 +602,30 @@ def _join_variants(
         small, large = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
         is_few = len(ranks_of[cohort]) <= THRESHOLDS.main_share * len(ranks_of[largest])
         is_renamed = is_few and np.array_equal(kinds[small], kinds[large])
-        if _does_alike(example(small), example(large), is_renamed=is_renamed):
+        meet = not ranks_of[largest].keys().isdisjoint(partners(min(ranks_of[cohort])))
+        if _does_alike(example(small), example(large), is_renamed=is_renamed, meet=meet):
             joined |= {rank: largest for rank, of_rank in cohort_of.items() if of_rank == cohort}
     return joined
 
 
-def _does_alike(example: Example, reference: Example, *, is_renamed: bool) -> bool:
+def _does_alike(example: Example, reference: Example, *, is_renamed: bool, meet: bool) -> bool:
     """Return whether two ranks do the same: the same collectives, and before each as many or most of the same kernels.
 
-    `is_renamed` says that they run as many of each kind in the same order, and that names need not agree.
+    `is_renamed` says that they run as many of each kind in the same order, and that names need not agree. Of ranks that
+    `meet` in collectives they need not either.
     """
     if is_renamed:
         return list(example.collectives) == list(reference.collectives) and list(example.streams) == list(
             reference.streams
         )
+    if not _has_uneven_work(example, reference):
+        return False
     number: dict[str, int] = {}
     own, usual = (
         [number.setdefault(name, len(number)) for name in chain.from_iterable(_names_between_collectives(each))]
         for each in (example, reference)
     )
-    is_mostly = lcs_length(own, usual) >= THRESHOLDS.main_share * min(len(own), len(usual))
-    return is_mostly and _has_uneven_work(example, reference)
+    return meet or lcs_length(own, usual) >= THRESHOLDS.main_share * min(len(own), len(usual))
 
 
 def _split(

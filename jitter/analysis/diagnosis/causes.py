@@ -700,6 +700,9 @@ RULES: Final = (
     Rule("gpu_time", _GPU, "unknown", _whole_graph,
          "some ranks recorded CUDA graphs as a whole, others their kernels: which kernels are slower is unknown",
          "takes longer for its CUDA graphs: record kernels of graphs on all ranks, then check its work and its GPU"),
+    Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of {most} ranks {usual}",
+         "{it:has a GPU|have GPUs} of another model than {most} ranks: give {it:it|them} less work, or take all GPUs "
+         "of one model", "GPUs of one model, or work in proportion to their speed"),
     Rule("gpu_pause", _GPU, "likely", _idles_with_work,
          "{share} of the excess lies between kernels that were launched before: the GPU runs nothing recorded there"),
     Rule("workload_imbalance", _GPU, "certain", _own_copies, _OTHER_WORK,
@@ -709,9 +712,6 @@ RULES: Final = (
     Rule("workload_imbalance", _GPU, "certain", _exchanged_work, _OTHER_WORK, job_advice=_EVEN_EXCHANGES),
     Rule("workload_imbalance", _GPU, "certain", _different_work, _OTHER_WORK, job_advice=_EVEN_WORK),
     Rule("workload_imbalance", _GPU, "certain", _stated_work, job_advice=_EVEN_WORK),
-    Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of {most} ranks {usual}",
-         "{it:has a GPU|have GPUs} of another model than {most} ranks: give {it:it|them} less work, or take all GPUs "
-         "of one model", "GPUs of one model, or work in proportion to their speed"),
     Rule("slow_copies", _GPU, "likely", _slow_copies,
          "{share} of the excess GPU time is in copies between host and GPU"),
     Rule("workload_imbalance", _GPU, "likely", _more_tokens,

@@ -168,7 +168,13 @@ class RunModel:
         cohort_of = {member.rank: index.cohort for index in indices for member in index.members}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
         cut = frozenset(rank for rank, counts in survey.by_rank.items() if not counts.total())
-        return teams(usual, cohort_of, survey.kinds, self.survey.example, cut)
+        return teams(usual, cohort_of, survey.kinds, survey.example, cut, self._partners)
+
+    def _partners(self, rank: int) -> frozenset[int]:
+        """Return the ranks with which a rank has collectives in its first step, as recorded."""
+        key = next(key for key in self.keys if any(member.rank == rank for member in self.reader.members(key)))
+        groups = (group for group in self.reader.groups(key)[rank].values() if group is not None)
+        return frozenset().union(*(group.ranks or () for group in groups))
 
     @cached_property
     def sizes(self) -> Counter[int]:

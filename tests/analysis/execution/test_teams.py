@@ -23,12 +23,14 @@ def example_of(names: list[str], exchange: str = "send_recv") -> Example:
     return Example(kinds, names, [0] * len(names), [0] * len(names), operations)
 
 
-def teams_of(*ranks: Example, cohorts: Sequence[int] = ()) -> list[int]:
-    """The teams of ranks that did this; without `cohorts` they are of one."""
+def teams_of(*ranks: Example, cohorts: Sequence[int] = (), partners: frozenset[int] = frozenset()) -> list[int]:
+    """The teams of ranks that did this; without `cohorts` they are of one. `partners` are those that any rank meets."""
     usual = {rank: (repr(did), b"") for rank, did in enumerate(ranks)}
     examples = dict(zip(usual.values(), ranks, strict=True))
     kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
-    return list(teams(usual, dict(enumerate(cohorts)) or dict.fromkeys(usual, 0), kinds, examples.__getitem__).values())
+    cohort_of = dict(enumerate(cohorts)) or dict.fromkeys(usual, 0)
+    team_of = teams(usual, cohort_of, kinds, examples.__getitem__, partners=lambda _: partners)
+    return list(team_of.values())
 
 
 def team_numbers(*ranks: list[str], exchange: str = "send_recv") -> list[int]:
@@ -48,6 +50,19 @@ def test_few_ranks_with_other_variants_of_all_kernels_are_of_the_team_that_does_
     assert teams_of(usual, usual, variants, cohorts=(0, 0, 1)) == [0, 0, 0]
     assert teams_of(usual, usual, variants, variants, cohorts=(0, 0, 1, 1)) == [0, 0, 1, 1]  # may be two models
     assert teams_of(usual, usual, shorter, cohorts=(0, 0, 1)) == [0, 0, 1]
+
+
+def test_ranks_that_meet_at_the_same_collectives_are_of_one_team_whatever_their_kernels():
+    """Another model of GPU runs other kernels, and more of them: half of the ranks of a job may have it."""
+    hopper, ampere = (
+        example_of([*names, "send"] * 5, "all_reduce")
+        for names in (("sm90_gemm", "gelu"), ("gemm", "splitk", "gelu_8"))
+    )
+    ranks = (hopper, hopper, ampere, ampere)
+    assert teams_of(*ranks, cohorts=(0, 0, 1, 1), partners=frozenset({0, 2})) == [0, 0, 0, 0]
+    assert teams_of(*ranks, cohorts=(0, 0, 1, 1), partners=frozenset({2, 3})) == [0, 0, 1, 1]  # two models
+    other = example_of(["gemm", "splitk", "send"] * 6, "all_reduce")
+    assert teams_of(hopper, hopper, other, cohorts=(0, 0, 1), partners=frozenset({0, 1, 2})) == [0, 0, 1]
 
 
 def test_another_choice_of_kernels_that_takes_one_more_each_is_of_the_team():

@@ -503,7 +503,7 @@ class _Run:
         if outcome.is_new and not added:
             try:
                 added = self._publisher.publish(outcome)
-            except (UnknownRankError, OtherJobError) as error:
+            except UnknownRankError as error:
                 outcome.error = error
         if outcome.error is not None:
             self._report.rejected.append(_rejected(outcome, outcome.error))

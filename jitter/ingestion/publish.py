@@ -28,7 +28,6 @@ from jitter.ingestion.ranks.jobs import (
     GivenRecording,
     JobChoice,
     LeadingJob,
-    OtherJobError,
     RecordedJob,
     choose_job,
     describe_steps,
@@ -203,7 +202,7 @@ class Publisher:
 
         Raises `UnknownRankError` if the rank of the outcome itself is assumed, and the lake holds other recordings.
         """
-        is_assumed = any(staged.record.has_assumed_rank for staged in outcome.ranks)
+        is_assumed = outcome.has_assumed_rank
         own = {str(outcome.path.resolve())}
         if is_assumed and (window := outcome.find_window()) is not None:
             own |= {str(file) for file, other in self.windows().items() if other.process == window.process}
@@ -236,16 +235,16 @@ class Publisher:
         if self.may_replace or self._same_job:  # may yet renumber its steps
             return
         for certain in self._leading.add(outcome):
-            staged = [staged_rank.record for staged_rank in certain.ranks]
             if (
-                any(record.has_assumed_rank for record in [*staged, *self.records])
-                or any(map(self._holders, staged))
+                certain.has_assumed_rank
+                or any(record.has_assumed_rank for record in self.records)
+                or any(self._holders(staged.record) for staged in certain.ranks)
                 or self._before(certain)
                 or self._shorter(certain)
             ):
                 continue
             self._of_job.add(certain.file_digest)
-            with suppress(UnknownRankError, OtherJobError):  # raised again, and told, when all are published
+            with suppress(UnknownRankError):  # raised again, and told, when all are published
                 self.publish(certain)
 
     def published(self, outcome: Outcome) -> list[SourceRecord]:
@@ -274,11 +273,8 @@ class Publisher:
         windows = None
         if self._same_job:
             windows = number_windows(outcomes, ranks_in_lake(self.records, self._folder.root))
-        # what counts as rank 0 because it is alone says nothing of other ranks
-        assumed = [any(staged.record.has_assumed_rank for staged in outcome.ranks) for outcome in outcomes]
-        given: list[GivenRecording] = [
-            outcome for outcome, is_assumed in zip(outcomes, assumed, strict=True) if not is_assumed or all(assumed)
-        ]
+        stated = [outcome for outcome in outcomes if not outcome.has_assumed_rank]
+        given: list[GivenRecording] = [*(stated or outcomes)]
         dropped = {
             record.digest for outcome in outcomes for record in (*self._before(outcome), *self._shorter(outcome))
         }

@@ -156,6 +156,11 @@ class GivenRecording:
         """First and last time of its steps, as `RecordedRank.utc_range`."""
         return next((rank.utc_range for rank in self.ranks if rank.utc_range is not None), None)
 
+    @property
+    def has_assumed_rank(self) -> bool:
+        """Whether it counts as rank 0 because it is alone, which says nothing of other ranks."""
+        return any(rank.record.has_assumed_rank for rank in self.ranks)
+
 
 Given = TypeVar("Given", bound=GivenRecording)
 

@@ -28,7 +28,7 @@ from jitter.ingestion.ranks.decide_ranks import (
     decide_ranks,
     unknown_rank_error,
 )
-from jitter.ingestion.ranks.jobs import RecordedRank
+from jitter.ingestion.ranks.jobs import GivenRecording
 from jitter.ingestion.ranks.windows import Window, window_of
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
@@ -72,14 +72,14 @@ class Task:
 
 
 @dataclass(eq=False)
-class Outcome:
+class Outcome(GivenRecording):
     """The result of converting a source: staged ranks or an error; neither if the lake already holds the content."""
 
+    ranks: list[StagedRank]
     task: Task
     file_digest: str
     staging: Path
     """The folder that holds all staged ranks of the source."""
-    staged: list[StagedRank] = field(default_factory=list)
     is_known: bool = False
     """Whether the lake already holds the content, so that it was not read."""
     error: JitterError | None = None
@@ -96,20 +96,16 @@ class Outcome:
         """Whether it was read, and the lake may take it."""
         return self.error is None and not self.is_known
 
-    def recorded_ranks(self) -> list[RecordedRank]:
-        """Return the staged ranks, to compare them with those of other recordings."""
-        return [RecordedRank(staged.record, staged.path_of) for staged in self.staged]
-
     def find_window(self) -> Window | None:
         """Return what a process recorded whose rank nothing states but the file's name, if that does."""
-        return self.window if self.error is not None or not self.staged else window_of(self.recorded_ranks()[0])
+        return self.window if self.error is not None or not self.ranks else window_of(self.ranks[0])
 
 
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
     """Read one source into `task.staging`. Errors are in the outcome; nothing is raised."""
     task.staging.mkdir(parents=True, exist_ok=True)
     source = task.source
-    outcome = Outcome(task, "", Path(tempfile.mkdtemp(dir=task.staging)))
+    outcome = Outcome(source.path, [], task, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
         outcome.file_digest = file_digest(source.files)
         outcome.is_known = outcome.file_digest in task.known
@@ -223,12 +219,12 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
         steps,
         LaunchScopes(capture.code_ranges, recording.names),
     )
-    outcome.staged = stager.stage(outcome.staging, uses, decisions)
+    outcome.ranks = stager.stage(outcome.staging, uses, decisions)
     _check_gpus(task.source.path, uses, joined.foreign_kernels())  # in time, too
-    for staged in outcome.staged:
+    for staged in outcome.ranks:
         if staged.record.has_assumed_rank:
             _check_alone(task, recording, staged)
-    if not outcome.staged:
+    if not outcome.ranks:
         raise JitterError(
             f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
             "give ranks with --rank-map (file,device,rank)",

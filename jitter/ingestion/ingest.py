@@ -31,7 +31,14 @@ from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Publisher
 from jitter.ingestion.ranks.decide_ranks import ReadOptions, find_host_gpus, parse_options
-from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, describe_clocks, left_out_errors, ranks_in_lake
+from jitter.ingestion.ranks.jobs import (
+    GivenRecording,
+    JobChoice,
+    OtherJobError,
+    describe_clocks,
+    left_out_errors,
+    ranks_in_lake,
+)
 from jitter.ingestion.ranks.windows import find_misread
 from jitter.ingestion.workers import Progress, convert_all
 from jitter.lake import DEFAULT_LAKE, catalog
@@ -226,7 +233,7 @@ def ingest(
         report.warnings += publisher.outdated_readers(inputs.sources)
         known = publisher.digests()
         is_only = len(inputs.sources) == 1 and not inputs.unreadable and not options.gives_ranks
-        is_only = is_only and publisher.is_only_source(inputs.sources[0].path)
+        is_only = is_only and {record.file for record in publisher.records} <= {str(inputs.sources[0].path.resolve())}
         unfinished = folder.staging()
         tasks = [
             Task(source, unfinished, options, known.get(source.size, frozenset()), is_only=is_only) for source in fresh
@@ -355,7 +362,7 @@ class _Run:
                 continue
             converted.append(outcome)
             is_numbered = are_marked and outcome.is_new and not step_numbering.has_provisional_steps(outcome)
-            if is_numbered and outcome.staged and not any(map(step_numbering.is_unnumbered, outcome.staged)):
+            if is_numbered and outcome.ranks and not any(map(step_numbering.is_unnumbered, outcome.ranks)):
                 self._publisher.publish_certain(outcome)
         converted = self._read_hosts(self._read_windows(converted, held))
         new = [outcome for outcome in converted if outcome.is_new]
@@ -369,7 +376,7 @@ class _Run:
         marked = [outcome for outcome in new if outcome.is_new and not step_numbering.has_provisional_steps(outcome)]
         self._report.warnings += step_numbering.align_unnumbered(marked, before)
         self._leave_out(marked, self._publisher.find_conflicts(marked))
-        added = [staged.record for outcome in new if outcome.is_new for staged in outcome.staged]
+        added = [staged.record for outcome in new if outcome.is_new for staged in outcome.ranks]
         self._report.warnings += _describe_many_files(before, added)
         self._publish_all(converted)
         return True
@@ -380,7 +387,7 @@ class _Run:
         Windows that the lake holds are read again, too. Where nothing states the rank, it is 0 if the lake will hold
         these windows alone.
         """
-        outcomes = {outcome.source.path.resolve(): outcome for outcome in converted}
+        outcomes = {outcome.path.resolve(): outcome for outcome in converted}
         new = {file: window for file, outcome in outcomes.items() if (window := outcome.find_window()) is not None}
         in_lake = self._publisher.windows() if new else {}
         sources = {source.path.resolve(): source for source in held}
@@ -424,10 +431,10 @@ class _Run:
         _tell_once([converted[number] for number in again])
         return converted
 
-    def _leave_out(self, outcomes: Iterable[Outcome], errors: Mapping[Path, JitterError]) -> None:
-        """Refuse the outcomes with an error, by path."""
+    def _leave_out(self, outcomes: Iterable[Outcome], errors: Mapping[GivenRecording, JitterError]) -> None:
+        """Refuse the outcomes with an error."""
         for outcome in outcomes:
-            if (error := errors.get(outcome.source.path)) is not None:
+            if (error := errors.get(outcome)) is not None:
                 outcome.error = error
                 self._publisher.withdraw(outcome)
                 shutil.rmtree(outcome.staging, ignore_errors=True)
@@ -437,14 +444,12 @@ class _Run:
         new = [n for n, outcome in enumerate(outcomes) if outcome.is_new]
         if not step_numbering.are_marked(self._publisher.records, [outcomes[n] for n in new]):
             # steps of both kinds cannot be numbered alike; where most have markers `number_steps` rejects the others
-            few_marked = [
-                n for n in new if outcomes[n].staged and not step_numbering.has_provisional_steps(outcomes[n])
-            ]
+            few_marked = [n for n in new if outcomes[n].ranks and not step_numbering.has_provisional_steps(outcomes[n])]
             self._convert_again(outcomes, few_marked, ignores_markers=True)
             for n in few_marked:
                 outcomes[n].warnings.append("its step markers are not used: most recordings have none")
         provisional: list[Outcome] = []
-        for outcome in sorted(outcomes, key=lambda outcome: str(outcome.source.path)):
+        for outcome in sorted(outcomes, key=lambda outcome: str(outcome.path)):
             if outcome.is_new and step_numbering.has_provisional_steps(outcome):
                 provisional.append(outcome)
             else:
@@ -461,10 +466,10 @@ class _Run:
 
     def _is_first(self, outcome: Outcome) -> bool:
         """Return whether no source before had the same content."""
-        twin = self._seen.setdefault(outcome.file_digest, outcome.source.path)
-        if twin != outcome.source.path:
-            self._report.warnings.append(f"{outcome.source.path}: the same content as {twin}, taken once")
-        return twin == outcome.source.path
+        twin = self._seen.setdefault(outcome.file_digest, outcome.path)
+        if twin != outcome.path:
+            self._report.warnings.append(f"{outcome.path}: the same content as {twin}, taken once")
+        return twin == outcome.path
 
     def _number_in_phase(self, outcomes: list[Outcome]) -> None:
         """Cut sources without markers as most ranks are, and give them equal step numbers in an epoch."""
@@ -474,7 +479,7 @@ class _Run:
         programs = tuple(step_numbering.step_programs(outcomes, reference))
         again = [n for n, outcome in enumerate(outcomes) if step_numbering.is_cut_otherwise(outcome, programs)]
         self._convert_again(outcomes, again, patterns=programs)
-        by_epoch = by_key((step_numbering.epoch_of(outcome.staged), outcome) for outcome in outcomes)
+        by_epoch = by_key((step_numbering.epoch_of(outcome.ranks), outcome) for outcome in outcomes)
         for epoch, of_epoch in by_epoch.items():
             if epoch is not None:
                 held = [record for record in others if record.steps and record.steps[0].epoch == epoch]
@@ -488,8 +493,8 @@ class _Run:
         converted = self._convert([replace(outcomes[n].task, **changes) for n in places], None)
         for n, outcome in zip(places, converted, strict=True):
             if step_numbering.has_provisional_steps(outcomes[n]):
-                for staged in outcome.staged:
-                    step_numbering.move_steps(staged, 0, step_numbering.epoch_of(outcomes[n].staged))
+                for staged in outcome.ranks:
+                    step_numbering.move_steps(staged, 0, step_numbering.epoch_of(outcomes[n].ranks))
             outcomes[n] = outcome
 
     def _publish(self, outcome: Outcome) -> None:
@@ -498,7 +503,7 @@ class _Run:
         if outcome.is_new and not added:
             try:
                 added = self._publisher.publish(outcome)
-            except (UnknownRankError, OtherJobError) as error:
+            except UnknownRankError as error:
                 outcome.error = error
         if outcome.error is not None:
             self._report.rejected.append(_rejected(outcome, outcome.error))
@@ -509,7 +514,7 @@ class _Run:
             self._report.unchanged += 1
         else:
             self._report.added += added
-            self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
+            self._report.warnings += [f"{outcome.path}: {warning}" for warning in outcome.warnings]
         while self._publisher.yielded:
             record, rejection = self._publisher.yielded.pop(0)
             self._report.rejected.append(RejectedSource(Path(record.file), rejection, record.reader))
@@ -535,4 +540,4 @@ def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRec
 
 
 def _rejected(outcome: Outcome, error: JitterError) -> RejectedSource:
-    return RejectedSource(outcome.source.path, error, outcome.source.reader)
+    return RejectedSource(outcome.path, error, outcome.source.reader)

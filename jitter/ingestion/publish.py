@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from jitter.ingestion.ranks.jobs import (
     GivenRecording,
     JobChoice,
     LeadingJob,
-    OtherJobError,
     RecordedJob,
     choose_job,
     describe_steps,
@@ -64,9 +63,7 @@ class Publisher:
         """Number of sources of another job that were removed from the lake."""
         self._of_job: set[str] = set()
         """Digests of the files that were found to be of one job before they are published."""
-        self._leading = LeadingJob((), 0, 0)
-        self._read: dict[Path, Outcome] = {}
-        """The outcomes of this run that are not known to be of the job that will be taken, by path."""
+        self._leading = LeadingJob[Outcome]((), 0, 0)
         self._published: dict[str, list[SourceRecord]] = {}
         """The records that this run has published, by digest of the file."""
         self._records = {record.digest: record for record in folder.intact_records()[0]}
@@ -104,11 +101,6 @@ class Publisher:
         is_whole = bool(records) and {record.part for record in records} == set(range(records[0].parts))
         return is_whole and _as_told(records, path, self._options)
 
-    def is_only_source(self, path: Path) -> bool:
-        """Return whether the lake holds no recording but those of this path."""
-        file = str(path.resolve())
-        return all(record.file == file for record in self.records)
-
     def outdated_readers(self, sources: Sequence[Source]) -> list[str]:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""
         if self.may_replace:
@@ -142,7 +134,7 @@ class Publisher:
         """Record the new path of a file that the lake holds and whose old path no longer exists."""
         for record in self._by_content().get(outcome.file_digest, []):
             if not Path(record.file).exists():
-                record.file, record.mtime_ns = str(outcome.source.path.resolve()), outcome.source.changed_ns
+                record.file, record.mtime_ns = str(outcome.path.resolve()), outcome.source.changed_ns
                 self._folder.write_record(record)
 
     def publish(self, outcome: Outcome) -> list[SourceRecord]:
@@ -163,30 +155,31 @@ class Publisher:
         before = [*self._before(outcome), *others, *assumed, *shorter]
         self.replaced += len(others)
         old = [place for record in before for place in files_of_record(record)]
-        new = [place for staged in outcome.staged for _, place in staged.places()]
+        new = [place for staged in outcome.ranks for _, place in staged.places()]
         with self._folder.journal(old, new):
-            for staged in outcome.staged:
+            for staged in outcome.ranks:
                 self._settle(staged.record, before)
             self._drop(before)
-            for staged in outcome.staged:
+            for staged in outcome.ranks:
                 place = Path("sources", staged.record.name)
                 self._folder.publish(staged.folder, staged.places(), place, encode_record(staged.record))
                 self._records[staged.record.digest] = staged.record
                 shutil.rmtree(staged.folder, ignore_errors=True)
+                staged.folder, staged.files = self._folder.root, []
             if old:
                 self._remove_old(old, new)
         if shorter:
             self.grown.append(
-                f"{outcome.source.path}: has grown from {shorter[0].size:,} to {outcome.source.size:,} bytes since it "
+                f"{outcome.path}: has grown from {shorter[0].size:,} to {outcome.source.size:,} bytes since it "
                 "was ingested; the longer recording replaces the shorter one"
             )
         for record in assumed:
             file = Path(record.file)
-            reason = f"; it counted as rank 0 until {outcome.source.path} was added, and is no longer in the lake"
+            reason = f"; it counted as rank 0 until {outcome.path} was added, and is no longer in the lake"
             error = unknown_rank_error(file, reason=reason)
             self.yielded.append((record, error))
             self._refuse(file, record.file_digest, record.size, record.mtime_ns, record.reader, error)
-        self._published[outcome.file_digest] = [staged.record for staged in outcome.staged]
+        self._published[outcome.file_digest] = [staged.record for staged in outcome.ranks]
         return self._published[outcome.file_digest]
 
     def windows(self) -> dict[Path, Window]:
@@ -209,15 +202,15 @@ class Publisher:
 
         Raises `UnknownRankError` if the rank of the outcome itself is assumed, and the lake holds other recordings.
         """
-        is_assumed = any(staged.record.has_assumed_rank for staged in outcome.staged)
-        own = {str(outcome.source.path.resolve())}
+        is_assumed = outcome.has_assumed_rank
+        own = {str(outcome.path.resolve())}
         if is_assumed and (window := outcome.find_window()) is not None:
             own |= {str(file) for file, other in self.windows().items() if other.process == window.process}
         others = [
             record for record in self.records if record.file not in own and record.file_digest != outcome.file_digest
         ]
         if others and is_assumed:
-            raise unknown_rank_error(outcome.source.path, reason=f", and {self._folder.root} holds other recordings")
+            raise unknown_rank_error(outcome.path, reason=f", and {self._folder.root} holds other recordings")
         return [record for record in others if record.has_assumed_rank]
 
     def _remove_old(self, old: Sequence[Path], new: Sequence[Path] = ()) -> None:
@@ -232,7 +225,7 @@ class Publisher:
         """Prepare for outcomes of these sources, which are given to `publish_certain` as they are read."""
         self._of_job |= {record.file_digest for record in self.records}
         in_lake = ranks_in_lake(self.records, self._folder.root)
-        self._leading = LeadingJob(in_lake, len(sources), sum(source.size for source in sources))
+        self._leading = LeadingJob[Outcome](in_lake, len(sources), sum(source.size for source in sources))
 
     def publish_certain(self, outcome: Outcome) -> None:
         """Take an outcome, and publish those that are now known to be of the job that will be taken.
@@ -241,44 +234,35 @@ class Publisher:
         """
         if self.may_replace or self._same_job:  # may yet renumber its steps
             return
-        self._read[outcome.source.path] = outcome
-        for recording in self._leading.add(self.given_recording(outcome)):
-            certain = self._read.pop(recording.path)
-            staged = [staged_rank.record for staged_rank in certain.staged]
+        for certain in self._leading.add(outcome):
             if (
-                any(record.has_assumed_rank for record in [*staged, *self.records])
-                or any(map(self._holders, staged))
+                certain.has_assumed_rank
+                or any(record.has_assumed_rank for record in self.records)
+                or any(self._holders(staged.record) for staged in certain.ranks)
                 or self._before(certain)
                 or self._shorter(certain)
             ):
                 continue
             self._of_job.add(certain.file_digest)
-            with suppress(UnknownRankError, OtherJobError):  # raised again, and told, when all are published
+            with suppress(UnknownRankError):  # raised again, and told, when all are published
                 self.publish(certain)
 
     def published(self, outcome: Outcome) -> list[SourceRecord]:
         """Return the records that this run has published of an outcome."""
         return self._published.get(outcome.file_digest, [])
 
-    def given_recording(self, outcome: Outcome) -> GivenRecording:
-        """Return the ranks of an outcome, with their files where these are now."""
-        ranks = ranks_in_lake(self.published(outcome), self._folder.root) or outcome.recorded_ranks()
-        return GivenRecording(outcome.source.path, ranks)
-
-    def find_conflicts(self, outcomes: Sequence[Outcome]) -> dict[Path, UnknownRankError]:
-        """Return the errors of outcomes to leave out because others hold the same steps of their ranks, by path.
+    def find_conflicts(self, outcomes: Sequence[Outcome]) -> Mapping[GivenRecording, UnknownRankError]:
+        """Return the errors of outcomes to leave out because others hold the same steps of their ranks.
 
         With `--replace` there are none: the newer one is taken for each step.
         """
         if self.may_replace:
             return {}
-        recordings = [self.given_recording(outcome) for outcome in outcomes]
         published = {record.file_digest for records in self._published.values() for record in records}
         others = ranks_in_lake(
             [record for record in self.records if record.file_digest not in published], self._folder.root
         )
-        ranks = [*(rank for recording in recordings for rank in recording.ranks), *others]
-        return {recording.path: error for recording, error in find_conflicts(recordings, ranks).items()}
+        return find_conflicts(outcomes, [*(rank for outcome in outcomes for rank in outcome.ranks), *others])
 
     def choose_job(self, outcomes: Sequence[Outcome], held: Sequence[Source]) -> JobChoice:
         """Return the jobs of which these outcomes and the sources that the lake holds are, and which one to take.
@@ -289,13 +273,8 @@ class Publisher:
         windows = None
         if self._same_job:
             windows = number_windows(outcomes, ranks_in_lake(self.records, self._folder.root))
-        # what counts as rank 0 because it is alone says nothing of other ranks
-        assumed = [any(staged.record.has_assumed_rank for staged in outcome.staged) for outcome in outcomes]
-        given = [
-            self.given_recording(outcome)
-            for outcome, is_assumed in zip(outcomes, assumed, strict=True)
-            if not is_assumed or all(assumed)
-        ]
+        stated = [outcome for outcome in outcomes if not outcome.has_assumed_rank]
+        given: list[GivenRecording] = [*(stated or outcomes)]
         dropped = {
             record.digest for outcome in outcomes for record in (*self._before(outcome), *self._shorter(outcome))
         }
@@ -320,12 +299,12 @@ class Publisher:
         if self._same_job or not others:
             return []
         job = RecordedJob(ranks_in_lake(others, self._folder.root))
-        for rank in outcome.recorded_ranks():
+        for rank in outcome.ranks:
             reason = job.find_mismatch([rank], "in the lake")
             if reason is not None and not self.may_replace:
                 new_job = RecordedJob()
-                new_job.add(GivenRecording(outcome.source.path, outcome.recorded_ranks()))
-                raise not_in_lake_error(outcome.source.path, reason, job, new_job, self._folder.root)
+                new_job.add(outcome)
+                raise not_in_lake_error(outcome.path, reason, job, new_job, self._folder.root)
             if reason is not None:
                 return records_of_other_job(rank, job.ranks)
         return []
@@ -337,7 +316,7 @@ class Publisher:
 
     def refuse(self, outcome: Outcome, error: JitterError) -> None:
         """Write a record of a rejected source, as `_refuse`."""
-        source, ranks = outcome.source, [staged.record.rank for staged in outcome.staged]
+        source, ranks = outcome.source, [staged.record.rank for staged in outcome.ranks]
         self._refuse(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error, *ranks[:1])
 
     def refuse_file(self, path: Path, error: JitterError) -> None:
@@ -381,7 +360,7 @@ class Publisher:
         return by_key((record.file_digest, record) for record in self.records)
 
     def _before(self, outcome: Outcome) -> list[SourceRecord]:
-        return self._replaced(str(outcome.source.path.resolve()), outcome.file_digest)
+        return self._replaced(str(outcome.path.resolve()), outcome.file_digest)
 
     def _replaced(self, file: str, digest: str) -> list[SourceRecord]:
         """Records that a reading replaces: those of the same content, and earlier rejections of the same path."""
@@ -393,7 +372,7 @@ class Publisher:
 
     def _shorter(self, outcome: Outcome) -> list[SourceRecord]:
         """Return the records of the same path when it was smaller, if the recording begins like them."""
-        file = str(outcome.source.path.resolve())
+        file = str(outcome.path.resolve())
         if file not in self._former:
             smaller = [
                 record
@@ -427,7 +406,7 @@ class Publisher:
     def _check_within(self, outcome: Outcome) -> None:
         """Raise `UnknownRankError` if two GPUs of one recording have the same rank in the same step."""
         claimed: dict[tuple[StepKey, int], StagedRank] = {}
-        for staged in outcome.staged:
+        for staged in outcome.ranks:
             for step in staged.record.steps:
                 assert staged.record.rank is not None
                 holder = claimed.setdefault((step.key, staged.record.rank), staged)
@@ -473,7 +452,7 @@ def _begins_like(outcome: Outcome, records: Sequence[SourceRecord]) -> bool:
     if not companions and path.is_file() and file_digest([path], records[0].size) == records[0].file_digest:
         return True
     # databases change at their beginning when they grow, and the last step may have grown
-    staged = [staged_rank.record for staged_rank in outcome.staged]
+    staged = [staged_rank.record for staged_rank in outcome.ranks]
     starts = {(record.rank, step.start_ns) for record in staged for step in record.steps}
     whole = {(record.rank, step.start_ns, step.sequence) for record in staged for step in record.steps}
     return all(

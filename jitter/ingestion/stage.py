@@ -22,6 +22,7 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import step_kind
 from jitter.ingestion.ranks.decide_ranks import RankDecision, ReadOptions
+from jitter.ingestion.ranks.jobs import RecordedRank
 from jitter.ingestion.transform.collective_calls import CommunicationFinder
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import SCOPE_COLUMNS, LaunchScopes
@@ -176,25 +177,24 @@ def _with_names_that_occur(rows: pa.Table, partly: Iterable[str]) -> pa.Table:
 _TIMES = Path("times.bin")
 
 
-@dataclass
-class StagedRank:
-    """One staged GPU of a source: its record, and its files as (path in `folder`, step key; None: the host's file)."""
+class StagedRank(RecordedRank):
+    """One GPU of a source that was read: its files are staged, and in the lake once it is published."""
 
-    record: SourceRecord
-    folder: Path
-    files: list[tuple[Path, StepKey | None]]
-    repetition: Repetition | None
-    """Set if steps were found by repetition: their numbers are provisional until aligned with other ranks."""
+    def __init__(self, record: SourceRecord, folder: Path, repetition: Repetition | None) -> None:
+        super().__init__(record, folder)
+        self.repetition = repetition
+        """Set if steps were found by repetition: their numbers are provisional until aligned with other ranks."""
+        self.files: list[tuple[Path, StepKey | None]] = []
+        """Staged files: path in `folder`, and step; None: the host's file."""
 
     def path_of(self, step: StepKey) -> Path:
-        """Return the file of a step."""
-        return self.folder / next(path for path, key in self.files if key == step)
+        staged = next((path for path, key in self.files if key == step), None)
+        return super().path_of(step) if staged is None else self.folder / staged
 
     def places(self) -> list[tuple[Path, Path]]:
         """Return where the files go, as (path in `folder`, path in the lake)."""
-        assert self.record.rank is not None
         kept = {step.key for step in self.record.steps}
-        rank, digest = self.record.rank, self.record.digest
+        rank, digest = self.rank, self.record.digest
         places = [
             (path, host_file(rank, digest) if key is None else kernels_file(key, rank))
             for path, key in self.files
@@ -231,9 +231,9 @@ class Stager:
             # a folder takes longer to remove than its files take to move, so one GPU gets none
             rank_folder = folder / str(number) if len(ranked) > 1 else folder
             rank_folder.mkdir(parents=True, exist_ok=True)
-            ranks[use.gpu] = StagedRank(record, rank_folder, [], self.steps[use.gpu.process].repetition)
-            assert record.rank is not None
-            builders[use.gpu] = KernelRowBuilder(self.recording.names, record.rank, use.main_stream, self.communication)
+            staged = StagedRank(record, rank_folder, self.steps[use.gpu.process].repetition)
+            ranks[use.gpu] = staged
+            builders[use.gpu] = KernelRowBuilder(self.recording.names, staged.rank, use.main_stream, self.communication)
         for gpu, activities in self.joined.in_steps(self._ranges):
             if gpu in ranks:
                 for step in builders[gpu].build(self.scopes.annotate(gpu.process, activities)):

@@ -35,7 +35,7 @@ _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
 def has_provisional_steps(outcome: Outcome) -> bool:
     """Return whether steps were found without markers: their numbers are aligned with those of other ranks later."""
-    return any(staged.record.steps_from != "marker" for staged in outcome.staged)
+    return any(staged.record.steps_from != "marker" for staged in outcome.ranks)
 
 
 def are_marked(records: Sequence[SourceRecord], outcomes: Sequence[Outcome] = ()) -> bool:
@@ -88,7 +88,7 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> RankRepeti
         lake_repetition.collectives,
         tuple(gpu_ns),
     )
-    return RankRepetition(record, repetition, first.step)
+    return RankRepetition(record, repetition)
 
 
 def _main_kernels(root: Path, record: SourceRecord, step: StepRecord) -> pa.Table:
@@ -103,7 +103,7 @@ def step_programs(outcomes: Sequence[Outcome], reference: RankRepetition | None)
     A program starts at the kernel at which the lake's reference starts it, else at the one most ranks start it.
     """
     programs = [] if reference is None else [reference.repetition.names]
-    counts = Counter(staged.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None)
+    counts = Counter(staged.repetition.names for o in outcomes for staged in o.ranks if staged.repetition is not None)
     for names, _ in counts.most_common():
         if all(find_rotation(names, pattern) is None for pattern in programs):
             programs.append(names)
@@ -115,7 +115,7 @@ def is_cut_otherwise(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> b
 
     A capture in which nothing repeats may hold steps too: the longest pause, at which steps begin, may lie in them.
     """
-    names = [None if staged.repetition is None else staged.repetition.names for staged in outcome.staged]
+    names = [None if staged.repetition is None else staged.repetition.names for staged in outcome.ranks]
     return any(
         one not in programs and any(one is None or find_rotation(one, program) is not None for program in programs)
         for one in names
@@ -136,19 +136,19 @@ def number_steps(
         if outcome.error is not None:
             continue
         # steps that are found in another way cannot be numbered alike
-        if kind is not None and any(staged.record.steps_from != kind for staged in outcome.staged):
-            outcome.error = UnknownRankError(f"{outcome.source.path}: {_OTHERWISE[kind]}", _WAY_OUT)
+        if kind is not None and any(staged.record.steps_from != kind for staged in outcome.ranks):
+            outcome.error = UnknownRankError(f"{outcome.path}: {_OTHERWISE[kind]}", _WAY_OUT)
             continue
         try:
             shifts += [
                 (staged, step_offset(used_reference, RankRepetition(staged.record, staged.repetition)))
-                for staged in outcome.staged
+                for staged in outcome.ranks
                 if staged.repetition and used_reference
             ]
         except UnknownRankError as error:
             outcome.error = error
     earliest = min((shift for _, shift in shifts), default=0)
-    base = -earliest if reference is None else reference.first_step
+    base = -earliest if reference is None else reference.record.steps[0].step
     for staged, shift in shifts:
         _renumber(staged, base + shift)
 
@@ -160,19 +160,16 @@ def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank])
     lake's windows go on. Nothing is done where a step has no wall clock, or an epoch already. Where each window would
     be of one host, and all have as many, their clocks differ: time counts from each one's first window.
     """
-    timed: list[tuple[RecordedRank, StagedRank | None]] = [(rank, None) for rank in in_lake if rank.record.steps]
-    is_first = not timed
-    if not is_first and all(rank.record.steps[0].epoch is None for rank, _ in timed):
+    held = [rank for rank in in_lake if rank.record.steps]
+    added = [rank for outcome in outcomes for rank in outcome.ranks]
+    if epoch_of(added) is not None or (held and all(rank.record.steps[0].epoch is None for rank in held)):
         return None
-    for outcome in outcomes:
-        if epoch_of(outcome.staged) is not None:
-            return None
-        timed += zip(outcome.recorded_ranks(), outcome.staged, strict=True)
-    claims = Counter((rank.rank, step.key) for rank, added in timed if added for step in rank.record.steps)
-    if (is_first and max(claims.values(), default=0) < 2) or any(rank.utc_range is None for rank, _ in timed):
+    timed: list[RecordedRank] = [*held, *added]
+    claims = Counter((rank.rank, step.key) for rank in added for step in rank.record.steps)
+    if (not held and max(claims.values(), default=0) < 2) or any(rank.utc_range is None for rank in timed):
         return None
-    windows, order = _find_windows([rank for rank, _ in timed])
-    epochs = [rank.record.steps[0].epoch if added is None else None for rank, added in timed]
+    windows, order = _find_windows(timed)
+    epochs = [*(rank.record.steps[0].epoch for rank in held), *[None] * len(added)]
     numbers = [0]
     for window in windows:
         numbers.append(max((epochs[place] or 0 for place in window), default=0) or numbers[-1] + 1)
@@ -181,8 +178,8 @@ def number_windows(outcomes: Sequence[Outcome], in_lake: Sequence[RecordedRank])
     if len(windows) < 2 or not is_held or (np.diff(numbers) <= 0).any():
         return None
     for place, number in placed:
-        if (added := timed[place][1]) is not None:
-            move_steps(added, 0, number)
+        if place >= len(held):
+            move_steps(added[place - len(held)], 0, number)
     return f"windows number their steps anew: they are epochs {numbers[1]} to {numbers[-1]}, {order}"
 
 
@@ -233,7 +230,7 @@ def align_unnumbered(outcomes: Sequence[Outcome], records: Sequence[SourceRecord
     By wall clock: where steps of two ranks begin at one time on host and GPU (`clear_offset`), each epoch by itself. In
     an epoch of which the lake's `records` hold steps, numbers stay.
     """
-    unnumbered = [staged for outcome in outcomes for staged in outcome.staged if is_unnumbered(staged)]
+    unnumbered = [staged for outcome in outcomes for staged in outcome.ranks if is_unnumbered(staged)]
     held = {step.epoch for record in records for step in record.steps}
     of_epoch = by_key((staged.record.steps[0].epoch, staged) for staged in unnumbered)
     moved = {rank for epoch, members in of_epoch.items() if epoch not in held for rank in _align_epoch(members, epoch)}
@@ -284,7 +281,7 @@ def _gpu_starts(staged: StagedRank) -> list[int]:
 
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     """Return the lowest rank with which more than half of the ranks can be aligned, else the one with most of them."""
-    staged = sorted((staged for outcome in outcomes for staged in outcome.staged), key=lambda one: one.record.rank or 0)
+    staged = sorted((staged for outcome in outcomes for staged in outcome.ranks), key=lambda one: one.record.rank or 0)
     repetitions = [RankRepetition(one.record, one.repetition) for one in staged if one.repetition is not None]
     best, most = None, 0
     for reference in repetitions:
@@ -306,7 +303,7 @@ def _kind_of_most(outcomes: Sequence[Outcome], records: Sequence[SourceRecord]) 
     The ranks of the lake (`records`) decide, if it has any.
     """
     held = [record for record in records if record.rank is not None]
-    held = held or [staged.record for outcome in outcomes for staged in outcome.staged]
+    held = held or [staged.record for outcome in outcomes for staged in outcome.ranks]
     counts = Counter(record.steps_from for record in held)
     return max(_OTHERWISE, key=lambda kind: counts[kind]) if counts else None
 

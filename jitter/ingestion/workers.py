@@ -51,7 +51,8 @@ def in_task_order(tasks: Sequence[Task], outcomes: Iterable[tuple[int, Outcome]]
     early: dict[int, Outcome] = {}
     following = 0
     for number, outcome in outcomes:
-        outcome.task = tasks[number]  # a worker's has options, and so a whole rank map, of its own
+        # a worker's task has options, and so a whole rank map, of its own
+        outcome.task, outcome.path = tasks[number], tasks[number].source.path
         early[number] = outcome
         while following in early:
             yield early.pop(following)
@@ -145,7 +146,7 @@ def _work(task: Task) -> Outcome:
 def worker_died(task: Task, why: str) -> Outcome:
     """Return the outcome of a task whose worker died."""
     error = JitterError(f"{task.source.path}: {why}", "use fewer processes (--jobs), or see the system's log")
-    return Outcome(task, "", task.staging, error=error)
+    return Outcome(task.source.path, [], task, "", task.staging, error=error)
 
 
 def _on_cluster(
@@ -190,8 +191,8 @@ def _convert(task: Task) -> Outcome:
             f"{task.source.path}: the worker on {socket.gethostname()} does not see {unseen[0]}",
             "traces and lake must lie on a file system that all workers share, under the same path",
         )
-        return Outcome(task, "", task.staging, error=error)
+        return Outcome(task.source.path, [], task, "", task.staging, error=error)
     outcome = convert(task, lambda _: None)
     # the process that publishes makes safe what its own machine has written
-    sync_files(task.staging, [staged.folder / path for staged in outcome.staged for path, _ in staged.places()])
+    sync_files(task.staging, [staged.folder / path for staged in outcome.ranks for path, _ in staged.places()])
     return outcome

@@ -20,6 +20,7 @@ the PCI address to 2.16 and NVML's device from 2.18 on; RCCL adds `comm 0x… nR
 
 import re
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -170,9 +171,12 @@ class Communicators:
         if match := _VERSION.search(line):
             self._versions[match["version"].decode().rstrip(".")] = None
 
-    def unknown_versions(self) -> list[str]:
-        """Return versions newer than the newest known one."""
-        return [version for version in self._versions if _major_minor(version) > _NEWEST]
+    def unknown_versions(self) -> Iterator[str]:
+        """Yield the versions newer than the newest known one."""
+        for version in self._versions:
+            match = re.match(r"(\d+)\.(\d+)", version)
+            if match is not None and tuple(map(int, match.groups())) > _NEWEST:
+                yield version
 
     def members(self) -> dict[tuple[Head, str], dict[str, object]]:
         """Return what is known of the rank that each process has in each communicator, by the address there.
@@ -222,11 +226,6 @@ def _read_member(members: dict[tuple[Head, str, int], dict[str, object]], head: 
         "bus_id": bus_address(bus_id.decode()) if bus_id else None,
     }
     member.update({key: value for key, value in stated.items() if value is not None})
-
-
-def _major_minor(version: str) -> tuple[int, int]:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 _EDGE: Final = re.compile(

@@ -31,23 +31,17 @@ _FAMILY: Final = {"all_reduce": "all_reduce"} | dict.fromkeys(
 )
 
 
-class Measurement(NamedTuple):
-    """A half of a row: in place or out of place."""
-
-    columns: dict[str, Any]
-    ratio: tuple[float, float]
-    """The least and the largest busbw / algbw that round to what is printed."""
-
-
 class Row(NamedTuple):
-    """A row as printed."""
+    """A row as printed, or a half of it: out of place or in place."""
 
     line: int
-    size: int
-    dtype: str
     redop: str | None
     root: int | None
-    halves: tuple[Measurement, ...]
+    in_place: bool | None
+    """None for a row without halves."""
+    ratio: tuple[float, float]
+    """The least and the largest busbw / algbw that round to what is printed."""
+    columns: dict[str, Any]
 
 
 @dataclass
@@ -65,23 +59,13 @@ class Block:
         """Return the rows of the relation, each with the number of its line."""
         family, ranks = self._family_and_ranks()
         for row in self.rows:
-            collective = self._collective(family, row)
-            for half, measured in enumerate(row.halves):
-                yield (
-                    row.line,
-                    {
-                        "collective": collective,
-                        "size_bytes": row.size,
-                        "dtype": row.dtype,
-                        "ranks": ranks,
-                        "in_place": self.in_place_only if len(row.halves) == 1 else half == 1,
-                        **measured.columns,
-                    },
-                )
+            in_place = self.in_place_only if row.in_place is None else row.in_place
+            stated = {"collective": self._collective(family, row), "ranks": ranks, "in_place": in_place}
+            yield row.line, stated | row.columns
 
     def _family_and_ranks(self) -> tuple[str | None, int | None]:
         """Return whose formula busbw / algbw follows, and for how many ranks: what most rows agree on."""
-        ratios = np.array([half.ratio for row in self.rows for half in row.halves]).reshape(-1, 2)
+        ratios = np.array([row.ratio for row in self.rows]).reshape(-1, 2)
         ratios = ratios[ratios[:, 1] - ratios[:, 0] < 0.5]
         hinted = _FAMILY.get(self.hint or "", self.hint)
         if not len(ratios):
@@ -220,8 +204,11 @@ class NcclTestsParser(LineParser):
         has_root, width = _layout(len(values), block.columns)
         root = int(values.pop(0)) if has_root else None
         block.hint = self._hint if block.hint is None else block.hint
-        halves = [_measurement(values[at : at + width]) for at in range(0, len(values), width)]
-        block.rows.append(Row(line, int(size), dtype, redop, root, tuple(halves)))
+        halves = [_measured(values[at : at + width]) for at in range(0, len(values), width)]
+        for half, (ratio, measured) in enumerate(halves):
+            in_place = half == 1 if len(halves) == 2 else None
+            columns = {"size_bytes": int(size), "dtype": dtype, **measured}
+            block.rows.append(Row(line, redop, root, in_place, ratio, columns))
 
     def _end(self, task: str) -> None:
         block = self._blocks.pop(task, None)
@@ -253,15 +240,14 @@ def _layout(values: int, header: list[str]) -> tuple[bool, int]:
     raise ValueError("not the columns of a row")
 
 
-def _measurement(values: list[str]) -> Measurement:
-    """Return time, bandwidths and wrong elements; the 2019 layout's error is no count of them."""
+def _measured(values: list[str]) -> tuple[tuple[float, float], dict[str, Any]]:
+    """Return a row's ratio, and its time, bandwidths and wrong elements, which the 2019 layout does not count."""
     time, algorithm, bus = (float(value) for value in values[:3])
     if min(time, algorithm, bus) < 0:
         raise ValueError("not a measurement")
     wrong = values[-1] if len(values) <= _GROUP + 1 else values[len(values) - _GROUP - 1]
     counted = int(wrong) if wrong.isdigit() else None
-    columns = {"time_us": time, "algbw": algorithm, "busbw": bus, "wrong": counted}
-    return Measurement(columns, _ratio(values[1], values[2]))
+    return _ratio(values[1], values[2]), {"time_us": time, "algbw": algorithm, "busbw": bus, "wrong": counted}
 
 
 JSON_FORMAT: Final = "nccl-tests-json"

@@ -4,27 +4,27 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.ingestion.transform.steps.find_steps import cut_at_pattern, find_repetition
+from jitter.ingestion.transform.steps.find_steps import Launches, cut_at_pattern, find_repetition
 
 PAUSE_NS = 1_000
 
 
 def recorded(text, pauses=()):
-    """ids, places, names of kernels spelled by letters; `pauses` are positions that a long wait precedes."""
+    """Kernels spelled by letters; `pauses` are positions that a long wait precedes."""
     names = sorted(set(text))
     places, now = [], 0
     for position in range(len(text)):
         now += PAUSE_NS if position in pauses else 10
         places.append(now)
     ids = np.array([names.index(letter) for letter in text], dtype=np.int32)
-    return ids, np.array(places, dtype=np.int64), names
+    return Launches(ids, np.array(places, dtype=np.int64), names)
 
 
 def cut(text, pauses=()):
-    found = find_repetition(*recorded(text, pauses))
+    found = find_repetition(recorded(text, pauses))
     if found is None:
         return None
-    places = recorded(text, pauses)[1].tolist()
+    places = recorded(text, pauses).places_ns.tolist()
     return "".join(found.names), [places.index(start) for start in found.starts_ns], places.index(found.end_ns)
 
 
@@ -75,11 +75,11 @@ def test_two_repetitions_are_enough_and_one_and_a_half_are_not():
 
 
 def test_cut_like_another_rank():
-    ids, places, names = recorded("abcd" * 4)
-    found = cut_at_pattern(ids, places, names, tuple("cdab"))
+    launches = recorded("abcd" * 4)
+    found = cut_at_pattern(launches, tuple("cdab"))
     assert found.names == tuple("cdab")
-    assert [places.tolist().index(start) for start in found.starts_ns] == [2, 6, 10]
-    assert cut_at_pattern(ids, places, names, tuple("cdaz")) is None
+    assert [launches.places_ns.tolist().index(start) for start in found.starts_ns] == [2, 6, 10]
+    assert cut_at_pattern(launches, tuple("cdaz")) is None
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

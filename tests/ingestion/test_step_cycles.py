@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.ingestion.transform.steps.find_steps import find_cycles, find_repetition, is_optimizer
+from jitter.ingestion.transform.steps.find_steps import Launches, find_cycles, find_repetition, is_optimizer
 from tests.support import kineto_traces
 
 FORWARD = [f"forward_{n}" for n in range(14)]
@@ -24,11 +24,11 @@ def cycles(sequence: list[str], collective_positions: list[int] | None = None):
     """The repetition and the cycles around it; launches are 10 ns apart."""
     names = sorted(set(sequence))
     ids = np.array([names.index(name) for name in sequence], np.int32)
-    places = np.arange(len(sequence), dtype=np.int64) * 10
-    repetition = find_repetition(ids, places, names)
+    launches = Launches(ids, np.arange(len(sequence), dtype=np.int64) * 10, names)
+    repetition = find_repetition(launches)
     assert repetition is not None
     collectives = np.array([10 * position + 5 for position in collective_positions or []], np.int64)
-    return repetition, find_cycles(repetition, ids, places, names, collectives)
+    return repetition, find_cycles(repetition, launches, collectives)
 
 
 @pytest.mark.parametrize("steps", [2, 3, 5])

@@ -79,7 +79,10 @@ class _Search:
         self._companions: set[Path] = set()
         self._read: set[Path] = set()
         self._logs: dict[Path, Path] = {}
-        self._others = UnrecognizedFiles()
+        self._others: dict[Path, bool] = {}
+        """Files that no reader accepts, and whether the user named them."""
+        self._failures: dict[Path, JitterError] = {}
+        """Errors of readers that examined one."""
         self._errors: dict[Path, JitterError] = {}
         self._broken: dict[str, ReaderError] = {}
         self._sniff_errors: dict[str, list[str]] = {}
@@ -105,14 +108,16 @@ class _Search:
             for candidate, reader in self._candidates(path):
                 if reader is not None:
                     self._add_source(candidate, reader)
-                elif self._nsys is not None and _is_regular(candidate) and is_report_without_export(candidate):
+                elif not _is_regular(candidate):
+                    continue
+                elif self._nsys is not None and is_report_without_export(candidate):
                     self._add_source(candidate, readers()[_NSYS], self._nsys)
-                elif not is_member and _is_regular(candidate) and is_trace_archive(candidate, named=candidate == path):
+                elif not is_member and is_trace_archive(candidate, named=candidate == path):
                     self._add_archive(candidate)
-                elif _is_regular(candidate) and _is_utf8(candidate) and _is_log(candidate):
+                elif _is_utf8(candidate) and _is_log(candidate):
                     self._logs.setdefault(candidate.resolve(), candidate)
-                elif _is_regular(candidate):
-                    self._others.add(candidate, named=candidate == path)
+                else:
+                    self._others[candidate] = self._others.get(candidate, False) or candidate == path
 
     def _add_archive(self, path: Path) -> None:
         before = len(self._sources) + len(self._logs)
@@ -135,9 +140,9 @@ class _Search:
     def result(self) -> DiscoveredFiles:
         """Return everything found; decide which unrecognized files are damaged traces."""
         alone = self._training([source for path, source in self._sources.items() if path not in self._companions])
-        others = self._others
-        others.leave_out(self._companions)
-        errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
+        files = {path: named for path, named in self._others.items() if path.resolve() not in self._companions}
+        recordings, formats = [source.path for source in alone], ", ".join(sorted(readers()))
+        others = UnrecognizedFiles(files, self._failures, recordings, formats)
         notes = [*self._notes, *(str(error) for error in self._broken.values())]
         notes += [
             f"reader {name!r} failed to examine {format_some(paths, 1)}" for name, paths in self._sniff_errors.items()
@@ -150,12 +155,12 @@ class _Search:
                 suffix = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
                 notes.append(f"{_shown(links[0])}{suffix}: {what}")
         notes += others.notes()
-        if not (alone or self._logs or errors or self._errors or notes):
+        if not (alone or self._logs or others.errors or self._errors or notes):
             notes = others.describe()
         return DiscoveredFiles(
             sorted(alone, key=lambda source: str(source.path)),
-            [*self._errors.items(), *errors.items()],
-            others_count,
+            [*self._errors.items(), *others.errors.items()],
+            others.others,
             notes,
             sorted(path for resolved, path in self._logs.items() if resolved not in self._read),
         )
@@ -221,7 +226,7 @@ class _Search:
                     return reader
             except Exception as error:  # a reader may be of another package and raise anything
                 self._sniff_errors.setdefault(name, []).append(f"{_shown(path)} ({describe_error(error)})")
-                self._others.add_failure(path, UnreadableTraceError(
+                self._failures.setdefault(path, UnreadableTraceError(
                     f"{_shown(path)}: reader {name!r} failed to examine it: {describe_error(error)}",
                     "the file may be damaged: copy it again, or record again",
                 ))  # fmt: skip
@@ -233,7 +238,9 @@ class _Search:
             return
         try:
             files = reader.files(path)
-            self._sources.setdefault(path.resolve(), _source(path, reader, files.read, nsys))
+            states = [file.stat() for file in files_in(*files.read)]
+            size, changed_ns = sum(state.st_size for state in states), max(map(modified_ns, states), default=0)
+            self._sources.setdefault(path.resolve(), Source(path, reader.name, size, files.read, changed_ns, nsys))
             self._companions |= {file.resolve() for file in (*files.read[1:], *files.spare)}
             self._read |= {file.resolve() for file in files.read}
         except OSError as error:
@@ -279,9 +286,3 @@ def _is_utf8(path: Path) -> bool:
 
 def _shown(path: Path) -> str:
     return str(path).encode("utf-8", "replace").decode()
-
-
-def _source(path: Path, reader: SourceReader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
-    states = [file.stat() for file in files_in(*files)]
-    changed_ns = max(map(modified_ns, states), default=0)
-    return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns, nsys)

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.core.compression import is_packed, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.core.formatting import format_some
+from jitter.core.grouping import by_key
 from jitter.readers.sqlite import sniff_tables
 
 _HEAD_BYTES: Final = 1 << 16
@@ -53,51 +54,40 @@ class DamagedTraceError(UnreadableTraceError):
 
 
 class UnrecognizedFiles:
-    """Collects files that no reader accepts; `classify` separates damaged traces from other files."""
+    """Files that no reader accepts: damaged traces, which have an error, and others."""
 
-    def __init__(self) -> None:
-        self._files: dict[Path, bool] = {}
-        self._failures: dict[Path, JitterError] = {}
-        self._folders: set[Path] = set()
-        """Folders that hold a recording."""
-        self._stems: dict[tuple[str, str], set[str]] = {}
+    def __init__(
+        self,
+        files: Mapping[Path, bool],
+        failures: Mapping[Path, JitterError],
+        recordings: Sequence[Path],
+        formats: str,
+    ) -> None:
+        """`files` are those that the user named, so that they were meant to be traces, or not; `failures` are errors of
+        readers that examined one. `recordings` are the paths of recognized recordings, `formats` the supported formats.
+        """
+        self._files = files
+        self._failures = failures
+        self._formats = formats
+        self._patterns = {_name_pattern(path) for path in recordings}
+        self._folders = {path.parent for path in recordings}
+        self._stems = by_key((_stem_pattern(path), _SUFFIX.sub("", path.name)) for path in recordings)
         """Names of recordings without their suffixes, by `_stem_pattern`."""
         self._unsupported: dict[tuple[str, str], list[Path]] = {}
         """Files by format and advice that jitter does not read, and that have no error of their own."""
-
-    def add(self, path: Path, *, named: bool) -> None:
-        """Add a file; `named`: the user named this file itself, so it was meant to be a trace."""
-        self._files[path] = self._files.get(path, False) or named
-
-    def add_failure(self, path: Path, error: JitterError) -> None:
-        """Record that a reader failed to examine a path."""
-        self._failures.setdefault(path, error)
-
-    def leave_out(self, companions: set[Path]) -> None:
-        """Leave out the companions of recordings (resolved paths)."""
-        self._files = {path: named for path, named in self._files.items() if path.resolve() not in companions}
-
-    def classify(self, recordings: Sequence[Path], formats: str) -> tuple[dict[Path, JitterError], int]:
-        """Return the errors of files that should have been traces, and the number of the others.
-
-        `recordings` are the paths of recognized recordings, `formats` the supported formats.
-        """
-        patterns = {_name_pattern(path) for path in recordings}
-        self._folders = {path.parent for path in recordings}
-        for path in recordings:
-            self._stems.setdefault(_stem_pattern(path), set()).add(_SUFFIX.sub("", path.name))
         errors: dict[Path, JitterError] = {}
-        for path, named in self._files.items():
+        for path, named in files.items():
             try:
-                error = self._explain(path, named, patterns, formats)
+                error = self._explain(path, named)
             except OSError as reason:
                 error = UnreadableTraceError(f"{path}: {reason_of(reason)}", "make it readable")
             if error is not None:
                 errors[path] = error
-        others = len(self._files) - len(errors)
-        return _summarize_reports(errors), others
+        self.others = len(files) - len(errors)
+        """Number of files without an error."""
+        self.errors = _summarize_reports(errors)
 
-    def _explain(self, path: Path, named: bool, patterns: Set[tuple[str, str]], formats: str) -> JitterError | None:
+    def _explain(self, path: Path, named: bool) -> JitterError | None:
         if path.suffix in _REPORTS:
             export = _export_of(path)
             if export is not None and path.stat().st_mtime - export.stat().st_mtime > _LONG_AFTER_S:
@@ -105,7 +95,7 @@ class UnrecognizedFiles:
             return _explain_report(path, named)
         with path.open("rb"):
             pass
-        is_rank = _name_pattern(path) in patterns
+        is_rank = _name_pattern(path) in self._patterns
         kind = unsupported_format(path)
         if kind is not None:
             if named or is_rank:
@@ -123,7 +113,7 @@ class UnrecognizedFiles:
                 f"{path}: damaged beyond reading ({path.stat().st_size:,} bytes, no list of tables)",
                 "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
             )
-        return UnreadableTraceError(_unlike_all(path), f"it reads {formats}") if named else None
+        return UnreadableTraceError(_unlike_all(path), f"it reads {self._formats}") if named else None
 
     def _is_other_rank(self, path: Path) -> bool:
         """Return whether a trace's name is that of a recording with another number, whatever the suffixes."""
@@ -135,7 +125,7 @@ class UnrecognizedFiles:
         return [_unlike_all(path) for path in sorted(self._files)[:_MOST_DESCRIBED]]
 
     def notes(self) -> list[str]:
-        """Return one sentence per kind of file that jitter does not read, with what to do; `classify` finds them."""
+        """Return one sentence per kind of file that jitter does not read, with what to do."""
         return [
             f"{format_some(list(map(str, paths)), 1)}: {kind}, which jitter does not read; {instead}"
             for (kind, instead), paths in self._unsupported.items()

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import median_low
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,12 +60,16 @@ UtcRange = tuple[int, int]
 class RecordedRank:
     """One rank of a recording: its record, and the files of its steps, which are read where needed."""
 
-    def __init__(self, record: SourceRecord, path_of: Callable[[StepKey], Path]) -> None:
-        """`path_of` returns the parquet file of a step."""
+    def __init__(self, record: SourceRecord, folder: Path) -> None:
+        """`folder` is the lake's."""
         assert record.rank is not None
         self.record = record
         self.rank = record.rank
-        self._path_of = path_of
+        self.folder = folder
+
+    def path_of(self, step: StepKey) -> Path:
+        """Return the file of a step."""
+        return self.folder / kernels_file(step, self.rank)
 
     @cached_property
     def sequences(self) -> frozenset[str]:
@@ -101,7 +105,7 @@ class RecordedRank:
     def _read(self, step: StepKey, *columns: str) -> pa.Table | None:
         """Return columns of a step; None of a file that is lost from the lake: `verify` and queries name it."""
         with suppress(LakeError):
-            return read_kernels(self._path_of(step), columns)
+            return read_kernels(self.path_of(step), columns)
         return None
 
     @property
@@ -132,12 +136,7 @@ def claims_of(ranks: Iterable[RecordedRank]) -> set[Claim]:
 
 def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
     """Return the recorded ranks of a lake's records."""
-
-    def paths(rank: int | None) -> Callable[[StepKey], Path]:
-        assert rank is not None
-        return lambda key: root / kernels_file(key, rank)
-
-    return [RecordedRank(record, paths(record.rank)) for record in records]
+    return [RecordedRank(record, root) for record in records]
 
 
 @dataclass(eq=False)
@@ -156,6 +155,14 @@ class GivenRecording:
     def utc_range(self) -> UtcRange | None:
         """First and last time of its steps, as `RecordedRank.utc_range`."""
         return next((rank.utc_range for rank in self.ranks if rank.utc_range is not None), None)
+
+    @property
+    def has_assumed_rank(self) -> bool:
+        """Whether it counts as rank 0 because it is alone, which says nothing of other ranks."""
+        return any(rank.record.has_assumed_rank for rank in self.ranks)
+
+
+Given = TypeVar("Given", bound=GivenRecording)
 
 
 class RecordedJob:
@@ -616,7 +623,7 @@ def _merge(groups: Sequence[RecordedJob], lake: RecordedJob | None = None) -> li
     return list(dict.fromkeys(job_of))
 
 
-class LeadingJob:
+class LeadingJob(Generic[Given]):
     """Collects recordings while they are read, and tells which may be published before the job of all is chosen.
 
     The job of the lake, else the job of the first recording, takes each recording that does not contradict it. The job
@@ -627,14 +634,14 @@ class LeadingJob:
         """`given` is the number of recordings that are to be read, `given_bytes` the bytes of their files."""
         self._job = RecordedJob(in_lake, is_one_run=not in_lake)
         self._claims = claims_of(in_lake)
-        self._waiting: list[GivenRecording] = []
+        self._waiting: list[Given] = []
         sizes = {rank.record.file: rank.record.size for rank in in_lake}
         self._missing = _MAJORITY * (given + len(sizes)) - len(sizes)
         """Recordings that the job lacks to lead."""
         in_lake_bytes = sum(sizes.values())
         self._missing_bytes = _MAJORITY * (given_bytes + in_lake_bytes) - in_lake_bytes
 
-    def add(self, recording: GivenRecording) -> list[GivenRecording]:
+    def add(self, recording: Given) -> list[Given]:
         """Add a recording, and return the recordings that may be published since."""
         claims = claims_of(recording.ranks)
         if claims & self._claims or self._job.find_mismatch(recording.ranks) is not None:
@@ -654,13 +661,13 @@ class OtherJobError(RejectedForAnotherError):
     """A recording that cannot belong to the job that is taken; `cause` is the other job in words."""
 
 
-def left_out_errors(choice: JobChoice, lake: Path) -> dict[Path, JitterError]:
-    """Return the errors of the recordings that are not taken, by path. `lake` is the lake's folder."""
-    errors: dict[Path, JitterError] = {recording.path: error for recording, error in choice.merged.items()}
+def left_out_errors(choice: JobChoice, lake: Path) -> dict[GivenRecording, JitterError]:
+    """Return the errors of the recordings that are not taken. `lake` is the lake's folder."""
+    errors: dict[GivenRecording, JitterError] = dict(choice.merged)
     taken = choice.taken
     if taken is None:
         undecided = _undecided_error(choice.jobs)
-        return errors | {recording.path: undecided for job in choice.jobs for recording in job.recordings}
+        return errors | {recording: undecided for job in choice.jobs for recording in job.recordings}
     for job in choice.jobs:
         if job is taken:
             continue
@@ -675,7 +682,7 @@ def left_out_errors(choice: JobChoice, lake: Path) -> dict[Path, JitterError]:
                     f"{_SAME_JOB}",
                 )
                 error.cause = job.describe()
-            errors[recording.path] = error
+            errors[recording] = error
     return errors
 
 

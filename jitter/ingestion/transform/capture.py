@@ -57,7 +57,7 @@ class Capture:
         elif batch.table == "operators":
             self.code_ranges.add_operators(batch.rows)
         elif batch.table == "backward":
-            self.code_ranges.add_backward(batch.rows)
+            self.code_ranges.backward.append(batch.rows)
         else:
             self._joined[batch.table].add(pa.Table.from_batches([batch.rows]), correlation_keys(batch.rows))
 

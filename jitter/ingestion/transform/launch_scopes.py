@@ -81,7 +81,8 @@ class CodeRanges:
         self._long: dict[_Place, list[Ints]] = defaultdict(list)
         self._numbers: dict[_Place, int] = {}
         """The number of each thread that has ranges."""
-        self._backward: list[pa.RecordBatch] = []
+        self.backward: list[pa.RecordBatch] = []
+        """Rows of `schema.BACKWARD`."""
         self._links: dict[_Place, ThreadLinks] = {}
 
     def add_ranges(self, process: Ints, thread: Ints, text: Codes, texts: Sequence[str], times_ns: Ints) -> None:
@@ -103,10 +104,6 @@ class CodeRanges:
         key = rows["name"].to_numpy().astype(np.int64) * KINDS + kind
         thread = rows["thread"].fill_null(NO_THREAD).to_numpy()
         self._add(rows["process"].to_numpy(), thread, np.stack([rows["start_ns"], rows["end_ns"], key]))
-
-    def add_backward(self, rows: pa.RecordBatch) -> None:
-        """Add rows of `schema.BACKWARD`."""
-        self._backward.append(rows)
 
     def _add(self, process: Ints, thread: Ints, rows: Ints) -> None:
         """Add `rows` (start, end and key, ranges) of each `process` and `thread` (ranges,)."""
@@ -181,7 +178,7 @@ class CodeRanges:
         """Return the links of a thread."""
         place = process, thread
         if place not in self._links:
-            rows = pa.Table.from_batches(self._backward, BACKWARD_ROWS)
+            rows = pa.Table.from_batches(self.backward, BACKWARD_ROWS)
             backward_thread, at_ns, of_process, forward_ns, forward = (
                 rows[name].to_numpy() for name in ("thread", "at_ns", "process", "forward_ns", "forward_thread")
             )

@@ -33,6 +33,16 @@ _LEAST_KERNELS = 4  # fewer are no evidence of steps
 _LEAST_SHARE = 1 / 3  # of all kernels; a repetition that covers less is not the training loop
 
 
+class Launches(NamedTuple):
+    """What one stream ran, in launch order."""
+
+    ids: Codes
+    """(kernels,) positions in `names`."""
+    places_ns: Ints
+    """(kernels,) when each was launched, or started if that was not recorded."""
+    names: Sequence[str]
+
+
 @dataclass(frozen=True)
 class Repetition:
     """A sequence of launches that repeats.
@@ -83,17 +93,18 @@ def find_steps(
     if marked.ranges and has_launches:
         return ProcessSteps(marked.ranges, marked.problems)
     sequence = joined.sequence(busiest.gpu, "compute", busiest.main_stream)
-    ids, places_ns = sequence["name"].to_numpy(), sequence["place_ns"].to_numpy()
+    places_ns = sequence["place_ns"].to_numpy()
+    launches = Launches(sequence["name"].to_numpy(), places_ns, recording.names)
     idle = None if has_launches else _find_idle_times(joined, busiest.gpu, places_ns)
     pauses_ns = None if idle is None else idle.idle_ns[idle.longest]
-    repetition = find_repetition(ids, places_ns, recording.names, pauses_ns)
+    repetition = find_repetition(launches, pauses_ns)
     if marked.ranges:
         period = 0 if repetition is None else repetition.period
-        marked = _behind_markers(marked, ids, places_ns, period, busiest.last_ns) or marked
+        marked = _behind_markers(marked, launches, period, busiest.last_ns) or marked
         return ProcessSteps(marked.ranges, marked.problems)
     collectives = joined.sequence(busiest.gpu, "collective")
     collectives_ns = collectives["place_ns"].to_numpy()
-    repetition, problem = _choose_repetition(repetition, ids, places_ns, recording.names, collectives_ns, patterns)
+    repetition, problem = _choose_repetition(repetition, launches, collectives_ns, patterns)
     if repetition is None:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
@@ -123,39 +134,34 @@ def find_steps(
 
 
 def _choose_repetition(
-    repetition: Repetition | None,
-    ids: Codes,
-    places_ns: Ints,
-    names: Sequence[str],
-    collectives_ns: Ints,
-    patterns: Sequence[tuple[str, ...]],
+    repetition: Repetition | None, launches: Launches, collectives_ns: Ints, patterns: Sequence[tuple[str, ...]]
 ) -> tuple[Repetition | None, str]:
     """Return what repeats from step to step, and a sentence on it: no single kernel, no layers; cut as on other ranks.
 
-    The arguments are those of `find_repetition`, whose result `repetition` is, of `find_cycles` and of `find_steps`.
+    `repetition` is what repeats at all, `patterns` are steps of other ranks. Where nothing repeats, as with a pause
+    that cuts a step short, any of these may be the step.
     """
     problem = None
     if repetition is not None and repetition.period == 1:
         problem, repetition = _problem(repetition), None
     elif repetition is not None:
-        cycles = find_cycles(repetition, ids, places_ns, list(names), collectives_ns)
+        cycles = find_cycles(repetition, launches, collectives_ns)
         if cycles is not None:
             problem, repetition = _layers_problem(repetition, *cycles), cycles[0]
-    cut = _cut_as_others(repetition, ids, places_ns, names, patterns)
-    if cut is not None:
+    programs = [one for one in patterns if repetition is None or find_rotation(repetition.names, one) is not None]
+    cuts = (cut_at_pattern(launches, program) for program in programs)
+    if (cut := next(filter(None, cuts), None)) is not None:
         problem, repetition = problem if repetition else None, cut
     return repetition, problem or _problem(repetition)
 
 
-def _behind_markers(
-    marked: StepRanges, ids: Codes, places_ns: Ints, period: int, last_ns: int
-) -> StepRanges | None:  # fmt: skip
+def _behind_markers(marked: StepRanges, launches: Launches, period: int, last_ns: int) -> StepRanges | None:
     """Return the steps of a GPU that runs behind the host's markers, without launches that tell how far.
 
     Its kernels then are as many equal sequences as there are markers, and fewer than a step before and after them. None
     if they are not, or if the markers fit. `period` is how many kernels repeat, 0 if none do.
     """
-    count = len(marked.ranges)
+    count, ids = len(marked.ranges), launches.ids
     if not 0 <= len(ids) - count * period < period:
         return None
     repeated = np.append(0, np.cumsum(ids[period:] == ids[:-period]))
@@ -165,7 +171,7 @@ def _behind_markers(
     if not is_equal.any():
         return None
     before = int(is_equal.argmax())
-    places_ns = places_ns[before : before + count * period]
+    places_ns = launches.places_ns[before : before + count * period]
     starts_ns = np.array([step.start_ns for step in marked.ranges])
     first_ns, final_ns = places_ns[::period], places_ns[period - 1 :: period]
     if (first_ns < starts_ns).any() or (final_ns[:-1] < starts_ns[1:]).all():
@@ -252,22 +258,6 @@ def _with_activities_ahead(starts_ns: Ints, has_before: Bools, ahead_ns: Ints, s
     return moved
 
 
-def _cut_as_others(
-    repetition: Repetition | None,
-    ids: Codes,
-    places_ns: Ints,
-    names: Sequence[str],
-    patterns: Sequence[tuple[str, ...]],
-) -> Repetition | None:  # fmt: skip
-    """Return the steps of one stream at the kernel at which those of other ranks begin; None if it repeats none.
-
-    Where it repeats nothing by itself, as with a pause that cuts a step short, any of the `patterns` may be its step.
-    """
-    programs = [one for one in patterns if repetition is None or find_rotation(repetition.names, one) is not None]
-    cuts = (cut_at_pattern(ids, places_ns, names, program) for program in programs)
-    return next((cut for cut in cuts if cut is not None), None)
-
-
 def _problem(repetition: Repetition | None) -> str:
     """Return how the steps of a process without markers were found."""
     if repetition is None:
@@ -291,17 +281,15 @@ def _layers_problem(layers: Repetition, cycles: Repetition | None, event: str) -
     )
 
 
-def find_repetition(
-    ids: Codes, places_ns: Ints, names: Sequence[str], pauses_ns: Ints | None = None
-) -> Repetition | None:
-    """Find the step in what one stream ran: `ids` (n,) are positions in `names`, in launch order, launched at
-    `places_ns` (n,), after pauses of `pauses_ns` (n,) or else of the time since the launch before. None where nothing
-    repeats at least twice in full.
+def find_repetition(launches: Launches, pauses_ns: Ints | None = None) -> Repetition | None:
+    """Find the step in what one stream ran, after pauses of `pauses_ns` (kernels,) or else of the time since the launch
+    before. None where nothing repeats at least twice in full.
 
     The period is the shift under which the longest unbroken stretch equals itself: layers repeat within a step,
     but a step's stretch is longer. A step starts after the longest pause (median over the
     repetitions), at a run of kernels that occurs once a period, so that an odd step shifts no later one.
     """
+    ids, places_ns, _ = launches
     period_and_first = _period(ids)
     if period_and_first is None:
         return None
@@ -315,15 +303,15 @@ def find_repetition(
     if repeats > 1:
         pauses = pauses_ns[first + period : first + repeats * period].reshape(repeats - 1, period)
         start += int(np.median(pauses, axis=0).argmax())
-    return _cut(ids, places_ns, names, ids[start : start + period])
+    return _cut(launches, ids[start : start + period])
 
 
-def cut_at_pattern(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: Sequence[str]) -> Repetition | None:
+def cut_at_pattern(launches: Launches, pattern: Sequence[str]) -> Repetition | None:
     """Divide the launches of one stream into steps of the kernels `pattern`; None if it does not repeat here."""
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(launches.names)}
     if any(name not in numbers for name in pattern):
         return None
-    return _cut(ids, places_ns, names, np.array([numbers[name] for name in pattern], dtype=np.int32))
+    return _cut(launches, np.array([numbers[name] for name in pattern], dtype=np.int32))
 
 
 def _as_text(ids: npt.ArrayLike) -> str:
@@ -331,7 +319,8 @@ def _as_text(ids: npt.ArrayLike) -> str:
     return (np.asarray(ids) % (sys.maxunicode + 1)).astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def _cut(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: Codes) -> Repetition | None:
+def _cut(launches: Launches, pattern: Codes) -> Repetition | None:
+    ids, places_ns, names = launches
     text, period = _as_text(ids), _as_text(pattern)
     complete = _last_occurrences(text, _anchor(period))
     if complete and not text.startswith(period, complete[-1]):
@@ -427,30 +416,27 @@ def is_optimizer(name: str) -> bool:
 
 
 def find_cycles(
-    repetition: Repetition, ids: Codes, places_ns: Ints, names: list[str],
-    collectives_ns: Ints,
-) -> tuple[Repetition | None, str] | None:  # fmt: skip
+    repetition: Repetition, launches: Launches, collectives_ns: Ints
+) -> tuple[Repetition | None, str] | None:
     """Return the longer cycles around a repetition, and what ends each; None if it is not inside a longer cycle.
 
-    The cycles are None if fewer than two are complete.
-
-    `ids` (n,) are indices into `names` in launch order, launched at `places_ns` (n,), of the main stream;
-    `collectives_ns` (m,) are the launches of collectives on any stream.
+    The cycles are None if fewer than two are complete. `launches` are those of the main stream, `collectives_ns` (m,)
+    the launches of collectives on any stream.
     """
     if any(is_optimizer(name) for name in repetition.names):
         return None
     starts_ns = np.array(repetition.starts_ns)
-    by_name = np.array([is_optimizer(name) for name in names], np.bool_)
-    optimizer_ns = places_ns[by_name[ids]]
+    by_name = np.array([is_optimizer(name) for name in launches.names], np.bool_)
+    optimizer_ns = launches.places_ns[by_name[launches.ids]]
     # before all repetitions it is no step's end: optimizers initialize their state with kernels of their own
     if optimizer_ns.size and optimizer_ns[-1] > starts_ns[_LEAST_REPETITIONS - 1]:
         ends_ns = _cluster_ends(optimizer_ns, starts_ns)
-        return (_cut_after(ends_ns, ids, places_ns, names), "the optimizer's kernels")
+        return _cut_after(ends_ns, launches), "the optimizer's kernels"
     ends_ns = _cluster_ends(collectives_ns, starts_ns)
     repetitions = np.diff(np.searchsorted(starts_ns, ends_ns))  # between events
     median = float(np.median(repetitions)) if ends_ns.size >= 3 else 0.0
     if median >= _LEAST_REPETITIONS and (np.abs(repetitions - median) <= _IRREGULAR * median).all():
-        return (_cut_after(ends_ns, ids, places_ns, names), "the collectives")
+        return _cut_after(ends_ns, launches), "the collectives"
     return None
 
 
@@ -464,8 +450,9 @@ def _cluster_ends(events_ns: Ints, starts_ns: Ints) -> Ints:
     return ends
 
 
-def _cut_after(ends_ns: Ints, ids: Codes, places_ns: Ints, names: list[str]) -> Repetition | None:
+def _cut_after(ends_ns: Ints, launches: Launches) -> Repetition | None:
     """Return the cycles that end with these events; None if fewer than two are complete."""
+    ids, places_ns, names = launches
     bounds = np.searchsorted(places_ns, ends_ns, side="right")
     lengths = np.diff(bounds)
     if lengths.size and bounds[0] >= _PARTIAL * np.median(lengths):
@@ -488,8 +475,6 @@ class RankRepetition(NamedTuple):
 
     record: SourceRecord
     repetition: Repetition
-    first_step: int = 0
-    """Number of the first repetition."""
 
     def __str__(self) -> str:
         return f"{self.record.file} (rank {self.record.rank})"

@@ -81,7 +81,7 @@ OPERATIONS: Final = pa.schema(
         pa.field("name", pa.string()),  # `OFF_CPU` of every suspension of a thread
         pa.field("start_ns", pa.int64()),
         pa.field("end_ns", pa.int64()),
-        pa.field("took_ns", pa.int64()),  # without synchronising calls, in which the host waits for its GPU
+        pa.field("took_ns", pa.int64()),  # without what the host waits for its GPU, or in barriers for other hosts
         pa.field("thread", pa.int64()),
     ]
 )
@@ -91,10 +91,11 @@ OPERATIONS: Final = pa.schema(
 class HostEvents:
     """The host events of one recording, by step. Raises `LakeError` if the file is missing or damaged."""
 
-    def __init__(self, root: Path, record: SourceRecord) -> None:
+    def __init__(self, root: Path, record: SourceRecord, last_come_ns: Ints | None = None) -> None:
+        """Read them; `last_come_ns` (barriers,) is when the last host came to each barrier: by default at its end."""
         rows = read_host_events(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
         self._rows = HOST.empty_table() if rows is None else rows
-        self._record = record
+        self._record, self._last_come_ns = record, last_come_ns
         self._meant: dict[re.Pattern[str] | str, pa.Table] = {}
 
     @cached_property
@@ -121,12 +122,14 @@ class HostEvents:
 
     @cached_property
     def operations(self) -> pa.Table:
-        """All that ended and is none of `calls`, in order of start: `OPERATIONS`."""
-        is_call = pc.is_in(self._rows["kind"], pa.array(("sync", "barrier")))
-        is_meant = pc.and_(pc.invert(is_call), self._rows["end_ns"].is_valid())
+        """All that ended and does not wait for the GPU, in order of start: `OPERATIONS`."""
+        is_meant = pc.and_(pc.not_equal(self._rows["kind"], "sync"), self._rows["end_ns"].is_valid())
         rows = _by_start(self._rows.filter(is_meant))
         start_ns, end_ns = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
-        begin_ns, finish_ns = _apart(self.calls.start_ns, self.calls.end_ns)
+        until_ns = self.calls.end_ns.copy()
+        if self._last_come_ns is not None:
+            until_ns[self.calls.is_barrier] = self._last_come_ns
+        begin_ns, finish_ns = _apart(self.calls.start_ns, until_ns)
         waited_ns = np.append(0, np.cumsum(finish_ns - begin_ns))
 
         def waited_until(at_ns: Ints) -> Ints:

@@ -945,7 +945,7 @@ def _structure(run: RunModel) -> Structure:
         attendance,
         computed,
         np.array(
-            [np.flatnonzero(kinds != SYNC).max(initial=-1) for kinds in np.split(run.job.kind, run.job.first[1:-1])]
+            [np.flatnonzero(kinds < SYNC).max(initial=-1) for kinds in np.split(run.job.kind, run.job.first[1:-1])]
         ),
         run.rank_numbers,
     )

@@ -20,7 +20,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
+from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -227,7 +227,7 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     launch_ns, stream_ns = _usual_delays(sample)
     cells, operations = sample.start.shape
     streams = sample.stream_end.shape[1]
-    is_launch = program.kinds != SYNC
+    is_launch = program.kinds < SYNC
     has_launches = not is_launch.any() or not np.isnan(sample.call[:, is_launch]).all()
     awaited = np.full((operations, streams), _NONE, np.int64)
     previous, final = np.full(operations, -1, np.int64), np.full(streams, -1, np.int64)
@@ -247,6 +247,9 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     find_waits(program.kinds, program.streams, launch_ns, stream_ns, search)
     if has_launches:
         add_waits_of_channels(program, sample, awaited)
+    for place in np.flatnonzero(program.kinds == HOST_BARRIER).tolist():  # given: the host waits in the barrier
+        awaited[place + 1] = _NONE
+        awaited[place + 1, program.streams[place]] = place
     waits = []
     for place, stream in np.argwhere(awaited != _NONE).tolist():
         on, is_call = int(awaited[place, stream]), program.kinds[place] == SYNC

@@ -288,7 +288,7 @@ def _awaited_by(program: Program, pattern: _Pattern, place: int) -> int | None:
     if len(before) <= pattern.earlier:
         return None
     border = before[-1 - pattern.earlier]
-    on = np.flatnonzero((program.streams[:border] == pattern.stream) & (program.kinds[:border] != SYNC))
+    on = np.flatnonzero((program.streams[:border] == pattern.stream) & (program.kinds[:border] < SYNC))
     return int(on[-1]) if len(on) else None
 
 
@@ -324,7 +324,7 @@ def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
 
 def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     """Return the ends of what was launched before a place, in this step and the steps before."""
-    on_gpu = np.flatnonzero(program.kinds != SYNC)
+    on_gpu = np.flatnonzero(program.kinds < SYNC)
     before = on_gpu[on_gpu < place]
     tried = [(0, before), *((back, on_gpu) for back in range(1, len(sample.ends)))]
     columns = [sample.ends[back][:, places] for back, places in tried]

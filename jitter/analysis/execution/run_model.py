@@ -461,7 +461,7 @@ class RunModel:
     def remembered(self) -> int:
         """Number of earlier steps that can delay a step: the one before, and as many as the launch queue holds."""
         held = [
-            -(-rules.queue // max(1, sum(op.kind != SYNC for op in self.programs[team].operations)))
+            -(-rules.queue // max(1, sum(op.kind < SYNC for op in self.programs[team].operations)))
             for team, rules in self.dependencies.items()
             if rules.queue is not None
         ]

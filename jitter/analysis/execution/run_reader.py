@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, RankSequence
 from jitter.analysis.alignment.program import MAIN, NO_STREAM, Example, number_streams
-from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
+from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, number_in_groups, read_groups
 from jitter.analysis.execution.step_times import (
     HostCall,
     IdenticalRanks,
@@ -145,12 +145,16 @@ class RunSyncCalls(NamedTuple):
 
 
 def divide_sync_calls(
-    records: Mapping[str, SourceRecord], calls: Mapping[str, SyncCalls], threads: Mapping[int, Ints]
+    records: Mapping[str, SourceRecord],
+    calls: Mapping[str, SyncCalls],
+    threads: Mapping[int, Ints],
+    last_come_ns: Mapping[str, Ints],
 ) -> RunSyncCalls:
     """Return which calls each step of each recording has.
 
-    `records` and `calls` are by the recording's digest, `threads` by rank: those that launch. A thread that pins
-    memory, or a watchdog, delays no launch: its calls are left out. A barrier is two calls: who comes, and who waits.
+    `records`, `calls` and `last_come_ns` (see `find_last_come`) are by the recording's digest, `threads` by rank: those
+    that launch. A thread that pins memory, or a watchdog, delays no launch: its calls are left out. A barrier is two
+    calls, the rank comes and it waits, until the last one has come: what it takes then is time of the host.
     """
     of_recording = dict[str, dict[tuple[int | None, int], tuple[int, int]]]()
     numbers, parts, count = dict[HostCall, int](), list[list[Ints]](), 0
@@ -165,13 +169,42 @@ def divide_sync_calls(
                 for row, is_barrier in zip(rows.tolist(), comes.tolist(), strict=True)
             ]
             name = np.array([numbers.setdefault(call, len(numbers)) for call in made], np.int64)
-            parts.append([*(values[rows] for values in sync_calls[:3]), name])
+            end_ns = sync_calls.end_ns.copy()
+            end_ns[sync_calls.is_barrier] = last_come_ns[digest]
+            parts.append([sync_calls.start_ns[rows], end_ns[rows], sync_calls.thread[rows], name])
             begins, keys = step_bounds(records[digest])
             bounds = pairwise((count + np.searchsorted(parts[-1][0], begins)).tolist())
             of_recording[digest] = dict(zip(keys, bounds, strict=True))
             count += len(parts[-1][0])
     start_ns, end_ns, thread, name = (joined(part[column] for part in parts) for column in range(4))
     return RunSyncCalls(start_ns, end_ns, thread, name, tuple(numbers), of_recording)
+
+
+def find_last_come(records: Mapping[str, SourceRecord], calls: Mapping[str, SyncCalls]) -> dict[str, Ints]:
+    """Return by digest, (barriers,), when the last rank has come to each barrier of a recording, on its clock.
+
+    That rank is in the barrier for as long as the barrier takes: the shortest time of any rank in the same barrier of
+    the same step. Barriers outside steps are left as they are. Arguments are as in `divide_sync_calls`.
+    """
+    took_ns = dict[tuple[int | None, int, int], float]()
+    of_barriers: dict[str, list[tuple[int | None, int, int]]] = {}
+    for digest, sync_calls in calls.items():
+        begins, keys = step_bounds(records[digest])
+        at = np.searchsorted(begins, sync_calls.start_ns[sync_calls.is_barrier], side="right") - 1
+        order = number_in_groups(np.zeros_like(at), at)
+        own = [
+            (*(keys[step] if step >= 0 else (None, -1)), number)
+            for step, number in zip(at.tolist(), order.tolist(), strict=True)
+        ]
+        of_barriers[digest] = own
+        lasts = (sync_calls.end_ns - sync_calls.start_ns)[sync_calls.is_barrier].tolist()
+        for barrier, ns in zip(own, lasts, strict=True):
+            took_ns[barrier] = min(ns, took_ns.get(barrier, ns))
+    return {
+        digest: sync_calls.end_ns[sync_calls.is_barrier]
+        - np.array([took_ns[one] for one in of_barriers[digest]], np.int64)
+        for digest, sync_calls in calls.items()
+    }
 
 
 _ROWS_KEPT = 2_000_000
@@ -316,7 +349,7 @@ class RunReader:
         """Host activity of the rank, from the source of this step."""
         record = self.records[key][rank].record
         if record.digest not in self._hosts:
-            self._hosts[record.digest] = HostEvents(self._root, record)
+            self._hosts[record.digest] = HostEvents(self._root, record, self._last_come_ns[record.digest])
         return self._hosts[record.digest]
 
     @cached_property
@@ -471,19 +504,32 @@ class RunReader:
                 yield replace(activities, ranks=numbers, zero_ns=zero_ns, times=activities.times[rows]), digest
 
     @cached_property
-    def _sync_calls(self) -> RunSyncCalls:
-        records = {
+    def _recordings(self) -> dict[str, SourceRecord]:
+        """The recordings of the steps, by digest."""
+        return {
             step_record.record.digest: step_record.record
             for key in self.steps
             for step_record in self.records[key].values()
         }
-        calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
+
+    @cached_property
+    def _calls(self) -> dict[str, SyncCalls]:
+        """The calls of each recording that wait, by digest."""
+        return {digest: HostEvents(self._root, record).calls for digest, record in self._recordings.items()}
+
+    @cached_property
+    def _last_come_ns(self) -> dict[str, Ints]:
+        return find_last_come(self._recordings, self._calls)
+
+    @cached_property
+    def _sync_calls(self) -> RunSyncCalls:
+        records, calls = self._recordings, self._calls
         threads: dict[int, Ints] = {}
         for digest, sync_calls in calls.items():
             rank = records[digest].rank
             if sync_calls.names and rank is not None:
                 threads[rank] = np.union1d(threads.get(rank, sync_calls.thread[:0]), sync_calls.thread)
-        return divide_sync_calls(records, calls, self._launching(threads))
+        return divide_sync_calls(records, calls, self._launching(threads), self._last_come_ns)
 
     def _launching(self, threads: Mapping[int, Ints]) -> dict[int, Ints]:
         """Return the `threads` of each rank that launch anything in its first step or in its last."""

@@ -86,7 +86,7 @@ class SampledSteps:
         self._parts.append((ranks, start, ended, call, back, submit, end_before, end_in_step_before, stream_end))
         self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
         self._last = key
-        launches = self._program.kinds != SYNC
+        launches = self._program.kinds < SYNC
         for cell, rank in enumerate(ranks[: THRESHOLDS.sampled_ranks].tolist()):
             is_launched = launches & ~np.isnan(back[cell])
             times_of_rank = (call[cell, is_launched], back[cell, is_launched], start[cell, is_launched])

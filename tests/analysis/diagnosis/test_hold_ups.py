@@ -254,10 +254,10 @@ def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_
         assert diagnosis.culprits == ()
         return
     (late,) = diagnosis.culprits
-    assert (late.ranks, late.cause, late.confidence) == ((2,), "late_start", "medium")
-    assert late.loss_ns / late.seen.of == pytest.approx(5e6, rel=0.1)
-    assert any("`gloo:barrier` takes 4.90 ms" in told and "hardly any on rank 2" in told for told in late.evidence)
-    assert "spends 4.60 ms per step in `write_log`" in late.advice
+    assert (late.ranks, late.cause, late.confidence) == ((2,), "cpu_after", "high")
+    assert late.loss_ns / len(late.steps) == pytest.approx(4.7e6 * 9 / 10, rel=0.01)  # the first step is not timed
+    assert any("`write_log` takes 4.60 ms" in told and "the other ranks' hardly any" in told for told in late.evidence)
+    assert "check what `write_log` does" in late.advice
     assert not [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
 
 

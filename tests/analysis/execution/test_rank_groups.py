@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.execution.step_times import (
+    HostCall,
     IdenticalRanks,
     StepActivities,
     StepSyncCalls,
@@ -20,10 +21,11 @@ from jitter.analysis.execution.step_times import (
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("each_way")]
 
 
-COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
+COMPUTE, COLLECTIVE, MEMORY, SYNC, HOST_BARRIER = range(5)
 FAR = 10**17
 """Clocks count from anywhere: what is a float here already is no whole number of ns any more."""
-NAMES = ("cudaStreamSynchronize", "cudaMemcpy", "cudaFree")
+KIND_OF = {"cudaStreamSynchronize": SYNC, "cudaMemcpy": SYNC, "cudaFree": SYNC, "barrier": HOST_BARRIER}
+NAMES = tuple(KIND_OF)
 COLUMNS = ("start", "end", "call", "back")
 
 Row = dict[str, int | None]
@@ -93,9 +95,9 @@ class Step:
         found = []
         for at in range(len(rows) + 1):
             for begun, ended, name in places.get(at, []):
-                found.append(
-                    {"kind": SYNC, "row": -1, "name": name, **_times(self.origins[rank], None, None, begun, ended)}
-                )
+                comes = KIND_OF[name] == HOST_BARRIER
+                times = (begun, ended, begun, begun) if comes else (None, None, begun, ended)
+                found.append({"kind": KIND_OF[name], "row": -1, "name": name, **_times(self.origins[rank], *times)})
             if at < len(rows):
                 times = (rows[at][name] for name in COLUMNS)
                 found.append({"kind": self.kinds[at], "row": at, "name": "", **_times(self.origins[rank], *times)})
@@ -117,7 +119,8 @@ def _syncs(of: Mapping[int, list[Call]]) -> StepSyncCalls:
     begun, ended = (np.array([call[field] for call in every], np.int64) for field in (0, 1))
     name = np.array([NAMES.index(text) for _, _, text in every], np.int64)
     first = last - [len(of[rank]) for rank in ranks] if ranks else last
-    return StepSyncCalls(np.array(ranks, np.int64), first, last, begun, ended, np.full(len(every), 7), name, NAMES)
+    calls = tuple(HostCall(*call) for call in KIND_OF.items())
+    return StepSyncCalls(np.array(ranks, np.int64), first, last, begun, ended, np.full(len(every), 7), name, calls)
 
 
 def _columns(group: IdenticalRanks, places: np.ndarray | None = None, numbers: list[int] | None = None) -> list[Any]:
@@ -145,7 +148,7 @@ def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], IdenticalRanks]:
         size = len(operations)
         assert group.kind.tolist() == [op["kind"] for op in operations]
         assert group.row.tolist() == [op["row"] for op in operations]
-        assert list(group.calls) == [op["name"] for op in operations if op["kind"] == SYNC]
+        assert [call.name for call in group.calls] == [op["name"] for op in operations if op["row"] < 0]
         wanted = [np.array([op[name] for op in operations]).reshape(size, len(ranks)) for name in COLUMNS]
         assert_equal(_columns(group), wanted)
         # some without a place in the program, and the last rank not wanted

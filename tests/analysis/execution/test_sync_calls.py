@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.analysis.execution.run_reader import divide_sync_calls
+from jitter.analysis.execution.run_reader import divide_sync_calls, find_last_come
 from jitter.core.names.kernels import SYNC
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls
@@ -47,7 +47,7 @@ def beside(
         step = next(step for step in records[name].steps if step.step == number)
         held.setdefault(StepKey(None, number), {})[rank] = RankStepRecord(records[name], step)
     keys = [StepKey(None, number) for number in asked]
-    run = divide_sync_calls(records, calls, THREADS)
+    run = divide_sync_calls(records, calls, THREADS, find_last_come(records, calls))
     found = {}
     for key in keys:
         syncs = run.of_step(held[key])
@@ -64,7 +64,7 @@ def beside(
 def _calls(told: list[Told]) -> SyncCalls:
     begin, end, thread = (np.array([call[field] for call in told], np.int64) for field in range(3))
     names = tuple(call[3] for call in told)
-    return SyncCalls(begin, end, thread, np.array([name == BARRIER for name in names]), names)
+    return SyncCalls(begin, end, thread, np.array([name == BARRIER for name in names], np.bool_), names)
 
 
 def test_each_steps_calls_by_rank():
@@ -101,10 +101,24 @@ def test_of_two_recordings_of_one_rank_the_one_that_holds_the_step_tells():
 
 
 def test_a_barrier_is_two_calls():
-    """The rank comes to it, and waits there: both at the times of the one call."""
-    told = [(10, 11, MAIN, STREAM), (12, 19, MAIN, BARRIER), (13, 14, WATCHDOG, BARRIER), (20, 21, MAIN, EVENT)]
-    found = beside([(recording("a", 0, {1: 0}), told)], {(1, 0): "a"}, [1])
-    assert found == {(1, 0): [told[0], (12, 19, MAIN, "comes to " + BARRIER), told[1], told[3]]}
+    """The rank comes to it, and waits for the last one of its step: what the barrier takes then is the host's time."""
+    first = [(10, 11, MAIN, STREAM), (12, 19, MAIN, BARRIER), (20, 24, MAIN, BARRIER), (31, 35, MAIN, BARRIER)]
+    other = [(112, 115, MAIN, BARRIER), (116, 120, MAIN, BARRIER), (121, 122, MAIN, EVENT), (130, 139, MAIN, BARRIER)]
+    found = beside(
+        [(recording("a", 0, {1: 0, 2: 30}), first), (recording("b", 1, {1: 100, 2: 125}), other)],
+        {(1, 0): "a", (2, 0): "a", (1, 1): "b", (2, 1): "b"},
+        [1, 2],
+    )
+
+    def both(begin: int, end: int) -> list[Told]:
+        return [(begin, end, MAIN, f"comes to {BARRIER}"), (begin, end, MAIN, BARRIER)]
+
+    assert found == {
+        (1, 0): [first[0], *both(12, 16), *both(20, 20)],
+        (2, 0): both(31, 31),
+        (1, 1): [*both(112, 112), *both(116, 116), other[2]],
+        (2, 1): both(130, 135),
+    }
 
 
 def test_some_of_the_steps():
@@ -130,7 +144,8 @@ def test_a_rank_that_is_in_no_step_has_none():
     held = {rank: RankStepRecord(record, record.steps[0]) for rank, record in records.items()}
     calls = {str(rank): _calls(its) for rank, its in told.items()}
     threads = dict.fromkeys(told, np.array([MAIN]))
-    syncs = divide_sync_calls({record.digest: record for record in records.values()}, calls, threads).of_step(held)
+    by_digest = {record.digest: record for record in records.values()}
+    syncs = divide_sync_calls(by_digest, calls, threads, find_last_come(by_digest, calls)).of_step(held)
     _, count = syncs.of(np.array([0, 1, 2, 3, 4]))
     assert count.tolist() == [0, 1, 0, 2, 0]
     assert [syncs.by(rank) for rank in (0, 2, 4)] == [[], [], []]

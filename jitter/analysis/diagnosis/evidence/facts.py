@@ -316,7 +316,7 @@ class Evidence:
             later = self.analysis.account.of_steps[number : number + THRESHOLDS.most_in_flight + 1]
             losses = join_losses([step.losses for step in later]).of(CLASSES_OF_PART[outlier.part], outlier.rank)
             longer = losses.where((losses.loss_ns > 0) & (losses.origin == number))
-            is_launch = (longer.place >= 0) & (run.programs[outlier.team].kinds[longer.place] != SYNC)
+            is_launch = (longer.place >= 0) & (run.programs[outlier.team].kinds[longer.place] < SYNC)
             is_own = is_launch & (2 * counts[longer.place] <= len(chosen))
             own_ns, all_ns = own_ns + float(longer.loss_ns[is_own].sum()), all_ns + float(longer.loss_ns.sum())
         return own_ns / max(all_ns, 1.0)

@@ -340,3 +340,15 @@ def test_thousands_of_steps_of_noise_have_no_outliers(noise: str):
     rng = np.random.default_rng(1)
     scatter = rng.standard_normal((5_000, 2)) if noise == "normal" else rng.uniform(-(3**0.5), 3**0.5, (5_000, 2))
     assert find_outliers(team(0.8 * STEP + 1.5e4 * scatter), np.full(5_000, STEP)) == []
+
+
+@pytest.mark.parametrize("steps", ["4-11", "8-11"])
+def test_gpus_that_all_get_slower_for_good_are_no_larger_batches(tmp_path: Path, steps: str):
+    """Also where they are slow in most of the steps, and the median one is."""
+    slow = Fault.parse(f"slow_gpu:rank=0-7,step={steps},factor=1.3")
+    run = simulate(small(ranks=8, steps=12, kernels=120), [slow])
+    culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
+    assert (culprit.scope, culprit.cause, culprit.rung) == ("job", "gpu_compute", "steps")
+    first, last = map(int, steps.split("-"))
+    assert [key.step for key in culprit.steps] == list(range(first, last + 1))
+    assert culprit.loss_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.replay.like_steps import find_factor, number_programs, split_by_size
+from jitter.analysis.replay.like_steps import find_factor, number_programs, repeats_part, split_by_size
 from tests.support.serving import KERNELS, ServingJob, write_serving
 from tests.support.simulated import ingest_traces
 
@@ -340,4 +340,24 @@ def test_a_rank_that_differs_alone_or_lacks_a_step_makes_no_program():
     ],
 )
 def test_a_step_of_more_micro_batches_runs_its_kernels_more_often(kernels: dict[str, int], factor: float):
-    assert find_factor(Counter(kernels), Counter({"forward": 40, "backward": 40, "optimizer": 3})) == factor
+    usual = {"forward": 40, "backward": 40, "optimizer": 3}
+    ours, others = (Counter({(0, name): times for name, times in one.items()}) for one in (kernels, usual))
+    assert find_factor(ours, others) == factor
+
+
+@pytest.mark.parametrize(
+    ("more", "is_longer"),
+    [
+        ({(0, "forward"): 80, (1, "all_reduce"): 1}, True),  # an evaluation, which adds up its metric
+        ({(0, "forward"): 80, (1, "all_reduce"): 10}, False),  # another model, with gradients of its own
+        ({(0, "forward"): 40, (0, "backward"): 40, (0, "adam"): 3, (1, "all_reduce"): 5}, False),  # micro-batches
+        ({(0, "forward"): 30, (0, "generate"): 30}, False),
+        ({(0, "backward"): -40}, False),
+        ({}, False),
+    ],
+)
+def test_a_step_that_runs_part_of_a_usual_one_again_is_a_longer_one(more: dict[tuple[int, str], int], is_longer: bool):
+    usual = Counter({(0, "forward"): 40, (0, "backward"): 40, (0, "adam"): 3, (1, "all_reduce"): 5})
+    operations = Counter(usual)
+    operations.update(more)
+    assert repeats_part(+operations, usual) is is_longer

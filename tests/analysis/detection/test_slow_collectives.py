@@ -10,11 +10,11 @@ from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.detection.run_transfers import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.simulate import simulate
+from jitter.simulate import Fault, simulate
 from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 from tests.support.programs import program
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_run, small, true_gain_ns
 
 STEPS = 12
 STEP_NS = np.full(STEPS, 1e6)
@@ -297,3 +297,13 @@ def test_groups_without_a_common_rank_that_are_slow_in_one_step_are_named(tmp_pa
     assert (culprit.ranks, culprit.cause) == ((0, 1, 2, 3, 8, 9, 10, 11), "communication")
     assert culprit.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.02)
     assert any(line.startswith("2 groups (ranks 0-3, ranks 8-11) are slow") for line in culprit.evidence)
+
+
+def test_a_network_that_is_slow_from_an_early_step_on_is_compared_with_the_steps_before(tmp_path: Path):
+    """In most steps: their median is slow, and the fast ones would be what events are missing from."""
+    slow = Fault.parse("slow_collective:step=4-11,factor=3")
+    run = simulate(small(ranks=8, steps=12, kernels=120), [slow])
+    culprit = ingest_run(run, tmp_path).diagnose().culprits[0]
+    assert (culprit.scope, culprit.cause, culprit.confidence) == ("job", "communication", "high")
+    assert [key.step for key in culprit.steps] == list(range(4, 12))
+    assert culprit.loss_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)

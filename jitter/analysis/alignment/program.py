@@ -38,6 +38,7 @@ from jitter.core.grouping import by_key
 from jitter.core.names.kernels import (
     COLLECTIVE,
     COMPUTE,
+    HOST_BARRIER,
     MEMORY,
     SEND_RECV,
     SYNC,
@@ -175,6 +176,18 @@ class Program:
     def kinds(self) -> Ints:
         """(operations,) codes of `jitter.core.names.kernels`."""
         return np.array([op.kind for op in self.operations], np.int64)
+
+    @cached_property
+    def waits_in_barriers(self) -> dict[int, int]:
+        """By place at which a host comes to a barrier the place of the call that waits there: the next of its name."""
+        waits, after = dict[int, int](), dict[str, int]()
+        for place in np.flatnonzero(self.kinds >= SYNC)[::-1].tolist():
+            name = self.operations[place].name
+            if self.kinds[place] == SYNC:
+                after[name] = place
+            elif name in after:
+                waits[place] = after[name]
+        return waits
 
     @cached_property
     def kernels(self) -> tuple[tuple[str, ...], Ints]:
@@ -602,30 +615,32 @@ def _join_variants(
         small, large = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
         is_few = len(ranks_of[cohort]) <= THRESHOLDS.main_share * len(ranks_of[largest])
         is_renamed = is_few and np.array_equal(kinds[small], kinds[large])
-        meet = not ranks_of[largest].keys().isdisjoint(partners(min(ranks_of[cohort])))
-        if _does_alike(example(small), example(large), is_renamed=is_renamed, meet=meet):
+        pair = example(small), example(large)
+        # to read who meets whom takes time
+        if (is_renamed and _does_equally(*pair)) or (
+            _has_uneven_work(*pair)
+            and (_shares_most(*pair) or not ranks_of[largest].keys().isdisjoint(partners(min(ranks_of[cohort]))))
+        ):
             joined |= {rank: largest for rank, of_rank in cohort_of.items() if of_rank == cohort}
     return joined
 
 
-def _does_alike(example: Example, reference: Example, *, is_renamed: bool, meet: bool) -> bool:
-    """Return whether two ranks do the same: the same collectives, and before each as many or most of the same kernels.
+def _does_equally(example: Example, reference: Example) -> bool:
+    """Return whether two ranks that run as many operations of each kind, in the same order, run them on equal streams.
 
-    `is_renamed` says that they run as many of each kind in the same order, and that names need not agree. Of ranks that
-    `meet` in collectives they need not either.
+    And have the same collectives.
     """
-    if is_renamed:
-        return list(example.collectives) == list(reference.collectives) and list(example.streams) == list(
-            reference.streams
-        )
-    if not _has_uneven_work(example, reference):
-        return False
+    return list(example.collectives) == list(reference.collectives) and list(example.streams) == list(reference.streams)
+
+
+def _shares_most(example: Example, reference: Example) -> bool:
+    """Return whether two ranks have most compute kernels of the one that runs fewer in common, in the same order."""
     number: dict[str, int] = {}
     own, usual = (
         [number.setdefault(name, len(number)) for name in chain.from_iterable(_names_between_collectives(each))]
         for each in (example, reference)
     )
-    return meet or lcs_length(own, usual) >= THRESHOLDS.main_share * min(len(own), len(usual))
+    return lcs_length(own, usual) >= THRESHOLDS.main_share * min(len(own), len(usual))
 
 
 def _split(

@@ -557,7 +557,8 @@ class RunTransfers:
         )
 
         def usual(numbers: Ints) -> Floats:
-            ratios = mostly[numbers] / known_medians(mostly[numbers])
+            usual_ns = known_medians(mostly[numbers])
+            ratios = mostly[numbers] / np.where(usual_ns > 0, usual_ns, np.nan)
             numbers = numbers[find_reference_steps(known_medians(ratios, axis=1))]
             known = (~np.isnan(whole[numbers])).sum(axis=0)
             is_known = np.bincount(alike.numbers, known)[alike.numbers] >= THRESHOLDS.min_repeats

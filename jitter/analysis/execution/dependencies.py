@@ -20,7 +20,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, REDUCTIONS, SYNC
+from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -247,9 +247,9 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     find_waits(program.kinds, program.streams, launch_ns, stream_ns, search)
     if has_launches:
         add_waits_of_channels(program, sample, awaited)
-    for place in np.flatnonzero(program.kinds == HOST_BARRIER).tolist():  # given: the host waits in the barrier
-        awaited[place + 1] = _NONE
-        awaited[place + 1, program.streams[place]] = place
+    for place, call in program.waits_in_barriers.items():  # given
+        awaited[call] = _NONE
+        awaited[call, program.streams[place]] = place
     waits = []
     for place, stream in np.argwhere(awaited != _NONE).tolist():
         on, is_call = int(awaited[place, stream]), program.kinds[place] == SYNC

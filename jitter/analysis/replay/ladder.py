@@ -21,7 +21,7 @@ from jitter.analysis.replay.replay import Change, no_shift, replay_steps
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, SYNC
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_medians
 
@@ -76,8 +76,9 @@ class OperationMasks(NamedTuple):
 def mask_operations(run: RunModel) -> OperationMasks:
     """Return which operations of the job begin a step, wait in their call, or copy between host and GPU."""
     operations = [operation for team in sorted(run.programs) for operation in run.programs[team].operations]
-    # what follows the arrival at a barrier waits for other hosts
-    waits = (run.job.kind == SYNC) & (np.append(-1, run.job.kind[:-1]) != HOST_BARRIER)
+    waits = run.job.kind == SYNC
+    for team, program in run.programs.items():  # in barriers for other hosts, not for the GPU
+        waits[run.job.first[team] + np.array([*program.waits_in_barriers.values()], np.int64)] = False
     copies = np.array([_COPY_CALL.search(operation.name) is not None for operation in operations], np.bool_)
     host_copies = np.array([operation.is_host_copy for operation in operations], np.bool_)
     of_step = np.concatenate([np.arange(size) for size in np.diff(run.job.first)])

@@ -38,7 +38,6 @@ from jitter.core.grouping import by_key
 from jitter.core.names.kernels import (
     COLLECTIVE,
     COMPUTE,
-    HOST_BARRIER,
     MEMORY,
     SEND_RECV,
     SYNC,

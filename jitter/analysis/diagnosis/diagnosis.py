@@ -104,8 +104,8 @@ class Diagnosis:
         """The largest finding about jitter or slow steps above the noise; None without any finding.
 
         Else the largest one whose fix alone saves anything, or may, or the largest. One that costs too little to be
-        worth a person's time stands behind a larger one, and so do one that may name the wrong rank, and ranks without
-        a recording that are late where they have one.
+        worth a person's time stands behind a larger one, and so do one that may name the wrong rank, unless it names
+        all, and ranks without a recording that are late where they have one.
         """
         certain = [culprit for culprit in self.culprits if culprit.confidence != "low"]
         named = {rank for culprit in certain for rank in culprit.ranks}

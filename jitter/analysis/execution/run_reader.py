@@ -184,7 +184,7 @@ def find_last_come(records: Mapping[str, SourceRecord], calls: Mapping[str, Sync
     """Return by digest, (barriers,), when the last rank has come to each barrier of a recording, on its clock.
 
     That rank is in the barrier for as long as the barrier takes: the shortest time of any rank in the same barrier of
-    the same step. Barriers outside steps are left as they are. Arguments are as in `divide_sync_calls`.
+    the same step. Arguments are as in `divide_sync_calls`.
     """
     took_ns = dict[tuple[int | None, int, int], float]()
     of_barriers: dict[str, list[tuple[int | None, int, int]]] = {}
@@ -197,8 +197,8 @@ def find_last_come(records: Mapping[str, SourceRecord], calls: Mapping[str, Sync
             for step, number in zip(at.tolist(), order.tolist(), strict=True)
         ]
         of_barriers[digest] = own
-        lasts = (sync_calls.end_ns - sync_calls.start_ns)[sync_calls.is_barrier].tolist()
-        for barrier, ns in zip(own, lasts, strict=True):
+        durations_ns = (sync_calls.end_ns - sync_calls.start_ns)[sync_calls.is_barrier].tolist()
+        for barrier, ns in zip(own, durations_ns, strict=True):
             took_ns[barrier] = min(ns, took_ns.get(barrier, ns))
     return {
         digest: sync_calls.end_ns[sync_calls.is_barrier]
@@ -349,7 +349,7 @@ class RunReader:
         """Host activity of the rank, from the source of this step."""
         record = self.records[key][rank].record
         if record.digest not in self._hosts:
-            self._hosts[record.digest] = HostEvents(self._root, record, self._last_come_ns[record.digest])
+            self._hosts[record.digest] = HostEvents(self._root, record, self._waits[1][record.digest])
         return self._hosts[record.digest]
 
     @cached_property
@@ -457,7 +457,7 @@ class RunReader:
         number_of = {key: number for number, key in enumerate(keys)}
         step = np.array([number_of[_key_of(step_record)] for step_record in held], np.int64)
         records = dict(enumerate(held))
-        syncs, origins = self._sync_calls.of_step(records), {at: self._origin(one) for at, one in records.items()}
+        syncs, origins = self._waits[0].of_step(records), {at: self._origin(one) for at, one in records.items()}
         of_steps: list[list[tuple[IdenticalRanks, slice]]] = [[] for _ in keys]
         for activities in self._activities.read(records):
             for on_streams, digest in self._split_by_streams(records, activities):
@@ -504,32 +504,21 @@ class RunReader:
                 yield replace(activities, ranks=numbers, zero_ns=zero_ns, times=activities.times[rows]), digest
 
     @cached_property
-    def _recordings(self) -> dict[str, SourceRecord]:
-        """The recordings of the steps, by digest."""
-        return {
+    def _waits(self) -> tuple[RunSyncCalls, dict[str, Ints]]:
+        """The host calls of the run, and when the last host came to each barrier; see `find_last_come`."""
+        records = {
             step_record.record.digest: step_record.record
             for key in self.steps
             for step_record in self.records[key].values()
         }
-
-    @cached_property
-    def _calls(self) -> dict[str, SyncCalls]:
-        """The calls of each recording that wait, by digest."""
-        return {digest: HostEvents(self._root, record).calls for digest, record in self._recordings.items()}
-
-    @cached_property
-    def _last_come_ns(self) -> dict[str, Ints]:
-        return find_last_come(self._recordings, self._calls)
-
-    @cached_property
-    def _sync_calls(self) -> RunSyncCalls:
-        records, calls = self._recordings, self._calls
+        calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
+        last_come_ns = find_last_come(records, calls)
         threads: dict[int, Ints] = {}
         for digest, sync_calls in calls.items():
             rank = records[digest].rank
             if sync_calls.names and rank is not None:
                 threads[rank] = np.union1d(threads.get(rank, sync_calls.thread[:0]), sync_calls.thread)
-        return divide_sync_calls(records, calls, self._launching(threads), self._last_come_ns)
+        return divide_sync_calls(records, calls, self._launching(threads), last_come_ns), last_come_ns
 
     def _launching(self, threads: Mapping[int, Ints]) -> dict[int, Ints]:
         """Return the `threads` of each rank that launch anything in its first step or in its last."""
@@ -561,7 +550,7 @@ class RunReader:
         is_timed = not record.has_launches and bool((group.row >= 0).all())
         appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams
         numbers = number_streams(record.main_stream, appearing)
-        of_rank = self._sync_calls.of_step(self.records[key]).by(rank)
+        of_rank = self._waits[0].of_step(self.records[key]).by(rank)
         # hosts meet one after the other, as on a stream of their own
         stream_of = {SYNC: NO_STREAM, HOST_BARRIER: max(numbers.values(), default=MAIN) + 1}
         calls = ((call.name, stream_of[call.kind], thread, None) for call, thread in of_rank)

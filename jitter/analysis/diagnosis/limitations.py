@@ -220,7 +220,8 @@ def _describe_idle_moments(analysis: RunAnalysis) -> str | None:
 
 CONTRADICTION: Final = (
     "With every rank at the median speed the steps would take longer than recorded: events are missing that tell what "
-    "waited for what, so the loss is unknown, and no rank can be cleared."
+    "waited for what, or the network is slow in most of its messages, so the loss is unknown, and no rank can be "
+    "cleared."
 )
 NO_LAUNCHES: Final = (
     "Launches were not recorded: the time in which a GPU is idle before a kernel counts as its host's time."

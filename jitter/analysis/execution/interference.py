@@ -102,6 +102,30 @@ def find_shares_beside(kinds: Ints, before: Ints, start: Floats, end: Floats, sh
             shares[at] = time_beside(before, 0, at - op, op, start, end) / took
 
 
+def time_beside_later(kinds: Ints, start: Floats, end: Floats) -> float:
+    """Return how long one rank's compute kernels run beside collectives launched after them alone, ns.
+
+    A host that runs ahead launches these while earlier kernels run. The replay does not know them when it comes to such
+    a kernel, so what they slow it down stays in its time. Arguments are (operations,) of one step.
+    """
+    is_collective = (kinds == COLLECTIVE) & ~np.isnan(end - start)
+    begins, order = np.sort(start[is_collective]), np.argsort(start[is_collective])
+    until = np.maximum.accumulate(np.append(-np.inf, end[is_collective][order]))
+    covered_ns = np.maximum(until[1:] - np.maximum(begins, until[:-1]), 0.0)
+    total_ns = np.append(0.0, covered_ns.cumsum())
+
+    def covered(at_ns: Floats) -> Floats:
+        number = np.searchsorted(begins, at_ns, side="right")
+        return total_ns[number] - np.maximum(until[number] - at_ns, 0.0)  # until then, those begun run on
+
+    shares = np.empty(len(kinds))
+    find_shares_beside(kinds, collectives_before(kinds), start, end, shares)
+    is_known = ~np.isnan(shares)
+    took_ns = (end - start)[is_known]
+    beside_ns = covered(end[is_known]) - covered(start[is_known])
+    return float(np.maximum(beside_ns - shares[is_known] * took_ns, 0.0).sum())
+
+
 def estimate_interference(program: Program, rank: Ints, start: Floats, end: Floats) -> float:
     """Return by what part compute kernels take longer beside collectives; 0 where that is not seen.
 

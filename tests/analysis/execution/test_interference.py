@@ -1,5 +1,6 @@
 """Interference of collectives with compute kernels: estimated, taken out, and given back by replay."""
 
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,8 +8,15 @@ import pytest
 
 from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Dependencies
-from jitter.analysis.execution.interference import collectives_before, end_beside, estimate_interference, time_beside
+from jitter.analysis.execution.interference import (
+    collectives_before,
+    end_beside,
+    estimate_interference,
+    time_beside,
+    time_beside_later,
+)
 from jitter.analysis.execution.schedule import WHOLE, schedule
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, MEMORY, SYNC
 from tests.support.programs import dependencies, program
 
 
@@ -145,3 +153,26 @@ def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_withou
     found = schedule(programs, {0: slowed, 1: slowed}, matching)
     assert found.uncoupled == frozenset()
     assert {number for block, number, *_ in found.instructions if block < 0} == {0, 1}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_time_beside_collectives_launched_later_alone(seed: int):
+    """Against a count of each nanosecond: those beside a later collective, and none of the last few before."""
+    chance = random.Random(seed)
+    kinds = np.array(chance.choices((COMPUTE, COLLECTIVE, MEMORY, SYNC), (5, 4, 1, 1), k=chance.randint(1, 12)))
+    start = np.array([float(chance.randint(0, 60)) for _ in kinds])
+    end = start + [chance.randint(0, 25) for _ in kinds]
+    start[(kinds == SYNC) | (np.array([chance.random() for _ in kinds]) < 0.1)] = np.nan
+    end[np.isnan(start)] = np.nan
+    here = [at for at in range(len(kinds)) if not np.isnan(start[at])]
+
+    def runs(among: list[int], ns: int) -> bool:
+        return any(start[at] <= ns < end[at] for at in among if kinds[at] == COLLECTIVE)
+
+    expected = sum(
+        runs(here, ns) and not runs([at for at in here if at < op], ns)
+        for op in here
+        if kinds[op] == COMPUTE
+        for ns in range(int(start[op]), int(end[op]))
+    )
+    assert time_beside_later(kinds, start, end) == expected

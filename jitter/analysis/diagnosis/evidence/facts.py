@@ -23,6 +23,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_workload,
 )
 from jitter.analysis.diagnosis.loss.waterfall import LowerRungs, choose_steps, judge_lower_rungs
+from jitter.analysis.execution.interference import time_beside_later
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import Scenario
@@ -302,6 +303,27 @@ class Evidence:
         excess = of_team.total_ns[TimePart.GPU, self.worst_steps(outlier), of_team.ranks == outlier.rank]
         whole_ns = float(np.nansum(excess))
         return 1 - self.workload(outlier).excess_ns / whole_ns if whole_ns > 0 else 0.0
+
+    def share_beside_later(self, outlier: Outlier) -> float:
+        """Return the share of a rank's excess on its GPU, in its worst steps, that collectives beside it explain.
+
+        Of those launched after its kernels, in which it waits for others: see `time_beside_later`.
+        """
+        run, team, explained_ns = self.analysis.run, outlier.team, 0.0
+        factor = float(run.job.interference[team])
+        if not factor or outlier.part is not TimePart.GPU or outlier.is_of_all_ranks:
+            return 0.0
+        for number in self.worst_steps(outlier):
+            key = self.analysis.keys[number]
+            ranks = [rank for rank in run.ranks(key, team) if rank != outlier.rank]
+            peers = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.few_steps)]
+            beside_ns = []
+            for rank in (outlier.rank, *peers):
+                times = run.rank_times(key, rank)
+                columns = (np.ascontiguousarray(values[:, 0]) for values in (times.start, times.end))
+                beside_ns.append(time_beside_later(run.programs[team].kinds, *columns))
+            explained_ns += (beside_ns[0] - float(np.median(beside_ns[1:]))) * factor / (1 + factor) if peers else 0.0
+        return explained_ns / max(self.workload(outlier).excess_ns, 1.0)
 
     def share_in_own_launches(self, outlier: Outlier) -> float:
         """Return the share of a rank's loss, in its worst steps, at launches that most other ranks do not make."""

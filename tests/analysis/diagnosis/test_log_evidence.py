@@ -685,7 +685,7 @@ def test_faults_of_programs_are_no_cause_and_of_many_gpus_one_line():
     logs = JobLogs(gpu_errors=[*ended, error(79, 1), error(31, 3, "node9")], places=NODE0)
     facts = find_facts(logs, ("gpu_error",))
     assert [(fact.words, fact.causes, fact.certainty) for fact in facts[:1]] == [
-        ("Xid 45, Xid 79 of GPU 1 (rank 1) on node0", ("gpu_compute", "gpu_time"), "likely")
+        ("Xid 45, Xid 79 of GPU 1 (rank 1) on node0", ("gpu_compute", "gpu_time", "gpu_pause"), "likely")
     ]
     why = "which a program's own fault or its end causes, too"
     assert {(fact.words, fact.causes) for fact in facts[1:]} == {

@@ -46,7 +46,9 @@ _SLOWDOWNS: Final = {
 }
 _EXPECTED: Final = frozenset(("its power cap",))
 """What limits healthy GPUs, too."""
-_GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_pause", "gpu_time")
+_GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
+_OF_ERRORS: Final[tuple[Cause, ...]] = (*_GPU_CAUSES, "gpu_pause")
+"""What errors of a GPU may be; no clock makes it pause."""
 _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")
@@ -765,7 +767,7 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         causes: tuple[Cause, ...] = (
             _NETWORK
             if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes.keys() - _OF_PROGRAM or codes)
-            else _GPU_CAUSES
+            else _OF_ERRORS
         )
         where = f"on {host}" if host is not None else f"in {_listed(sorted(files))}"
         if not ranks and host is None:
@@ -991,11 +993,11 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("gpu_clock", _GPU_CAUSES, "unknown", partial(_links, is_of_clock=True),
          "check the GPU's cooling and its power limit"),
     Rule("gpu_clock", _GPU_CAUSES, "unknown", _all_limited, "check the cooling and the power limits"),
-    Rule("gpu_error", _GPU_CAUSES, "likely", _errors, "read the kernel log; reset or replace the GPU"),
+    Rule("gpu_error", _OF_ERRORS, "likely", _errors, "read the kernel log; reset or replace the GPU"),
     Rule("gpu_error", (), "unknown", _faults_of_program,
          "read the log of the program that ran there for its first error; what stays with one GPU whatever runs is a "
          "fault of the GPU"),
-    Rule("gpu_error", _GPU_CAUSES, "likely", _memory, "reset the GPU; replace it where errors come back"),
+    Rule("gpu_error", _OF_ERRORS, "likely", _memory, "reset the GPU; replace it where errors come back"),
     Rule("exit", (), "unknown", lambda logs: map(Statement, describe_exits(logs.exits))),
     Rule("host", (*_HOST_CAUSES, "sync_calls"), "likely",
          _incidents("allocator", "PyTorch's allocator ran out of GPU memory {n} and freed its cache"),

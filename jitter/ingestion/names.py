@@ -232,7 +232,8 @@ HostRangeKind = Literal["data_loading", "checkpoint", "validation"]
 
 
 _HOST_BARRIER = re.compile(
-    r"(?i)(?:(?:c10d::|(?:gloo|mpi|ucc):|(?:torch\.)?(?:distributed|dist)\.|MPI_)?(?:monitored_)?barrier_?)"
+    r"(?i)(?:(?:c10d::|(?:gloo|mpi|ucc)::?|(?:torch\.)?(?:distributed|dist)\.(?:distributed_c10d\.)?|P?MPI_)?"
+    r"(?:monitored_?)?barrier_?)"
 )
 
 

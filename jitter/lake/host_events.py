@@ -1,4 +1,4 @@
-"""The events on a rank's host: synchronising calls and data loading, from one recording."""
+"""The events on a rank's host: calls that wait, data loading and long operations, from one recording."""
 
 import re
 from collections.abc import Sequence
@@ -105,7 +105,8 @@ class HostEvents:
         host = self._rows
         is_barrier = pc.equal(host["kind"], "barrier").to_numpy()
         waits = pc.equal(host["kind"], "sync").to_numpy() | is_barrier
-        rows = np.flatnonzero(waits & arrow.is_valid(host["end_ns"]))
+        has_ended = arrow.to_numpy(host["end_ns"], 0) >= arrow.to_numpy(host["start_ns"])
+        rows = np.flatnonzero(waits & arrow.is_valid(host["end_ns"]) & has_ended)
         start_ns = arrow.to_numpy(host["start_ns"])[rows]
         order = np.argsort(start_ns, kind="stable")
         rows = rows[order]

@@ -482,7 +482,7 @@ def list_call_inputs(graph: StepGraph, rank: int, op: int) -> int:
     if job.kind[place] == SYNC:
         low, high = job.first_wait[place], job.first_wait[place + 1]
         return add_awaited(graph, job.wait_on, low, high, row, rank, 0.0, False, 1)
-    if job.queue[team] > 0 and upper.slot[cell] > -math.inf and lower.slot[cell] > -math.inf:
+    if job.queue[team] > 0 and job.kind[place] < SYNC and upper.slot[cell] > -math.inf and lower.slot[cell] > -math.inf:
         holder, usual_holder = upper.holder[cell], lower.holder[cell]
         inputs.upper[1], inputs.lower[1], inputs.goes[1], inputs.head[1] = (
             upper.slot[cell],

@@ -640,7 +640,7 @@ def follow_queue(job: JobArrays, step: StepTimes, rank: int, setting: Setting, h
         holders[at] = -1
     for op in range(job.first[team + 1] - job.first[team]):
         place, cell = job.first[team] + op, row + op
-        if job.kind[place] == SYNC:
+        if job.kind[place] >= SYNC:
             continue
         slot[cell], holder[cell] = pending[rank, head], holders[head]
         start = nodes.start[cell]

@@ -639,7 +639,7 @@ def _shares_most(example: Example, reference: Example) -> bool:
         [number.setdefault(name, len(number)) for name in chain.from_iterable(_names_between_collectives(each))]
         for each in (example, reference)
     )
-    return lcs_length(own, usual) >= THRESHOLDS.main_share * min(len(own), len(usual))
+    return lcs_length(own, usual) >= max(1.0, THRESHOLDS.main_share * min(len(own), len(usual)))
 
 
 def _split(

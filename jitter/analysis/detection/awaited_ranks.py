@@ -1,8 +1,8 @@
 """Ranks that all others seem to wait for: all ranks are slow because a few are held up.
 
-No recording says that a host waits for another one, as in a barrier or before Horovod's collectives, nor that a GPU
-does within a CUDA graph that was recorded as a whole. The wait shows as time of the waiting rank's own, which the loss
-does not contain, as most ranks have it.
+Unless a barrier is recorded, nothing says that a host waits for another one, as before Horovod's collectives, nor that
+a GPU does within a CUDA graph that was recorded as a whole. The wait shows as time of the waiting rank's own, which the
+loss does not contain, as most ranks have it.
 """
 
 from collections import defaultdict

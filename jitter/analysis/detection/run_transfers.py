@@ -546,7 +546,7 @@ class RunTransfers:
 
     @cached_property
     def _medians(self) -> list[Floats]:
-        """The median over like steps, of those in which the network was fast: it may be slow in more than half of them.
+        """The median over those like steps in which the network was fast, which may be fewer than half.
 
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.

@@ -115,8 +115,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType({
         "a GPU at full speed (check clocks, power, temperature, neighbours)"),
     "gpu_pause": CauseInfo(
         "GPU pauses", TimePart.GPU,
-        "{it:has work that its GPU does not begin, or not go on with|have work that their GPUs do not begin, or not go "
-        "on with}: check what else uses the {it:GPU|GPUs} (processes in nvidia-smi or rocm-smi, time slices, "
+        "{it:has launched work that its GPU begins late or interrupts|have launched work that their GPUs begin late or "
+        "interrupt}: check what else uses the {it:GPU|GPUs} (processes in nvidia-smi or rocm-smi, time slices, "
         "MPS), then Xid and ECC messages",
         "a GPU that nothing else uses and nothing interrupts"),
     "slow_copies": CauseInfo(
@@ -736,7 +736,8 @@ RULES: Final = (
          "{share} of the excess is in kernels of the same names, and their launch shapes are not recorded: more work, "
          "or a slow GPU", job_advice=_CHECK_WORK),
     Rule("gpu_pause", _GPU, "likely", _held_launches,
-         "{share} of the excess is in {held} of kernels whose other launches in these steps take as long as usual"),
+         "{share} of the excess is in {held} of five times the usual length or more, and most others of the same "
+         "kernels are shorter"),
     Rule("gpu_time", _GPU, "unknown",
          lambda _, late: Match({"kernel": short_name(*late.kernels)}) if len(late.kernels) == 1 else None,
          "most of the excess is in {kernel} alone, with the same launch shapes: more work in launches of a fixed size, "

@@ -398,9 +398,13 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
         or evidence.analysis.run.is_unexplained
         or not evidence.analysis.measured.lossy_ranks.isdisjoint(group.group.ranks)
         or (not group.is_of_stages and _hinges_on_unrecorded(group, evidence))
-        or any(evidence.share_beside_later(outlier) >= THRESHOLDS.main_share for outlier in group.outliers)
         or _exceeds_clocks(group, evidence)
         or _hinges_on_waits(group, evidence)
+        or any(
+            evidence.share_beside_later(candidate.worst) >= THRESHOLDS.main_share
+            for candidate in group.candidates
+            if candidate.members
+        )
     )
 
 

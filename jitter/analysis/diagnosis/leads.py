@@ -291,7 +291,8 @@ def _evened_pace_of_kernels(evidence: Evidence, steps: Sequence[int]) -> float |
         total_ns, usual_ns = np.nan_to_num(seen.total_ns[chosen]), seen.usual_ns[chosen]
         apart_ns, of_kernels_ns = np.abs(total_ns), np.median(usual_ns, axis=0)
         shares = MAD_TO_SIGMA * np.median(apart_ns, axis=(0, 2)) / np.maximum(of_kernels_ns, 1.0)
-        varies = shares > max(THRESHOLDS.host_spread_share, THRESHOLDS.outlier_sigmas * float(np.median(shares)))
+        usual_share = float(np.median(shares)) if len(shares) else 0.0
+        varies = shares > max(THRESHOLDS.host_spread_share, THRESHOLDS.outlier_sigmas * usual_share)
         whole_ns, varied_ns = whole_ns + float(apart_ns.sum()), varied_ns + float(apart_ns[:, varies].sum())
         median_ns, more_ns = median_ns + float(usual_ns.sum()) * len(team.ranks), more_ns + float(total_ns.sum())
     return median_ns / (median_ns + more_ns) if varied_ns >= THRESHOLDS.always_share * whole_ns > 0 else None

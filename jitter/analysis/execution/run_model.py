@@ -173,7 +173,7 @@ class RunModel:
     def _partners(self, rank: int) -> frozenset[int]:
         """Return the ranks with which a rank has collectives in its first step, as recorded."""
         key = next(key for key in self.keys if any(member.rank == rank for member in self.reader.members(key)))
-        groups = (group for group in self.reader.groups(key)[rank].values() if group is not None)
+        groups = (group for group in self.reader.groups(key, {rank})[rank].values() if group is not None)
         return frozenset().union(*(group.ranks or () for group in groups))
 
     @cached_property

@@ -1,7 +1,8 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, starmap
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, RankSequence
 from jitter.analysis.alignment.program import MAIN, NO_STREAM, Example, number_streams
-from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, number_in_groups, read_groups
+from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
 from jitter.analysis.execution.step_times import (
     HostCall,
     IdenticalRanks,
@@ -157,17 +158,15 @@ def divide_sync_calls(
     calls, the rank comes and it waits, until the last one has come: what it takes then is time of the host.
     """
     of_recording = dict[str, dict[tuple[int | None, int], tuple[int, int]]]()
-    numbers, parts, count = dict[HostCall, int](), list[list[Ints]](), 0
+    numbers, parts, count = dict[tuple[str, int], int](), list[list[Ints]](), 0
     for digest, sync_calls in calls.items():
         rank = records[digest].rank
         if sync_calls.names and rank is not None:
             by_them = np.flatnonzero(np.isin(sync_calls.thread, threads[rank]))
             rows = np.repeat(by_them, 1 + sync_calls.is_barrier[by_them])
             comes = sync_calls.is_barrier[rows] & (np.diff(rows, prepend=-1) > 0)
-            made = [
-                HostCall(sync_calls.names[row], HOST_BARRIER if is_barrier else SYNC)
-                for row, is_barrier in zip(rows.tolist(), comes.tolist(), strict=True)
-            ]
+            kinds = np.where(comes, HOST_BARRIER, SYNC).tolist()
+            made = zip((sync_calls.names[row] for row in rows.tolist()), kinds, strict=True)
             name = np.array([numbers.setdefault(call, len(numbers)) for call in made], np.int64)
             end_ns = sync_calls.end_ns.copy()
             end_ns[sync_calls.is_barrier] = last_come_ns[digest]
@@ -177,32 +176,34 @@ def divide_sync_calls(
             of_recording[digest] = dict(zip(keys, bounds, strict=True))
             count += len(parts[-1][0])
     start_ns, end_ns, thread, name = (joined(part[column] for part in parts) for column in range(4))
-    return RunSyncCalls(start_ns, end_ns, thread, name, tuple(numbers), of_recording)
+    return RunSyncCalls(start_ns, end_ns, thread, name, tuple(starmap(HostCall, numbers)), of_recording)
 
 
 def find_last_come(records: Mapping[str, SourceRecord], calls: Mapping[str, SyncCalls]) -> dict[str, Ints]:
     """Return by digest, (barriers,), when the last rank has come to each barrier of a recording, on its clock.
 
     That rank is in the barrier for as long as the barrier takes: the shortest time of any rank in the same barrier of
-    the same step. Arguments are as in `divide_sync_calls`.
+    the same step. Of what one rank alone recorded nothing tells when others came: then it is the end. Arguments are as
+    in `divide_sync_calls`.
     """
-    took_ns = dict[tuple[int | None, int, int], float]()
-    of_barriers: dict[str, list[tuple[int | None, int, int]]] = {}
+    times_ns: dict[object, list[int]] = {}
+    barriers_of: dict[str, list[object]] = {}
     for digest, sync_calls in calls.items():
         begins, keys = step_bounds(records[digest])
-        at = np.searchsorted(begins, sync_calls.start_ns[sync_calls.is_barrier], side="right") - 1
-        order = number_in_groups(np.zeros_like(at), at)
-        own = [
-            (*(keys[step] if step >= 0 else (None, -1)), number)
-            for step, number in zip(at.tolist(), order.tolist(), strict=True)
-        ]
-        of_barriers[digest] = own
-        durations_ns = (sync_calls.end_ns - sync_calls.start_ns)[sync_calls.is_barrier].tolist()
-        for barrier, ns in zip(own, durations_ns, strict=True):
-            took_ns[barrier] = min(ns, took_ns.get(barrier, ns))
+        rows = np.flatnonzero(sync_calls.is_barrier)
+        steps = np.searchsorted(begins[:-1], sync_calls.start_ns[rows], side="right") - 1
+        barriers, count = list[object](), Counter[tuple[int, str]]()
+        for step, row in zip(steps.tolist(), rows.tolist(), strict=True):
+            name = sync_calls.names[row]
+            barriers.append((keys[step] if step >= 0 else None, name, count[step, name]))
+            count[step, name] += 1
+        for barrier, ns in zip(barriers, (sync_calls.end_ns - sync_calls.start_ns)[rows].tolist(), strict=True):
+            times_ns.setdefault(barrier, []).append(ns)
+        barriers_of[digest] = barriers
+    took_ns = {barrier: min(of_ranks) if len(of_ranks) > 1 else 0 for barrier, of_ranks in times_ns.items()}
     return {
         digest: sync_calls.end_ns[sync_calls.is_barrier]
-        - np.array([took_ns[one] for one in of_barriers[digest]], np.int64)
+        - np.array([took_ns[barrier] for barrier in barriers_of[digest]], np.int64)
         for digest, sync_calls in calls.items()
     }
 
@@ -564,11 +565,15 @@ class RunReader:
             return example._replace(starts_ns=times[0].tolist())
         return example._replace(graphs=_graphs_on_streams(group.row, np.array(example.streams), times))
 
-    def groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
-        """Return by rank and row in the step (ordinal) the group of the collective there."""
+    def groups(self, key: StepKey, wanted: Collection[int] | None = None) -> dict[int, dict[int, Group | None]]:
+        """Return by rank, of all or of those `wanted`, and row in the step the group of the collective there."""
         groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self.records[key]}
         ungrouped = {"group_name", "group_ranks"}
-        ranks = sorted(rank for rank, held in self.records[key].items() if not ungrouped <= set(held.empty_columns))
+        ranks = sorted(
+            rank
+            for rank, held in self.records[key].items()
+            if (wanted is None or rank in wanted) and not ungrouped <= set(held.empty_columns)
+        )
         if ranks:
             read = read_step(self._root, key, self.records[key], ("kind", *GROUP_COLUMNS), ranks)
             rows = np.flatnonzero(read.equals("kind", "collective"))

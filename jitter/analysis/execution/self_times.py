@@ -40,7 +40,7 @@ from jitter.analysis.execution.job_arrays import (
 from jitter.analysis.execution.rank_clusters import find_reference_ranks
 from jitter.analysis.execution.step_times import StepTimes, cut_step
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, HOST_BARRIER
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, HOST_BARRIER, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
@@ -204,7 +204,7 @@ def is_known(stream_end: Floats, rank: int) -> bool:
 
 
 @compiled
-def find_self_times(  # noqa: PLR0912  # one formula
+def find_self_times(  # noqa: PLR0912, PLR0915  # one formula
     job: JobArrays,
     step: StepTimes,
     rank: int,
@@ -235,11 +235,12 @@ def find_self_times(  # noqa: PLR0912  # one formula
     own = cut_self_times(self_times, row, row + size)
     for op in range(size):
         thread, stream, start, call, back = threads[op], streams[op], starts[op], calls[op], backs[op]
-        before, is_launch = state.back[rank, thread], stream >= 0  # else a synchronising call
+        before, on_stream = state.back[rank, thread], stream >= 0  # else a synchronising call
+        is_queued = places > 0 and job.kind[first + op] < SYNC
         if not isnan(back):
             state.back[rank, thread] = back
         free = math.nan
-        if is_launch:
+        if on_stream:
             free = state.stream_end[rank, stream]
             # a later kernel of a stream may end before an earlier one that overlaps it
             state.stream_end[rank, stream] = later(free, ends[op])
@@ -248,9 +249,9 @@ def find_self_times(  # noqa: PLR0912  # one formula
         awaited, held, since = math.nan, -np.inf, before
         if not straight[op]:
             awaited = find_awaited(job, step, rank, op, stream_end_before, end_before, False)
-            if not is_launch:
+            if not on_stream:
                 held = awaited
-            elif places > 0:
+            elif is_queued:
                 held = state.pending[rank, head]
             if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
                 waited = find_awaited(job, step, rank, op, stream_end_before, end_before, True)
@@ -264,10 +265,10 @@ def find_self_times(  # noqa: PLR0912  # one formula
                 gpu = ends[op] - start
             elif job.kind[first + op] != COLLECTIVE and job.kind[first + op] != HOST_BARRIER:
                 gpu = undisturbed_ns(job, team, row, op, step.start, step.end)
-        if is_launch and places > 0:
+        if is_queued:
             head = push_pending(state.pending, rank, head, places, start)
         host = call - since if not isnan(call) else 0.0
-        if not has_launches and is_launch:
+        if not has_launches and on_stream:
             host, delay = delay if joins or not isnan(delay) else 0.0, 0.0
         own.host[op] = host
         own.call[op] = back - later(call, held) if not isnan(call) else 0.0

@@ -109,7 +109,7 @@ class LikeSteps:
                 find_factor(
                     *(
                         self._operations_of(int(numbers[step]), ranks[column])
-                        for step in (at, np.argmax(counts[:, column] == usual[column]))
+                        for step in (at, np.nanargmin(np.abs(counts[:, column] - usual[column])))
                     )
                 )
                 for column in columns

@@ -456,7 +456,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                     if keeps_all:
                         part.back[at], part.free[at] = state.back[rank, thread], math.nan
                     continue
-                if places > 0:
+                if places > 0 and job.kind[place] < SYNC:
                     # launches that are held start later than all that have started
                     slot = state.pending[rank, (scratch.head[rank] + scratch.held[rank]) % places]
                     if called < slot:  # noqa: PLR1730  # an unknown call stays unknown
@@ -466,10 +466,10 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                 state.back[rank, thread] = returned
             else:
                 returned = part.back[at]
-                scratch.held[rank] -= not isnan(starts[at])
+                scratch.held[rank] -= not isnan(starts[at]) and job.kind[job.first[team] + first + at] < SYNC
             if not is_started_now:
                 part.back[at] = returned
-                scratch.held[rank] += not isnan(starts[at])
+                scratch.held[rank] += not isnan(starts[at]) and job.kind[job.first[team] + first + at] < SYNC
                 continue
             free = state.stream_end[rank, stream]
             if keeps_all:
@@ -496,7 +496,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                 if begins[rank] and isnan(start):
                     start = starts[at] - replay.time_saved
                     end = start + gpu
-                if places > 0:
+                if places > 0 and job.kind[place] < SYNC:
                     scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
                 if job.kind[place] == COLLECTIVE or job.kind[place] == HOST_BARRIER:
                     scratch.free[rank, stream] = free

@@ -355,7 +355,7 @@ class LaunchScopes:
     def _barriers(self, ranges: ThreadRanges, thread: int, rows: Ints) -> Iterator[tuple[str, str, int, int, int]]:
         """Yield the barriers among the ranges of a thread; what overlaps, as an operator and its backend's, is one."""
         until_ns = np.maximum.accumulate(ranges.end_ns[rows])
-        ends = np.append(np.flatnonzero(ranges.start_ns[rows[1:]] > until_ns[:-1]), len(rows) - 1)
+        ends = np.append(np.flatnonzero(ranges.start_ns[rows[1:]] >= until_ns[:-1]), len(rows) - 1)
         for first, last in pairwise([-1, *ends.tolist()] if len(rows) else ()):
             text, _ = self._ranges.text(int(ranges.key[rows[first + 1]]), self._names)
             yield "barrier", text, thread, int(ranges.start_ns[rows[first + 1]]), int(until_ns[last])

@@ -109,7 +109,7 @@ Kind = Literal["rccl", "calls", "kernels", "copies", "ranges"]
 class AmdReader(SourceReader):
     """A reader of one of AMD's forms, which is what `parts` yields of it."""
 
-    version = 3
+    version = 4
     rank_hint = NAMING_HINT
 
     @abstractmethod

@@ -35,7 +35,7 @@ class KinetoReader(SourceReader):
     """Reads traces exported by `torch.profiler`, with CUDA or ROCm, and by `paddle.profiler`."""
 
     name = "kineto"
-    version = 3
+    version = 4
 
     def __init__(self, piece_bytes: int = CHUNK_BYTES) -> None:
         self._piece_bytes = piece_bytes

@@ -26,7 +26,7 @@ class NsysReader(SourceReader):
     """Reads SQLite and parquetdir exports; ingestion exports a `.nsys-rep` first."""
 
     name = "nsys"
-    version = 4
+    version = 5
 
     def sniff(self, path: Path) -> bool:
         try:

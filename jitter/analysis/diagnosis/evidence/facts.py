@@ -299,9 +299,7 @@ class Evidence:
         """Return the share of a rank's excess on its GPU, in its worst steps, that no operation takes longer by."""
         if outlier.pace is not None or outlier.is_of_all_ranks or self.analysis.run.sizes[outlier.team] == 1:
             return 0.0
-        of_team = next(team for team in self.analysis.measured.deviations if team.team == outlier.team)
-        excess = of_team.total_ns[TimePart.GPU, self.worst_steps(outlier), of_team.ranks == outlier.rank]
-        whole_ns = float(np.nansum(excess))
+        whole_ns = float(self._excess_ns(outlier)[self.worst_steps(outlier)].sum())
         return 1 - self.workload(outlier).excess_ns / whole_ns if whole_ns > 0 else 0.0
 
     def share_beside_later(self, outlier: Outlier) -> float:
@@ -317,12 +315,13 @@ class Evidence:
             key = self.analysis.keys[number]
             ranks = [rank for rank in run.ranks(key, team) if rank != outlier.rank]
             peers = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.few_steps)]
-            beside_ns = []
-            for rank in (outlier.rank, *peers):
-                times = run.rank_times(key, rank)
-                columns = (np.ascontiguousarray(values[:, 0]) for values in (times.start, times.end))
-                beside_ns.append(time_beside_later(run.programs[team].kinds, *columns))
-            explained_ns += (beside_ns[0] - float(np.median(beside_ns[1:]))) * factor / (1 + factor) if peers else 0.0
+            if not peers:
+                continue
+            times = run.team_times(key, team, np.isin(run.rank_numbers, (outlier.rank, *peers)))
+            of_ranks = zip(*(np.ascontiguousarray(values.T) for values in (times.start, times.end)), strict=True)
+            beside_ns = np.array([time_beside_later(run.programs[team].kinds, *one) for one in of_ranks])
+            is_own = times.ranks == outlier.rank
+            explained_ns += float(beside_ns[is_own][0] - np.median(beside_ns[~is_own])) * factor / (1 + factor)
         return explained_ns / max(self.workload(outlier).excess_ns, 1.0)
 
     def share_in_own_launches(self, outlier: Outlier) -> float:

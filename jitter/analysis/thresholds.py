@@ -299,13 +299,17 @@ class Thresholds(NamedTuple):
     unaffected_factor: float = 0.3
     """Factor on the mean slowdown. A kernel below it is unaffected: slow clocks slow memory-bound kernels by half."""
     held_factor: float = 5.0
-    """Factor on the usual time. A launch that takes so many times as long, and few of its kernel do, was held up."""
+    """Factor on the usual time. A launch that takes so many times as long, while at least three others of its kernel do
+    not, was held up."""
     min_unaffected_share: float = 0.03
     """Of the GPU time. From so many unaffected kernels on, a slow GPU and more work cannot be told apart."""
 
     # patterns of steps
     nearly_all_share: float = 0.8
     """Of the steps: from here on the pattern is "nearly every step". Of the ranks: from here on any can have events."""
+    lasting_ratio: float = 0.5
+    """Of squared changes from step to step to those from the mean. Up to here values go one way, or change once: those
+    that vary by chance have 2."""
     drift_correlation: float = 0.9
     """Correlation of excess and step number from which a drift is named."""
 

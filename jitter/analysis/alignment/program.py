@@ -610,12 +610,16 @@ def _join_variants(
         ranks_of.setdefault(cohort_of[rank], {})[rank] = signature
     joined = dict(cohort_of)
     largest = max(ranks_of, key=lambda cohort: (len(ranks_of[cohort]), -cohort), default=0)
+    if len(ranks_of) < 2:
+        return joined
+    large = find_commonest(ranks_of[largest])
+    reference = example(large)
     for cohort in ranks_of.keys() - {largest}:
-        small, large = find_commonest(ranks_of[cohort]), find_commonest(ranks_of[largest])
+        small = find_commonest(ranks_of[cohort])
         is_few = len(ranks_of[cohort]) <= THRESHOLDS.main_share * len(ranks_of[largest])
         is_renamed = is_few and np.array_equal(kinds[small], kinds[large])
-        pair = example(small), example(large)
-        # to read who meets whom takes time
+        pair = example(small), reference
+        # the partners are asked for last: they are read from files
         if (is_renamed and _does_equally(*pair)) or (
             _has_uneven_work(*pair)
             and (_shares_most(*pair) or not ranks_of[largest].keys().isdisjoint(partners(min(ranks_of[cohort]))))

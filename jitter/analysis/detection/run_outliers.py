@@ -33,12 +33,13 @@ from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.detection.significance import binomial_tail, quiet_level, wander_over_steps
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.replay.like_steps import changes_for_good
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma, successive_ratio
+from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 from jitter.lake.records import ON_REQUEST
 
@@ -279,7 +280,7 @@ def find_in_like_steps(
     varies = count >= THRESHOLDS.min_repeats
     sigma = qn_sigma(base) if varies else np.zeros(1)
     early, late = np.array_split(base, 2)
-    grows = count >= THRESHOLDS.min_steps and successive_ratio(base[is_known, 0]) <= THRESHOLDS.main_share
+    grows = count >= THRESHOLDS.min_steps and changes_for_good(base[is_known, 0])
     grows &= bool(known_medians(late)[0] > known_medians(early)[0])
     sigma = np.fmin(sigma, wander_over_steps(base)) if grows else sigma
     level = float(quiet_level(early if grows else base, sigma)[0])

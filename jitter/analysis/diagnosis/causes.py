@@ -454,6 +454,7 @@ def _held_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
         {
             "share": format_percent(work.held_ns / work.excess_ns),
             "held": format_count(work.held, "launch", "launches"),
+            "factor": f"{THRESHOLDS.held_factor:g}",
         }
     )
 
@@ -710,8 +711,8 @@ RULES: Final = (
          "of one model", "GPUs of one model, or work in proportion to their speed"),
     Rule("gpu_time", _GPU, "unknown", _beside_later,
          "{share} of the excess is what kernels take longer beside collectives in which the rank waits for others",
-         "{it:takes|take} longer beside collectives in which {it:it waits|they wait} for others: check who comes late "
-         "to them", "collectives to which all ranks come in time"),
+         "{it:is|are} slowed down by collectives in which {it:it waits|they wait}: find the rank that comes late to "
+         "them", "collectives to which all ranks come in time"),
     Rule("gpu_pause", _GPU, "likely", _idles_with_work,
          "{share} of the excess lies between kernels that were launched before: the GPU runs nothing recorded there"),
     Rule("workload_imbalance", _GPU, "certain", _own_copies, _OTHER_WORK,
@@ -736,7 +737,7 @@ RULES: Final = (
          "{share} of the excess is in kernels of the same names, and their launch shapes are not recorded: more work, "
          "or a slow GPU", job_advice=_CHECK_WORK),
     Rule("gpu_pause", _GPU, "likely", _held_launches,
-         "{share} of the excess is in {held} of five times the usual length or more, and most others of the same "
+         "{share} of the excess is in {held} of {factor} times the usual length or more, and most others of the same "
          "kernels are shorter"),
     Rule("gpu_time", _GPU, "unknown",
          lambda _, late: Match({"kernel": short_name(*late.kernels)}) if len(late.kernels) == 1 else None,

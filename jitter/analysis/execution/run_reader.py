@@ -133,6 +133,8 @@ class RunSyncCalls(NamedTuple):
     names: tuple[HostCall, ...]
     of_recording: Mapping[str, Mapping[tuple[int | None, int], tuple[int, int]]]
     """By digest, of recordings that have any, and by step where its calls begin and end."""
+    last_come_ns: Mapping[str, Ints]
+    """By digest, (barriers,), when the last rank has come to each: see `find_last_come`."""
 
     def of_step(self, held: Mapping[int, RankStepRecord]) -> StepSyncCalls:
         """Return the calls of steps of ranks; `held` are their records by rank, or by other numbers in place of it."""
@@ -149,14 +151,14 @@ def divide_sync_calls(
     records: Mapping[str, SourceRecord],
     calls: Mapping[str, SyncCalls],
     threads: Mapping[int, Ints],
-    last_come_ns: Mapping[str, Ints],
 ) -> RunSyncCalls:
     """Return which calls each step of each recording has.
 
-    `records`, `calls` and `last_come_ns` (see `find_last_come`) are by the recording's digest, `threads` by rank: those
-    that launch. A thread that pins memory, or a watchdog, delays no launch: its calls are left out. A barrier is two
-    calls, the rank comes and it waits, until the last one has come: what it takes then is time of the host.
+    `records` and `calls` are by the recording's digest, `threads` by rank: those that launch. A thread that pins
+    memory, or a watchdog, delays no launch: its calls are left out. A barrier is two calls, the rank comes and it
+    waits, until the last one has come: what it takes then is time of the host.
     """
+    last_come_ns = find_last_come(records, calls)
     of_recording = dict[str, dict[tuple[int | None, int], tuple[int, int]]]()
     numbers, parts, count = dict[tuple[str, int], int](), list[list[Ints]](), 0
     for digest, sync_calls in calls.items():
@@ -176,7 +178,7 @@ def divide_sync_calls(
             of_recording[digest] = dict(zip(keys, bounds, strict=True))
             count += len(parts[-1][0])
     start_ns, end_ns, thread, name = (joined(part[column] for part in parts) for column in range(4))
-    return RunSyncCalls(start_ns, end_ns, thread, name, tuple(starmap(HostCall, numbers)), of_recording)
+    return RunSyncCalls(start_ns, end_ns, thread, name, tuple(starmap(HostCall, numbers)), of_recording, last_come_ns)
 
 
 def find_last_come(records: Mapping[str, SourceRecord], calls: Mapping[str, SyncCalls]) -> dict[str, Ints]:
@@ -350,7 +352,7 @@ class RunReader:
         """Host activity of the rank, from the source of this step."""
         record = self.records[key][rank].record
         if record.digest not in self._hosts:
-            self._hosts[record.digest] = HostEvents(self._root, record, self._waits[1][record.digest])
+            self._hosts[record.digest] = HostEvents(self._root, record, self._sync_calls.last_come_ns[record.digest])
         return self._hosts[record.digest]
 
     @cached_property
@@ -458,7 +460,7 @@ class RunReader:
         number_of = {key: number for number, key in enumerate(keys)}
         step = np.array([number_of[_key_of(step_record)] for step_record in held], np.int64)
         records = dict(enumerate(held))
-        syncs, origins = self._waits[0].of_step(records), {at: self._origin(one) for at, one in records.items()}
+        syncs, origins = self._sync_calls.of_step(records), {at: self._origin(one) for at, one in records.items()}
         of_steps: list[list[tuple[IdenticalRanks, slice]]] = [[] for _ in keys]
         for activities in self._activities.read(records):
             for on_streams, digest in self._split_by_streams(records, activities):
@@ -505,21 +507,19 @@ class RunReader:
                 yield replace(activities, ranks=numbers, zero_ns=zero_ns, times=activities.times[rows]), digest
 
     @cached_property
-    def _waits(self) -> tuple[RunSyncCalls, dict[str, Ints]]:
-        """The host calls of the run, and when the last host came to each barrier; see `find_last_come`."""
+    def _sync_calls(self) -> RunSyncCalls:
         records = {
             step_record.record.digest: step_record.record
             for key in self.steps
             for step_record in self.records[key].values()
         }
         calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
-        last_come_ns = find_last_come(records, calls)
         threads: dict[int, Ints] = {}
         for digest, sync_calls in calls.items():
             rank = records[digest].rank
             if sync_calls.names and rank is not None:
                 threads[rank] = np.union1d(threads.get(rank, sync_calls.thread[:0]), sync_calls.thread)
-        return divide_sync_calls(records, calls, self._launching(threads), last_come_ns), last_come_ns
+        return divide_sync_calls(records, calls, self._launching(threads))
 
     def _launching(self, threads: Mapping[int, Ints]) -> dict[int, Ints]:
         """Return the `threads` of each rank that launch anything in its first step or in its last."""
@@ -551,7 +551,7 @@ class RunReader:
         is_timed = not record.has_launches and bool((group.row >= 0).all())
         appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams
         numbers = number_streams(record.main_stream, appearing)
-        of_rank = self._waits[0].of_step(self.records[key]).by(rank)
+        of_rank = self._sync_calls.of_step(self.records[key]).by(rank)
         # hosts meet one after the other, as on a stream of their own
         stream_of = {SYNC: NO_STREAM, HOST_BARRIER: max(numbers.values(), default=MAIN) + 1}
         calls = ((call.name, stream_of[call.kind], thread, None) for call, thread in of_rank)

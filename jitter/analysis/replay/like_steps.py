@@ -164,7 +164,7 @@ class LikeSteps:
         usual_ns = middle_value(work_ns)
         near_ns = THRESHOLDS.tolerance_share * usual_ns
         is_varied = len(numbers) >= THRESHOLDS.min_steps and float(qn_sigma(work_ns[:, None])[0]) > near_ns
-        is_varied &= successive_ratio(work_ns) > THRESHOLDS.main_share
+        is_varied &= not changes_for_good(work_ns)
         if self._are_requests_unstated(numbers):
             is_varied |= 2 * int((np.abs(work_ns - usual_ns) <= near_ns).sum()) <= len(numbers)
         # what differs by more may be a larger batch
@@ -234,6 +234,11 @@ def find_factor(kernels: Counter[tuple[int, str]], usual: Counter[tuple[int, str
     factor = weighted_median(factors, weights)
     is_alike = np.abs(factors - factor) <= THRESHOLDS.tolerance_share * factor
     return factor if weights[is_alike].sum() > (1 - THRESHOLDS.minor_share) * weights.sum() else 1.0
+
+
+def changes_for_good(values: Floats) -> bool:
+    """Return whether values, (steps,) and all known, go one way or change once: what varies by chance does not."""
+    return successive_ratio(values) <= THRESHOLDS.lasting_ratio
 
 
 def split_by_size(numbers: Ints, sizes: Floats, share: float = THRESHOLDS.tolerance_share) -> list[Ints]:

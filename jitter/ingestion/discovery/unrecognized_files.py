@@ -63,8 +63,10 @@ class UnrecognizedFiles:
         recordings: Sequence[Path],
         formats: str,
     ) -> None:
-        """`files` are those that the user named, so that they were meant to be traces, or not; `failures` are errors of
-        readers that examined one. `recordings` are the paths of recognized recordings, `formats` the supported formats.
+        """Explain each of `files`, of which it is given whether the user named it: then it was meant to be a trace.
+
+        `failures` are the errors of readers that examined one. `recordings` are the paths of recognized recordings,
+        `formats` the supported formats.
         """
         self._files = files
         self._failures = failures

@@ -111,7 +111,7 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str, ranks: int,
     [
         ("gpu_pause:rank=2,kernel=60,ms=1", "between kernels that were launched before"),
         ("gpu_pause:rank=2,kernel=60,step=3,ms=8", "between kernels that were launched before"),
-        ("slow_gpu:rank=2,kernels=60,step=3,factor=300", "in 1 launch of five times the usual length or more"),
+        ("slow_gpu:rank=2,kernels=60,step=3,factor=300", "in 1 launch of 5 times the usual length or more"),
     ],
 )
 @pytest.mark.parametrize("form", ["kineto", "nsys"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.analysis.execution.run_reader import divide_sync_calls, find_last_come
+from jitter.analysis.execution.run_reader import divide_sync_calls
 from jitter.core.names.kernels import SYNC
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls
@@ -47,7 +47,7 @@ def beside(
         step = next(step for step in records[name].steps if step.step == number)
         held.setdefault(StepKey(None, number), {})[rank] = RankStepRecord(records[name], step)
     keys = [StepKey(None, number) for number in asked]
-    run = divide_sync_calls(records, calls, THREADS, find_last_come(records, calls))
+    run = divide_sync_calls(records, calls, THREADS)
     found = {}
     for key in keys:
         syncs = run.of_step(held[key])
@@ -144,8 +144,7 @@ def test_a_rank_that_is_in_no_step_has_none():
     held = {rank: RankStepRecord(record, record.steps[0]) for rank, record in records.items()}
     calls = {str(rank): _calls(its) for rank, its in told.items()}
     threads = dict.fromkeys(told, np.array([MAIN]))
-    by_digest = {record.digest: record for record in records.values()}
-    syncs = divide_sync_calls(by_digest, calls, threads, find_last_come(by_digest, calls)).of_step(held)
+    syncs = divide_sync_calls({record.digest: record for record in records.values()}, calls, threads).of_step(held)
     _, count = syncs.of(np.array([0, 1, 2, 3, 4]))
     assert count.tolist() == [0, 1, 0, 2, 0]
     assert [syncs.by(rank) for rank in (0, 2, 4)] == [[], [], []]

@@ -185,6 +185,7 @@ class Evidence:
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
+        self._beside_later: dict[Outlier, float] = {}
         self._operations: dict[tuple[Outlier, bool], LongOperation | None] = {}
 
     @cached_property
@@ -307,6 +308,11 @@ class Evidence:
 
         Of those launched after its kernels, in which it waits for others: see `time_beside_later`.
         """
+        if outlier not in self._beside_later:  # its cause asks, and its confidence
+            self._beside_later[outlier] = self._find_share_beside_later(outlier)
+        return self._beside_later[outlier]
+
+    def _find_share_beside_later(self, outlier: Outlier) -> float:
         run, team, explained_ns = self.analysis.run, outlier.team, 0.0
         factor = float(run.job.interference[team])
         if not factor or outlier.part is not TimePart.GPU or outlier.is_of_all_ranks:

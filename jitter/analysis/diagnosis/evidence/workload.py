@@ -15,7 +15,7 @@ from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.analysis.replay.ladder import mask_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COLLECTIVE
+from jitter.core.names.kernels import MEETINGS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median, middle_value
 from jitter.core.step_key import StepKey
@@ -109,7 +109,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
             peers = [(key, _with_peers(rank, run.ranks(key, team), THRESHOLDS.sampled_ranks))]
         recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
-        gpu[run.programs[team].kinds == COLLECTIVE] = 0.0
+        gpu[np.isin(run.programs[team].kinds, MEETINGS)] = 0.0
         rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
         comparison += compare_launch_shapes(
             rows,

@@ -19,16 +19,11 @@ class MatchingThresholds(NamedTuple):
     bounds the memory, which grows with all of them × ranks."""
     clock_collectives: int = 9
     """Collectives that tell the clocks of two ranks; the median of more is hardly better."""
-    max_unpaired_share: float = 0.02
-    """Of the collectives, by rank. With more exchanges of unknown partners, replay does not tell what a rank, or a
-    pipeline stage, costs."""
 
 
 class GroupInferenceThresholds(NamedTuple):
     """Which ranks leave collectives together, where the trace names no groups."""
 
-    compared_steps: int = 12
-    """Steps whose collectives' ends are compared."""
     resolution_ns: float = 100.0
     """Nanoseconds. Profilers record no finer: ends that differ by less are the same."""
     clock_error_ns: float = 10_000.0
@@ -37,11 +32,9 @@ class GroupInferenceThresholds(NamedTuple):
     """Nanoseconds. The same at worst: ranks that leave further apart are joined only if all ranks leave so."""
     clear_gap: float = 3.0
     """Factor between the spread within groups and between them."""
-    robust_places: int = 48
-    """Collectives of each of these steps."""
     turns_cells: int = 12_288
     """Ranks × collectives of a channel that are looked at by themselves, where communicators may take turns on it, at
-    most `robust_places` collectives: bounds the work."""
+    most `max_tried` collectives: bounds the work."""
     min_wait_share: float = 0.15
     """Of the collective's time. The same: transfers of equal size vary."""
 
@@ -53,8 +46,6 @@ class ExchangeMatchingThresholds(NamedTuple):
     """Nanoseconds. The ends of messages agree within the least of these that fits: clocks differ in accuracy."""
     spread_ratio: float = 8.0
     """Factor on that. By known clocks a message may end so far apart: the few that agree best tell the clocks."""
-    refuting_exchanges: int = 48
-    """Exchanges of a rank and step, the first ones, that may show another partner: each is compared with each."""
     max_ranks_for_all_pairs: int = 24
     """Ranks. Of more, each is compared with ranks at distances at which some stage's first rank has a partner."""
 
@@ -105,8 +96,6 @@ class InterferenceThresholds(NamedTuple):
     """Squared variation of the part beside collectives, summed over a kernel's runs. With less it is not compared."""
     min_sigmas: float = 2.0
     """Standard errors. An estimate below it is taken for none."""
-    min_interference: float = 0.02
-    """Of a duration. Less is within what kernels of different kinds differ by."""
 
 
 class AccountThresholds(NamedTuple):
@@ -206,7 +195,8 @@ class Thresholds(NamedTuple):
     """Of the times that something may happen. From here on it always happens, and up to the rest of it never."""
     whole_share: float = 0.95
     """Of a sum, a clock or a power. What holds this part stands for all of it, so that stray values do not widen it; up
-    to the rest of it a difference is none."""
+    to the rest of it a difference is none. With more than the rest of the collectives without partners, replay does not
+    tell what a rank costs."""
     minor_share: float = 0.25
     """Of a whole. Up to here a part is a minor one: of absent ranks, of an excess, of what starts differ by, of gaps in
     which a host did not wait, of links that are faster than the others, of what a slow link costs, of other
@@ -217,7 +207,8 @@ class Thresholds(NamedTuple):
     """Ranks, steps or launches. With fewer, their spread tells nothing of one: all operations are pooled, no drift of a
     clock is known, and no kernel is like communication."""
     max_tried: int = 64
-    """Places, operations or differences of clocks that are tried, the likeliest first: bounds the work."""
+    """Places, operations, launches, messages or differences of clocks that are tried, the likeliest first: bounds the
+    work. A median of more is hardly another one."""
     min_repeats: int = 3
     """Ranks, steps, kernels or messages. Any two agree by chance: of fewer none is a pattern, none is the unusual one,
     and their spread is unknown."""
@@ -233,8 +224,8 @@ class Thresholds(NamedTuple):
     min_cost_share: float = 0.01
     """Of the usual time of its steps. What costs less, or would save less, is not worth a person's time."""
     min_clear_share: float = 0.02
-    """Of the run's time. What no test of significance supports, as a lead or the network, must cost this much, and a
-    number in a marker must be so much larger."""
+    """Of the run's time. What no test of significance supports, as a lead or the network, must cost this much; a number
+    in a marker must be so much larger, and kernels beside collectives so much longer."""
     min_gap_share: float = 0.002
     """Of a step's time. A shorter gap of the host changes no price, and is not looked into."""
     rounding_ns: float = 1_000.0
@@ -245,14 +236,11 @@ class Thresholds(NamedTuple):
     """Ranks of a team. All run the same program: more only cost time, and often a file each."""
     sampled_steps: int = 8
     """Steps. The same."""
-    sampled_launches: int = 256
-    """Launches of one kernel. A median of more is hardly another one."""
     few_steps: int = 6
     """Steps. The same where each costs reading all ranks, or comparing each with each."""
-    max_shifted_numbers: int = 3
-    """Steps. Ranks whose profilers count steps otherwise are looked for up to so many apart."""
     tried_steps: int = 3
-    """Steps. The same where the costliest, or any, tell enough."""
+    """Steps. The same where the costliest, or any, tell enough; and up to so many apart ranks are looked for whose
+    profilers count steps otherwise."""
     most_in_flight: int = 8
     """Steps. A step may wait for what ranks ran so many steps before, and is charged for it: a pipeline has a batch per
     stage, and accumulated gradients take so many at most."""

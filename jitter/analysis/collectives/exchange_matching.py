@@ -196,7 +196,7 @@ def are_messages(
     may be messages, too. `places` are the exchanges of each of the members.
     """
     first, *_ = members
-    at = list(places)[: _LIMITS.refuting_exchanges]
+    at = list(places)[: THRESHOLDS.max_tried]
     ends, took = (np.stack(times) for times in zip(*(exchanges[member].at(at)[:2] for member in members), strict=True))
     whole = ~np.isnan(ends).any(axis=(0, 2))
     if not whole.any():
@@ -245,15 +245,13 @@ def _select_streams(
     messages then wait less with other ranks, or end far more closely.
     """
     streams = [pair for ranks in likely for pair in _match_streams(exchanges, ranks)]
-    first = {
-        rank: of_this_rank.first(_LIMITS.refuting_exchanges) for rank, of_this_rank in _only_named(exchanges).items()
-    }
+    first = {rank: of_this_rank.first(THRESHOLDS.max_tried) for rank, of_this_rank in _only_named(exchanges).items()}
     others = [other for pair in likely for other in _match_pair(first, pair)] if streams else []
     of_rank = by_key((rank, other) for other in others for rank in other.ranks)
 
     def is_refuted(pair: MatchedPair) -> bool:
         rivals = (other for rank in pair.ranks for other in of_rank.get(rank, ()) if other.ranks != pair.ranks)
-        return any(map(pair.first(_LIMITS.refuting_exchanges).is_refuted_by, rivals))
+        return any(map(pair.first(THRESHOLDS.max_tried).is_refuted_by, rivals))
 
     return _select([pair for pair in streams if not is_refuted(pair)], exchanges)
 

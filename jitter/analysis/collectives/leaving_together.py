@@ -129,7 +129,7 @@ def _divide_mixed(end: Floats, took: Floats, spread: Floats | None) -> dict[int,
     for _, rank, peer in _spanning_tree(spread):
         ahead_ns = lower_median(end[:, :, peer] - end[:, :, rank])[:, 0]
         clocks.connect(np.array([rank, peer]), np.stack([np.zeros(len(end)), ahead_ns], axis=1))
-    most = min(_LIMITS.robust_places, max(THRESHOLDS.min_repeats, _LIMITS.turns_cells // end.shape[2]))
+    most = min(THRESHOLDS.max_tried, max(THRESHOLDS.min_repeats, _LIMITS.turns_cells // end.shape[2]))
     labels_of = {
         at: _divide_on_one_clock(end[:, [at]], took[:, [at]], clocks.offset_ns)
         for at in spread_positions(end.shape[1], most)
@@ -176,7 +176,7 @@ def _usual_spread_between_ranks(end: Floats) -> Floats | None:
     """Return the same of most of the places: the median distance from the median, in place of the mean square."""
     ranks = end.shape[2]
     spread = np.full((ranks, ranks), np.nan)
-    chosen = end[:: -(-len(end) // THRESHOLDS.few_steps), :: -(-end.shape[1] // _LIMITS.robust_places)]
+    chosen = end[:: -(-len(end) // THRESHOLDS.few_steps), :: -(-end.shape[1] // THRESHOLDS.max_tried)]
     for step in chosen:
         ends = step[~np.isnan(step).all(axis=1)]
         here = np.flatnonzero(~np.isnan(ends).any(axis=0)) if len(ends) else np.zeros(0, np.int64)

@@ -118,7 +118,7 @@ def tell_unstated_rings(
     if not known_times:
         return inferred
     times = np.stack(known_times)[:: -(-len(known_times) // THRESHOLDS.few_steps)]
-    times = times[:, :, :: -(-times.shape[2] // _LIMITS.robust_places)]
+    times = times[:, :, :: -(-times.shape[2] // THRESHOLDS.max_tried)]
     fitting = [
         (variation_ns, rings.tolist())
         for rings in regular_groups(len(ranks), _NEIGHBOURHOOD)

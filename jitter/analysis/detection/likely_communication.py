@@ -159,7 +159,7 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
     `start_ns` and `end_ns` have shape (launches, ranks), each rank on a clock of its own, NaN where it has none.
     """
     complete = np.flatnonzero(~np.isnan(start_ns).any(axis=1) & ~np.isnan(end_ns).any(axis=1))
-    compared = complete[spread_positions(len(complete), THRESHOLDS.sampled_launches)]
+    compared = complete[spread_positions(len(complete), THRESHOLDS.max_tried)]
     start, end = start_ns[compared], end_ns[compared]
     duration = end - start
     if len(start) < THRESHOLDS.min_samples:

@@ -178,7 +178,7 @@ def find_shifted_numbers(ends_ns: Floats, keys: Sequence[StepKey]) -> dict[int, 
 def _shift_of(reference: Floats, grown: Floats, least_ns: float) -> int:
     """Return by how many steps later the same times come in `grown`, (steps,) each; 0 where no other shift fits."""
     apart_ns: dict[int, float] = {}
-    every = range(-THRESHOLDS.max_shifted_numbers, THRESHOLDS.max_shifted_numbers + 1)
+    every = range(-THRESHOLDS.tried_steps, THRESHOLDS.tried_steps + 1)
     for shift in sorted(every, key=abs):  # most ranks fit without any
         later, earlier = grown[max(shift, 0) :], reference[max(-shift, 0) :]
         count = min(len(later), len(earlier))

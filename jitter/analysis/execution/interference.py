@@ -192,7 +192,7 @@ def _fit(share: Floats, logs: Floats, rank: Ints, pace_sigma: Floats) -> float:
     log_factor = math.log1p(_FIRST_GUESS)
     for _ in range(_ITERATIONS):
         # the log of the duration, in that of a run that is beside collectives throughout
-        factor = math.expm1(max(log_factor, _LIMITS.min_interference))
+        factor = math.expm1(max(log_factor, THRESHOLDS.min_clear_share))
         shape = centred(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), is_known)
         variation = (shape**2).sum(axis=0)
         compared = variation >= _LIMITS.min_variation
@@ -206,6 +206,6 @@ def _fit(share: Floats, logs: Floats, rank: Ints, pace_sigma: Floats) -> float:
     by_pace = np.bincount(rank, shape[:, compared] @ (weight / variation[compared]), len(pace_sigma)) * pace_sigma
     error = math.sqrt(variance + float(by_pace @ by_pace))
     interference = math.expm1(log_factor)
-    if interference < _LIMITS.min_interference or log_factor < _LIMITS.min_sigmas * error:
+    if interference < THRESHOLDS.min_clear_share or log_factor < _LIMITS.min_sigmas * error:
         return 0.0
     return interference if float(np.median(slopes)) >= THRESHOLDS.main_share * log_factor else 0.0

@@ -429,7 +429,7 @@ class RunModel:
     @property
     def misses_partners(self) -> bool:
         """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
-        return self.matching.unpaired > THRESHOLDS.matching.max_unpaired_share * len(self.collective_arrays.rank)
+        return self.matching.unpaired > (1 - THRESHOLDS.whole_share) * len(self.collective_arrays.rank)
 
     @cached_property
     def job(self) -> JobArrays:
@@ -562,7 +562,7 @@ def list_attended(run: RunModel) -> Attended:
 def _compared_steps(run: RunModel) -> Iterator[dict[int, TeamEnds]]:
     """Yield each team's part of some evenly spaced steps."""
     keys = list(run.keys)
-    compared = [keys[at] for at in spread_positions(len(keys), THRESHOLDS.group_inference.compared_steps)]
+    compared = [keys[at] for at in spread_positions(len(keys), THRESHOLDS.sampled_steps)]
     for step in map_ahead(run.step_times, compared, run.ahead):
         parts = ((team, of_team(step, run.rank_numbers, team, size)) for team, size in run.operation_counts.items())
         yield {team: (times.ranks, times.start, times.end) for team, times in parts}

@@ -187,33 +187,34 @@ def find_deviations(  # noqa: PLR0912  # one formula
                 first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
                 count, squares, is_known = 0, 0.0, True
                 for begin in range(first, last, OPERATIONS_AT_ONCE):
-                    after, usual_op = min(begin + OPERATIONS_AT_ONCE, last), usual_cell + job.first[team]
-                    place = count
+                    size, place = min(OPERATIONS_AT_ONCE, last - begin), count
+                    # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
+                    usual = cut_part(baseline, part, usual_cell + job.first[team] + begin, size)
                     for rank in range(job.first_rank[team], job.first_rank[team + 1]):
                         if row[rank] >= 0:
-                            added = total[step, part, rank]
-                            for op in range(begin, after):
-                                usual = usual_of(usual_op + op, part, baseline)
-                                excess = usual_of(cell + row[rank] + op, part, self_times) - usual
+                            added, to = total[step, part, rank], room[place:]
+                            own = cut_part(self_times, part, cell + row[rank] + begin, size)
+                            for op in range(size):
+                                excess = own[0][op] + own[1][op] - (usual[0][op] + usual[1][op])
                                 if isnan(excess):
                                     excess = 0.0
                                 added += excess
                                 if ranks < _MIN_RANKS:
-                                    excess = abs(excess) / max(abs(usual), 1.0)
-                                room[place + (op - begin) * ranks] = excess
+                                    excess = abs(excess) / max(abs(usual[0][op] + usual[1][op]), 1.0)
+                                to[op * ranks] = excess
                             total[step, part, rank] = added
                             place += 1
-                    for op in range(begin, after):
-                        usual = usual_of(usual_op + op, part, baseline)
-                        is_known = is_known and not isnan(usual)
-                        sigma = max(abs(usual), 1.0)
+                    for op in range(size):
+                        usual_ns = usual[0][op] + usual[1][op]
+                        is_known = is_known and not isnan(usual_ns)
+                        sigma = max(abs(usual_ns), 1.0)
                         if ranks >= _MIN_RANKS:
-                            own, middle = room[(op - begin) * ranks :], (ranks - 1) // 2
-                            median = select(own, ranks, middle)  # and the smaller ones stand before it
-                            sigma = MAD_TO_SIGMA * (median - select_quantile(own, middle + 1, middle - ranks / 4))
+                            of_ranks, middle = room[op * ranks :], (ranks - 1) // 2
+                            median = select(of_ranks, ranks, middle)  # and the smaller ones stand before it
+                            sigma = MAD_TO_SIGMA * (median - select_quantile(of_ranks, middle + 1, middle - ranks / 4))
                         squares += sigma * sigma
                     if ranks < _MIN_RANKS:
-                        count += (after - begin) * ranks
+                        count += size * ranks
                 if ranks < _MIN_RANKS and last > first:
                     relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan
                     squares *= relative * relative
@@ -221,9 +222,11 @@ def find_deviations(  # noqa: PLR0912  # one formula
 
 
 @compiled
-def usual_of(at: int, part: int, times: SelfTimes) -> float:
-    """Return one operation's self time of a part: the host's, or the GPU's."""
-    return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
+def cut_part(times: SelfTimes, part: int, low: int, size: int) -> tuple[Floats, Floats]:
+    """Return some operations' self times of a part, which add up: the host's, or the GPU's."""
+    if part == GPU:
+        return times.gpu[low : low + size], times.delay[low : low + size]
+    return times.host[low : low + size], times.call[low : low + size]
 
 
 def collect_deviations(

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -255,11 +256,26 @@ def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, 
     The program has `size` operations. `numbers` (ranks of the group,) are the ranks' in the run; -1 for ranks to leave
     out.
     """
-    row = np.where(numbers < 0, -1, step.row[numbers])
-    is_call, is_barrier = group.row < 0, group.kind == HOST_BARRIER
-    nothing = unknown_value(group.times.dtype)
-    times = (group.times, group.begun, group.ended, group.since)
-    fill_rows(*times, is_call, is_barrier, places, size, row, nothing, step.start, step.end, step.call, step.back)
+    row, is_call = np.where(numbers < 0, -1, step.row[numbers]), group.row < 0
+    calls, of_activities = np.flatnonzero(is_call), places[~is_call]
+    recorded = group.begun, group.ended
+    along = list_stretches(of_activities), of_activities, places[calls], calls - np.arange(1, len(calls) + 1)
+    masks = group.kind[calls] == HOST_BARRIER, bool(np.count_nonzero(places >= 0) < size)
+    times, nothing = group.times.ravel(), unknown_value(group.times.dtype)
+    fill_rows(times, *recorded, group.since, *along, *masks, size, row, nothing, *step[2:])
+
+
+def list_stretches(places: Ints) -> Ints:
+    """Return, (stretches, 3), stretches of successive activities at successive places: the first, how many, the place.
+
+    Activities without a place, -1, are in none.
+
+    >>> list_stretches(np.array([0, 1, 3, -1, 5, 6])).tolist()
+    [[0, 2, 0], [2, 1, 3], [4, 2, 5]]
+    """
+    begins = np.flatnonzero((np.diff(places, prepend=-1) != 1) | (places <= 0))
+    stretches = np.stack([begins, np.diff(begins, append=len(places)), places[begins]], axis=1)
+    return stretches[stretches[:, 2] >= 0]
 
 
 @compiled
@@ -268,9 +284,12 @@ def fill_rows(
     begun: Ints,
     ended: Ints,
     since: Floats,
-    is_call: Bools,
-    is_barrier: Bools,
+    stretches: Ints,
     places: Ints,
+    places_of_calls: Ints,
+    before_calls: Ints,
+    is_barrier: Bools,
+    lacks_operations: bool,
     size: int,
     row: Ints,
     nothing: int,
@@ -279,45 +298,62 @@ def fill_rows(
     call: Floats,
     back: Floats,
 ) -> None:
-    """Put whole numbers, (ranks, 4, activities), and calls, (ranks, calls), in launch order along the program.
+    """Put whole numbers, (ranks × 4 × activities,), and calls, (ranks, calls), in launch order along the program.
 
-    Of the activities of one launch (a graph's) the first alone keeps the call's times. A blocking copy's launch ends
-    where its wait begins: at once if the GPU is busy with the launch before, else no later than the copy starts.
+    `places` are the activities', and `before_calls` (calls,) the activity before each call, -1 for none. Of the
+    activities of one launch (a graph's) the first alone keeps the call's times.
     """
+    activities = len(places)
     for rank in range(len(row)):
         if row[rank] < 0:
             continue
-        for cell in range(row[rank], row[rank] + size):
-            start[cell] = end[cell] = call[cell] = back[cell] = math.nan
-        zero = since[rank]
-        activity, waited = 0, 0
-        for at in range(len(places)):
-            cell = row[rank] + places[at]
-            if is_call[at]:
-                if places[at] >= 0:
-                    call[cell] = begun[rank, waited] + zero
-                    back[cell] = ended[rank, waited] + zero
-                    if is_barrier[at]:
-                        start[cell], end[cell], back[cell] = call[cell], back[cell], call[cell]
-                waited += 1
-                continue
-            called, returned = times[rank, 2, activity], times[rank, 3, activity]
-            started = times[rank, 0, activity]
-            after = at + 1  # the calls that the host made when it had launched this one, or was launching it
-            while after < len(places) and is_call[after]:
-                if begun[rank, waited + after - at - 1] == called and called != nothing:
-                    is_behind = activity > 0 and times[rank, 1, activity - 1] > called
-                    returned = called if is_behind else min(max(started, called), times[rank, 3, activity])
-                after += 1
-            if activity > 0 and called == times[rank, 2, activity - 1]:
-                called = returned = nothing
-            if places[at] >= 0:
-                start[cell] = math.nan if started == nothing else started + zero
-                ended_at = times[rank, 1, activity]
-                end[cell] = math.nan if ended_at == nothing else ended_at + zero
-                call[cell] = math.nan if called == nothing else called + zero
-                back[cell] = math.nan if returned == nothing else returned + zero
-            activity += 1
+        if lacks_operations:
+            for cell in range(row[rank], row[rank] + size):
+                start[cell] = end[cell] = call[cell] = back[cell] = math.nan
+        zero, begin = since[rank], rank * 4 * activities
+        launches = times[begin + 2 * activities : begin + 3 * activities]
+        for at in range(len(stretches)):
+            first, count, cell = stretches[at, 0], stretches[at, 1], row[rank] + stretches[at, 2]
+            put_times(times, begin + first, zero, nothing, start[cell : cell + count])
+            put_times(times, begin + activities + first, zero, nothing, end[cell : cell + count])
+            put_times(times, begin + 2 * activities + first, zero, nothing, call[cell : cell + count])
+            put_times(times, begin + 3 * activities + first, zero, nothing, back[cell : cell + count])
+            for one in range(1 if first == 0 else 0, count):
+                if launches[first + one] == launches[first + one - 1]:
+                    call[cell + one] = back[cell + one] = math.nan
+        for at in range(len(places_of_calls)):
+            activity, cell = before_calls[at], row[rank] + places_of_calls[at]
+            if activity >= 0 and places[activity] >= 0 and begun[rank, at] == launches[activity]:
+                launch = row[rank] + places[activity]
+                if not isnan(call[launch]):
+                    returned = blocking_return(times, begin, activities, activity)
+                    back[launch] = math.nan if returned == nothing else returned + zero
+            if places_of_calls[at] >= 0:
+                call[cell] = begun[rank, at] + zero
+                back[cell] = ended[rank, at] + zero
+                start[cell] = end[cell] = math.nan
+                if is_barrier[at]:
+                    start[cell], end[cell], back[cell] = call[cell], back[cell], call[cell]
+
+
+@compiled
+def put_times(times: IntTimes, first: int, zero: float, nothing: int, to: Floats) -> None:
+    """Put whole numbers, from the `first` one on, into times that begin at `zero`."""
+    some = times[first : first + len(to)]
+    for at in range(len(to)):
+        to[at] = math.nan if some[at] == nothing else some[at] + zero
+
+
+@compiled
+def blocking_return(times: IntTimes, begin: int, activities: int, activity: int) -> int:
+    """Return when the launch of a blocking copy ends and its wait begins; its rank's times begin at `begin`.
+
+    That is at once if the GPU is busy with the launch before, else no later than the copy starts.
+    """
+    started, called = times[begin + activity], times[begin + 2 * activities + activity]
+    if activity > 0 and times[begin + activities + activity - 1] > called:
+        return int(called)
+    return int(min(max(started, called), times[begin + 3 * activities + activity]))
 
 
 def of_team(step: StepTimes, ranks: Ints, team: int, operations: int) -> TeamTimes:

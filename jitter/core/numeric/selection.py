@@ -16,49 +16,49 @@ def select(values: Floats, count: int, k: int) -> float:
     one side; by what equals the pivot if nothing is below it. It moves every value, without a branch that a processor
     could predict wrongly: of 960 values that takes a quarter of the time of Hoare's partition.
     """
-    low, high = 0, count
-    while high - low > 1:
-        pivot = choose_pivot(values, low, high)
+    while count > 1:
+        pivot = choose_pivot(values, count)
         if isnan(pivot):  # no value is below it or equal to it: the loop would not end
             return math.nan
-        border = low
-        for at in range(low, high):
-            value = values[at]
-            values[at] = values[border]
-            values[border] = value
+        border = 0
+        for at in range(count):
+            value, place = values[at], border & _COUNTED
+            values[at] = values[place]
+            values[place] = value
             border += value < pivot
-        if k < border:
-            high = border
-        elif border > low:
-            low = border
-        else:
-            for at in range(border, high):
+        if k >= border and border == 0:
+            for at in range(count):
                 value = values[at]
                 values[at] = values[border]
                 values[border] = value
                 border += value == pivot
             if k < border:
                 return float(pivot)
-            low = border
+        if k < border:
+            count = border
+        else:
+            values, count, k = values[border:count], count - border, k - border
     return float(values[k])
 
 
+_COUNTED: Final = (1 << 62) - 1
+"""Changes no count. What it is applied to needs no test for a place counted from the end: a quarter of the time."""
 _MANY: Final = 72
 """Values of which better pivots save more than they take to find."""
 
 
 @compiled
-def choose_pivot(values: Floats, low: int, high: int) -> float:
-    """Return the middle one of three of the values from `low` to `high`; of many, of the middle ones of three threes.
+def choose_pivot(values: Floats, count: int) -> float:
+    """Return the middle one of three of the first `count` values; of many, of the middle ones of three threes.
 
     Tukey's ninther.
     """
-    if high - low < _MANY:
-        return middle_of(values[low], values[(low + high) // 2], values[high - 1])
-    apart = (high - low) // 9
-    first = middle_of(values[low], values[low + apart], values[low + 2 * apart])
-    second = middle_of(values[low + 3 * apart], values[low + 4 * apart], values[low + 5 * apart])
-    third = middle_of(values[low + 6 * apart], values[low + 7 * apart], values[low + 8 * apart])
+    if count < _MANY:
+        return middle_of(values[0], values[count // 2], values[count - 1])
+    apart = count // 9
+    first = middle_of(values[0], values[apart], values[2 * apart])
+    second = middle_of(values[3 * apart], values[4 * apart], values[5 * apart])
+    third = middle_of(values[6 * apart], values[7 * apart], values[8 * apart])
     return middle_of(first, second, third)
 
 

@@ -85,6 +85,8 @@ class TeamProgram(msgspec.Struct, frozen=True):
     queue: int | None
     interference: float
     has_launches: bool
+    later_beside: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Kernel and collectives, as in `Dependencies`; files of older versions have none."""
 
 
 RULES: Final = ("queue", "launch_ns", "stream_ns", "interference", "has_launches")

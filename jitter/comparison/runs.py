@@ -372,6 +372,7 @@ def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
                     for wait in rules.waits
                 ),
                 tuple((place, round(ns)) for place, ns in rules.host_lead_ns.items()),
+                later_beside=tuple((place, tuple(others)) for place, others in rules.later_beside.items()),
                 **{name: getattr(rules, name) for name in RULES},
             )
         )

@@ -332,13 +332,13 @@ class _StepTape:
     def end_beside(self, start: Node, work: Leaf, factor: float) -> Node:
         """Return the end of a kernel that collectives of its rank, launched before it, slow down."""
         pairs, first = [], int(self.job.first[self.team])
-        at = int(self.job.collective_before[first + self.op])
+        at = int(self.job.last_beside[first + self.op])
         for _ in range(THRESHOLDS.interference.look_back):
             if at < 0:
                 break
             if self.row + at in self.starts and self.row + at in self.ends:
                 pairs.append((self.starts[self.row + at], self.ends[self.row + at]))
-            at = int(self.job.collective_before[first + at])
+            at = int(self.job.last_beside[first + at])
         ends, near = {}, set()
         for name in ("r", "b"):
             begin, took = getattr(start, name), getattr(work, name)

@@ -498,9 +498,9 @@ def list_beside(graph: StepGraph, beside: Beside, border: Border, rank: int, op:
     All collectives beside the kernel get their times in the lower setting, from the anchor; others none (-inf).
     """
     nodes, others, heads, inputs = graph.upper.nodes, graph.lower.nodes, graph.heads, graph.inputs
-    collective_before, first = graph.job.collective_before, graph.job.first[graph.step.team[rank]]
+    last_beside, first = graph.job.last_beside, graph.job.first[graph.step.team[rank]]
     row = graph.step.row[rank]
-    cell, anchor, count, node = row + op, heads.start[row + op], 0, collective_before[first + op]
+    cell, anchor, count, node = row + op, heads.start[row + op], 0, last_beside[first + op]
     for _ in range(LOOK_BACK):
         if node < 0:
             break
@@ -515,15 +515,15 @@ def list_beside(graph: StepGraph, beside: Beside, border: Border, rank: int, op:
             count += 1
             anchor = common_ancestor(anchor, heads.start[at], heads.parent)
             anchor = common_ancestor(anchor, heads.end[at], heads.parent)
-        node = collective_before[first + node]
+        node = last_beside[first + node]
     anchor = attended_head(graph, anchor, rank, -1)
-    since, node = heads.moved[anchor] if anchor >= 0 else border.shift, collective_before[first + op]
+    since, node = heads.moved[anchor] if anchor >= 0 else border.shift, last_beside[first + op]
     for _ in range(LOOK_BACK):
         if node < 0:
             break
         if beside.end[node] == 0.0:
             beside.start[node], beside.end[node] = others.start[row + node] + since, others.end[row + node] + since
-        node = collective_before[first + node]
+        node = last_beside[first + node]
     return count, anchor, since
 
 
@@ -552,7 +552,7 @@ def end_in_subset(
     begin = nodes.start[row + op] if subset & 1 else others.start[row + op] + since
     first, factor = graph.job.first[team], 1 + graph.job.interference[team]
     chosen_work = work if subset & 2 else usual_work
-    return end_beside(graph.job.collective_before, first, 0, op, beside.start, beside.end, begin, chosen_work, factor)
+    return end_beside(graph.job.last_beside, first, 0, op, beside.start, beside.end, begin, chosen_work, factor)
 
 
 @compiled

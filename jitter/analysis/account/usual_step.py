@@ -241,7 +241,7 @@ def find_usual_step(run: RunModel, baselines: SelfTimes, numbers: Ints, transfer
 
 
 def renumber(rules: Dependencies, numbers: Mapping[int, int]) -> Dependencies:
-    """Return the waits between operations that have a new number, and leads, with these numbers; other fields as is."""
+    """Return what rules say of operations that have a new number, with these numbers; other fields as is."""
     waits = (
         wait._replace(
             op_index=numbers[wait.op_index],
@@ -251,4 +251,9 @@ def renumber(rules: Dependencies, numbers: Mapping[int, int]) -> Dependencies:
         if wait.op_index in numbers and (wait.on_op_index < 0 or wait.on_op_index in numbers)
     )
     leads = {numbers[place]: ns for place, ns in rules.host_lead_ns.items() if place in numbers}
-    return replace(rules, waits=tuple(waits), host_lead_ns=leads, bound_waits=(), bound_lead_ns={})
+    later = {
+        numbers[place]: tuple(numbers[other] for other in others if other in numbers)
+        for place, others in rules.later_beside.items()
+        if place in numbers
+    }
+    return replace(rules, waits=tuple(waits), later_beside=later, host_lead_ns=leads, bound_waits=(), bound_lead_ns={})

@@ -441,11 +441,6 @@ def _idles_with_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(share)}) if share >= THRESHOLDS.main_share else None
 
 
-def _beside_later(evidence: "Evidence", late: "Outlier") -> Match | None:
-    share = evidence.share_beside_later(late)
-    return Match({"share": format_percent(min(share, 1.0))}) if share >= THRESHOLDS.main_share else None
-
-
 def _held_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     work = evidence.workload(late)
     if not work.held or work.held_ns < THRESHOLDS.main_share * work.excess_ns:
@@ -709,10 +704,6 @@ RULES: Final = (
     Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of {most} ranks {usual}",
          "{it:has a GPU|have GPUs} of another model than {most} ranks: give {it:it|them} less work, or take all GPUs "
          "of one model", "GPUs of one model, or work in proportion to their speed"),
-    Rule("gpu_time", _GPU, "unknown", _beside_later,
-         "{share} of the excess is what kernels take longer beside collectives in which the rank waits for others",
-         "{it:is|are} slowed down by collectives in which {it:it waits|they wait}: find the rank that comes late to "
-         "them", "collectives to which all ranks come in time"),
     Rule("gpu_pause", _GPU, "likely", _idles_with_work,
          "{share} of the excess lies between kernels that were launched before: the GPU runs nothing recorded there"),
     Rule("workload_imbalance", _GPU, "certain", _own_copies, _OTHER_WORK,

@@ -400,11 +400,6 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
         or (not group.is_of_stages and _hinges_on_unrecorded(group, evidence))
         or _exceeds_clocks(group, evidence)
         or _hinges_on_waits(group, evidence)
-        or any(
-            evidence.share_beside_later(candidate.worst) >= THRESHOLDS.main_share
-            for candidate in group.candidates
-            if candidate.members
-        )
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.execution.interference import estimate_interference
+from jitter.analysis.execution.interference import estimate_interference, find_later_beside
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
@@ -130,6 +130,8 @@ class Dependencies:
     has_launches: bool = True
     """Whether any launch was recorded. Without launches, idle time before a kernel counts as its host's."""
 
+    later_beside: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """By place of a compute kernel the collectives launched after it that were seen to begin before its end."""
     host_lead_ns: Mapping[int, float] = field(default_factory=dict)
     """By place of a launch with inferred waits: how much of its own host time lies before the wait."""
 
@@ -263,9 +265,12 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
                 "recorded" if is_call else "observed",
             )
         )
-    interference = estimate_interference(program, sample.rank, sample.start, sample.end)
+    later_beside = find_later_beside(program, sample.start, sample.end)
+    interference = estimate_interference(program, later_beside, sample.rank, sample.start, sample.end)
     queue = queue_limit(launches)
-    return Dependencies(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches)
+    return Dependencies(
+        tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches, later_beside=later_beside
+    )
 
 
 def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> None:

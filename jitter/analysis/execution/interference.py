@@ -5,10 +5,12 @@ there, and `beside` of its duration lies beside collectives, its work is
 
     duration − beside × f / (1 + f)
 
-Only collectives launched before the kernel count: a replay knows these when it comes to the kernel.
+A host that runs ahead launches collectives while earlier kernels still run: these are slowed down, too. Which of
+them may run beside a kernel is seen in the recording; a replay comes to the kernel when it knows their ends.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Final
 
@@ -22,27 +24,73 @@ from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.stats import centred, known_medians
 
 _LIMITS: Final = THRESHOLDS.interference
-LOOK_BACK: Final = _LIMITS.look_back  # for compiled loops, which know no classes
+# for compiled loops, which know no classes
+LOOK_BACK: Final = _LIMITS.look_back
+TOLERANCE: Final = THRESHOLDS.tolerance_share
 _FIRST_GUESS: Final = 0.2
 _ITERATIONS: Final = 3
 
 
-def collectives_before(kinds: Ints) -> Ints:
-    """Return, (operations,), the place of the last collective launched before each operation, -1 for none."""
-    at = np.where(kinds == COLLECTIVE, np.arange(len(kinds)), -1)
-    return np.append(-1, np.maximum.accumulate(at)[:-1]) if len(kinds) else at
+def find_later_beside(program: Program, start: Floats, end: Floats) -> dict[int, tuple[int, ...]]:
+    """Return, by place of a compute kernel, the collectives launched after it that begin before its end anywhere.
+
+    Args:
+        program: of the team.
+        start: (cells, operations) ns of a sample of ranks' steps, NaN for none.
+        end: likewise.
+
+    """
+    collectives = np.flatnonzero(program.kinds == COLLECTIVE)
+    is_beside = np.zeros((len(program.kinds), len(collectives)), np.bool_)
+    mark_later_beside(program.kinds, program.streams, collectives, start, end, is_beside)
+    found = np.flatnonzero(is_beside.any(axis=1))
+    return {place: tuple(collectives[is_beside[place]].tolist()) for place in found.tolist()}
 
 
 @compiled
-def time_beside(before: Ints, first: int, row: int, op: int, start: Floats, end: Floats) -> float:
-    """Return how long an operation runs beside collectives launched before it, ns.
+def mark_later_beside(
+    kinds: Ints, streams: Ints, collectives: Ints, start: Floats, end: Floats, is_beside: Bools
+) -> None:
+    """Mark, (operations, collectives), which compute kernels run beside which collectives launched after them."""
+    following = 0
+    for op in range(len(kinds)):
+        while following < len(collectives) and collectives[following] < op:
+            following += 1
+        for number in range(following, min(following + LOOK_BACK, len(collectives))):
+            collective = collectives[number]
+            if kinds[op] != COMPUTE or streams[collective] == streams[op]:
+                continue
+            for cell in range(len(start)):
+                begin, until, took_ns = start[cell, collective], end[cell, collective], end[cell, op] - start[cell, op]
+                if isnan(until - begin):
+                    continue
+                if min(end[cell, op], until) - max(start[cell, op], begin) > TOLERANCE * took_ns:
+                    is_beside[op, number] = True
+                    break
 
-    `before` (operations of all teams,) are the `collectives_before` in places of the team's program, which begins at
-    `first`; `start` and `end` (cells,) the times, of the operation's rank from `row` on.
+
+def last_beside(kinds: Ints, later_beside: Mapping[int, Sequence[int]]) -> Ints:
+    """Return, (operations,), the last collective that may run beside each operation, -1 for none.
+
+    That is the one before it, but for those of `later_beside`: see `find_later_beside`.
+    """
+    at = np.where(kinds == COLLECTIVE, np.arange(len(kinds)), -1)
+    last = np.append(-1, np.maximum.accumulate(at)[:-1]) if len(kinds) else at
+    for place, later in later_beside.items():
+        last[place] = max(last[place], *later)
+    return last
+
+
+@compiled
+def time_beside(last: Ints, first: int, row: int, op: int, start: Floats, end: Floats) -> float:
+    """Return how long an operation runs beside collectives, ns.
+
+    `last` (operations of all teams,) are the `last_beside`, in places of the team's program, which begins at `first`;
+    `start` and `end` (cells,) are the times, of the operation's rank from `row` on.
     """
     beside_ns, now, until = 0.0, start[row + op], end[row + op]
     while now < until:
-        is_beside, border = state_at(before, first, row, op, start, end, now)
+        is_beside, border = state_at(last, first, row, op, start, end, now)
         border = min(border, until)
         if is_beside:
             beside_ns += border - now
@@ -52,7 +100,7 @@ def time_beside(before: Ints, first: int, row: int, op: int, start: Floats, end:
 
 @compiled
 def end_beside(
-    before: Ints, first: int, row: int, op: int, start: Floats, end: Floats, begin: float, work: float, factor: float
+    last: Ints, first: int, row: int, op: int, start: Floats, end: Floats, begin: float, work: float, factor: float
 ) -> float:
     """Return when an operation ends that begins at `begin` and takes `factor` times as long beside collectives, ns.
 
@@ -62,7 +110,7 @@ def end_beside(
         return begin + work
     now, remaining = begin, work
     while remaining > 0:
-        is_beside, border = state_at(before, first, row, op, start, end, now)
+        is_beside, border = state_at(last, first, row, op, start, end, now)
         pace = factor if is_beside else 1.0
         if now + remaining * pace <= border:
             now += remaining * pace
@@ -73,10 +121,10 @@ def end_beside(
 
 
 @compiled
-def state_at(before: Ints, first: int, row: int, op: int, start: Floats, end: Floats, now: float) -> tuple[bool, float]:
-    """Return whether a collective launched before the operation runs at a time, and until when that stays so."""
+def state_at(last: Ints, first: int, row: int, op: int, start: Floats, end: Floats, now: float) -> tuple[bool, float]:
+    """Return whether a collective runs beside the operation at a time, and until when that stays so."""
     is_beside, begins, ends = False, math.inf, now
-    at = before[first + op]
+    at = last[first + op]
     for _ in range(LOOK_BACK):
         if at < 0:
             break
@@ -86,12 +134,12 @@ def state_at(before: Ints, first: int, row: int, op: int, start: Floats, end: Fl
             ends = max(ends, over)
         elif begun > now and over > begun:
             begins = min(begins, begun)
-        at = before[first + at]
+        at = last[first + at]
     return is_beside, ends if is_beside else begins
 
 
 @compiled
-def find_shares_beside(kinds: Ints, before: Ints, start: Floats, end: Floats, shares: Floats) -> None:
+def find_shares_beside(kinds: Ints, last: Ints, start: Floats, end: Floats, shares: Floats) -> None:
     """Find, (cells × operations,), which part of each compute kernel's duration is beside collectives; else NaN."""
     size = len(kinds)
     for at in range(len(start)):
@@ -99,34 +147,12 @@ def find_shares_beside(kinds: Ints, before: Ints, start: Floats, end: Floats, sh
         took = end[at] - start[at]
         shares[at] = math.nan
         if kinds[op] == COMPUTE and not isnan(start[at]) and took > 0:
-            shares[at] = time_beside(before, 0, at - op, op, start, end) / took
+            shares[at] = time_beside(last, 0, at - op, op, start, end) / took
 
 
-def time_beside_later(kinds: Ints, start: Floats, end: Floats) -> float:
-    """Return how long one rank's compute kernels run beside collectives launched after them alone, ns.
-
-    A host that runs ahead launches these while earlier kernels run. The replay does not know them when it comes to such
-    a kernel, so what they slow it down stays in its time. Arguments are (operations,) of one step.
-    """
-    is_collective = (kinds == COLLECTIVE) & ~np.isnan(end - start)
-    begins, order = np.sort(start[is_collective]), np.argsort(start[is_collective])
-    until = np.maximum.accumulate(np.append(-np.inf, end[is_collective][order]))
-    covered_ns = np.maximum(until[1:] - np.maximum(begins, until[:-1]), 0.0)
-    total_ns = np.append(0.0, covered_ns.cumsum())
-
-    def covered(at_ns: Floats) -> Floats:
-        number = np.searchsorted(begins, at_ns, side="right")
-        return total_ns[number] - np.maximum(until[number] - at_ns, 0.0)  # until then, those begun run on
-
-    shares = np.empty(len(kinds))
-    find_shares_beside(kinds, collectives_before(kinds), start, end, shares)
-    is_known = ~np.isnan(shares)
-    took_ns = (end - start)[is_known]
-    beside_ns = covered(end[is_known]) - covered(start[is_known])
-    return float(np.maximum(beside_ns - shares[is_known] * took_ns, 0.0).sum())
-
-
-def estimate_interference(program: Program, rank: Ints, start: Floats, end: Floats) -> float:
+def estimate_interference(
+    program: Program, later_beside: Mapping[int, Sequence[int]], rank: Ints, start: Floats, end: Floats
+) -> float:
     """Return by what part compute kernels take longer beside collectives; 0 where that is not seen.
 
     Each kernel is compared with itself, over ranks and steps: the logarithm of its duration, relative to the pace of
@@ -135,6 +161,7 @@ def estimate_interference(program: Program, rank: Ints, start: Floats, end: Floa
 
     Args:
         program: of the team.
+        later_beside: as found in the sample.
         rank: (cells,) whose steps the cells are, of a sample of ranks' steps.
         start: (cells, operations) ns, NaN for none.
         end: likewise.
@@ -142,7 +169,7 @@ def estimate_interference(program: Program, rank: Ints, start: Floats, end: Floa
     """
     shares = np.empty(start.size)
     flat = np.ascontiguousarray(start).ravel(), np.ascontiguousarray(end).ravel()
-    find_shares_beside(program.kinds, collectives_before(program.kinds), *flat, shares)
+    find_shares_beside(program.kinds, last_beside(program.kinds, later_beside), *flat, shares)
     # kernels that run beside collectives somewhere, and all that show their ranks' pace
     share = shares.reshape(start.shape)
     is_known = ~np.isnan(share)

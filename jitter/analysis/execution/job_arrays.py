@@ -13,7 +13,7 @@ import numpy as np
 
 from jitter.analysis.alignment.program import NO_STREAM, Program
 from jitter.analysis.execution.dependencies import Dependencies
-from jitter.analysis.execution.interference import collectives_before
+from jitter.analysis.execution.interference import last_beside
 from jitter.core.names.kernels import COMPUTE, MEETINGS, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compiled
@@ -63,8 +63,8 @@ class JobArrays(NamedTuple):
     """(teams,) the place of the step's first main-stream kernel."""
     interference: Floats
     """(teams,) by what part compute kernels take longer beside collectives."""
-    collective_before: Ints
-    """(operations,) the place of the last collective launched before each operation, -1 for none."""
+    last_beside: Ints
+    """(operations,) the place of the last collective that may run beside each operation, -1 for none."""
     has_launches: Bools
     """(teams,) whether launches were recorded; see `Dependencies`."""
     is_straight: Bools
@@ -103,7 +103,7 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         queue=np.array([rules[team].queue or 0 for team in teams], np.int64),
         first_kernel=np.array([programs[team].first_kernel for team in teams], np.int64),
         interference=np.array([rules[team].interference for team in teams], np.float64),
-        collective_before=joined(collectives_before(programs[team].kinds) for team in teams),
+        last_beside=joined(last_beside(programs[team].kinds, rules[team].later_beside) for team in teams),
         has_launches=np.array([rules[team].has_launches for team in teams], np.bool_),
         is_straight=np.empty(0, np.bool_),
     )

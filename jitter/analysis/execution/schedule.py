@@ -96,7 +96,7 @@ class _Block:
         self._collective_at, self._met = collective_at, met
         self._streams = program.streams.tolist()
         self._by_call, self._by_start = _needed(program, rules, collective_at)
-        self._slowed_by = _slowing(program, collective_at) if rules.interference else {}
+        self._slowed_by = _slowing(program, rules, collective_at) if rules.interference else {}
 
     @property
     def is_done(self) -> bool:
@@ -185,15 +185,19 @@ class _Block:
             computed.append((place, place + 1, part))
 
 
-def _slowing(program: Program, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
-    """Return, by place of a compute kernel, the collectives since the kernel before it: they may slow it."""
+def _slowing(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
+    """Return, by place of a compute kernel, the collectives that may slow it and no kernel before it on its stream."""
     slowing: dict[int, Sequence[int]] = {}
-    since: list[int] = []
-    for place, kind in enumerate(program.kinds.tolist()):
+    since: dict[int, list[int]] = {stream: [] for stream in program.streams.tolist()}
+    """By stream the collectives since its last kernel."""
+    for place, (stream, kind) in enumerate(zip(program.streams.tolist(), program.kinds.tolist(), strict=True)):
         if place in collective_at:
-            since.append(collective_at[place])
-        elif kind == COMPUTE and since:
-            slowing[place], since = since, []
+            for collectives in since.values():
+                collectives.append(collective_at[place])
+        elif kind == COMPUTE:
+            later = [collective_at[at] for at in rules.later_beside.get(place, _NOTHING) if at in collective_at]
+            if beside := since[stream] + later:
+                slowing[place], since[stream] = beside, []
     return slowing
 
 

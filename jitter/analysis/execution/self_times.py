@@ -284,7 +284,7 @@ def undisturbed_ns(job: JobArrays, team: int, row: int, op: int, start: Floats, 
     """Return an activity's duration less the time that it lost beside collectives; its rank's begin at `row`."""
     duration, factor = end[row + op] - start[row + op], job.interference[team]
     if factor > 0 and job.kind[job.first[team] + op] == COMPUTE:
-        beside = time_beside(job.collective_before, job.first[team], row, op, start, end)
+        beside = time_beside(job.last_beside, job.first[team], row, op, start, end)
         duration -= beside * factor / (1 + factor)
     return float(duration)
 

@@ -182,8 +182,8 @@ def replay_steps(
     if nodes is None:
         starts, backs = (np.empty(cells if is_kept else 0) for is_kept in (job.interference.any(), runs_ahead))
         nodes = NodeTimes(np.empty(cells), starts, backs, np.empty(0))
-    if runs_ahead:
-        nodes.start.fill(np.nan)  # no held collective slows a kernel down
+    if runs_ahead or job.interference.any():
+        nodes.start.fill(np.nan)  # no collective that is held, or launched later, slows a kernel down yet
     scratch = Scratch(
         np.empty_like(state.stream_end),
         np.empty_like(state.stream_end),
@@ -504,7 +504,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                 elif slower > 0 and job.kind[place] == COMPUTE:
                     part.start[at] = start
                     end = end_beside(
-                        job.collective_before, job.first[team], row, op, nodes.start, ends, start, gpu, 1 + slower
+                        job.last_beside, job.first[team], row, op, nodes.start, ends, start, gpu, 1 + slower
                     )
                     if not isnan(end):
                         end = start + math.floor(end - start + 0.5)  # whole ns, as recorded ones are

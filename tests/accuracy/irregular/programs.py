@@ -63,6 +63,8 @@ class ProgramBuilder:
             self._blocking(step)
         elif job.shape == "sharded":
             self._sharded(step)
+        elif job.shape == "prefetched":
+            self._prefetched(step)
         else:
             self._overlapped(step)
         self._pauses(step, first)
@@ -123,7 +125,13 @@ class ProgramBuilder:
         self.ops.append(Op("kernel", step, work, self._launch_ns(5e3), name=name, grid=grid, mark=marked))
 
     def _collective(
-        self, step: int, meeting: tuple[object, ...], comm: Comm, ns: float, stream: int = COMMUNICATION
+        self,
+        step: int,
+        meeting: tuple[object, ...],
+        comm: Comm,
+        ns: float,
+        stream: int = COMMUNICATION,
+        awaited: int = MAIN,
     ) -> None:
         # the draw belongs to the meeting: its members agree on it
         drawn = np.random.default_rng((self.job.seed, 7, step, *_numbers(meeting)))
@@ -134,7 +142,7 @@ class ProgramBuilder:
                 ns *= fault.size
         members = 2 if comm.operation in ("send", "recv") else len(comm.ranks)
         call, meets = self._launch_ns(9e3), (step, *meeting)
-        self.ops.append(Op("collective", step, ns, call, stream, MAIN, "", 1, meets, members, comm))
+        self.ops.append(Op("collective", step, ns, call, stream, awaited, "", 1, meets, members, comm))
 
     def _join(self, step: int, stream: int = COMMUNICATION) -> None:
         self.ops.append(Op("join", step, awaited=stream))
@@ -183,6 +191,24 @@ class ProgramBuilder:
         self._layer(step, len(layers) - 1, layers[-1], done)
         for half in (0, 1):
             self._collective(step, ("scatter", half), scatter, each)
+        self._join(step)
+        self._optimize(step)
+
+    def _prefetched(self, step: int) -> None:
+        """Layers in whose middle the weights of the next are gathered, whatever computes: early behind a fast host."""
+        job, ranks, size = self.job, tuple(range(self.job.ranks)), 6
+        layers = [self.kernels[at : at + size] for at in range(0, len(self.kernels), size)]
+        gather, reduce = Comm("_allgather_base", "0", ranks, 800_000), Comm("allreduce", "1", ranks, 800_000)
+        each = job.transfer * self.step_ns / len(layers)
+        self._collective(step, ("gather", 0), gather, each, awaited=COMMUNICATION)
+        done = 0
+        for layer, kernels in enumerate(layers):
+            self._join(step)
+            done = self._layer(step, layer, kernels[: size // 2], done)
+            if layer + 1 < len(layers):
+                self._collective(step, ("gather", layer + 1), gather, each, awaited=COMMUNICATION)
+            done = self._layer(step, layer, kernels[size // 2 :], done)
+        self._collective(step, ("reduce",), reduce, each)
         self._join(step)
         self._optimize(step)
 

@@ -23,7 +23,6 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_workload,
 )
 from jitter.analysis.diagnosis.loss.waterfall import LowerRungs, choose_steps, judge_lower_rungs
-from jitter.analysis.execution.interference import time_beside_later
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import Scenario
@@ -185,7 +184,6 @@ class Evidence:
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
-        self._beside_later: dict[Outlier, float] = {}
         self._operations: dict[tuple[Outlier, bool], LongOperation | None] = {}
 
     @cached_property
@@ -302,33 +300,6 @@ class Evidence:
             return 0.0
         whole_ns = float(self._excess_ns(outlier)[self.worst_steps(outlier)].sum())
         return 1 - self.workload(outlier).excess_ns / whole_ns if whole_ns > 0 else 0.0
-
-    def share_beside_later(self, outlier: Outlier) -> float:
-        """Return the share of a rank's excess on its GPU, in its worst steps, that collectives beside it explain.
-
-        Of those launched after its kernels, in which it waits for others: see `time_beside_later`.
-        """
-        if outlier not in self._beside_later:  # its cause asks, and its confidence
-            self._beside_later[outlier] = self._find_share_beside_later(outlier)
-        return self._beside_later[outlier]
-
-    def _find_share_beside_later(self, outlier: Outlier) -> float:
-        run, team, explained_ns = self.analysis.run, outlier.team, 0.0
-        factor = float(run.job.interference[team])
-        if not factor or outlier.part is not TimePart.GPU or outlier.is_of_all_ranks:
-            return 0.0
-        for number in self.worst_steps(outlier):
-            key = self.analysis.keys[number]
-            ranks = [rank for rank in run.ranks(key, team) if rank != outlier.rank]
-            peers = [ranks[at] for at in spread_positions(len(ranks), THRESHOLDS.few_steps)]
-            if not peers:
-                continue
-            times = run.team_times(key, team, np.isin(run.rank_numbers, (outlier.rank, *peers)))
-            of_ranks = zip(*(np.ascontiguousarray(values.T) for values in (times.start, times.end)), strict=True)
-            beside_ns = np.array([time_beside_later(run.programs[team].kinds, *one) for one in of_ranks])
-            is_own = times.ranks == outlier.rank
-            explained_ns += float(beside_ns[is_own][0] - np.median(beside_ns[~is_own])) * factor / (1 + factor)
-        return explained_ns / max(self.workload(outlier).excess_ns, 1.0)
 
     def share_in_own_launches(self, outlier: Outlier) -> float:
         """Return the share of a rank's loss, in its worst steps, at launches that most other ranks do not make."""

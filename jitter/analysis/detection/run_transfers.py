@@ -17,7 +17,6 @@ from jitter.analysis.detection.findings import Finding, FindingKind, are_same_st
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.significance import scatter_over_steps
 from jitter.analysis.detection.standouts import Standouts, TestedTimes, find_in_samples, is_random_over, quiet_totals
-from jitter.analysis.execution.rank_clusters import find_reference_steps
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
@@ -546,7 +545,7 @@ class RunTransfers:
 
     @cached_property
     def _medians(self) -> list[Floats]:
-        """The median over those like steps in which the network was fast, which may be fewer than half.
+        """The median over like steps, see `baseline_transfers`.
 
         Where too few of them have all ranks, the lower one of these and of steps that a few ranks lack: others may have
         waited for these.
@@ -557,9 +556,6 @@ class RunTransfers:
         )
 
         def usual(numbers: Ints) -> Floats:
-            usual_ns = known_medians(mostly[numbers])
-            ratios = mostly[numbers] / np.where(usual_ns > 0, usual_ns, np.nan)
-            numbers = numbers[find_reference_steps(known_medians(ratios, axis=1))]
             known = (~np.isnan(whole[numbers])).sum(axis=0)
             is_known = np.bincount(alike.numbers, known)[alike.numbers] >= THRESHOLDS.min_repeats
             complete, most = (alike.usual_ns([took[number] for number in numbers]) for took in (whole, mostly))

@@ -24,7 +24,7 @@ from jitter.analysis.detection.significance import (
     scatter_over_steps,
     spread_of_others,
 )
-from jitter.analysis.execution.rank_clusters import find_reference_steps, separate_clusters
+from jitter.analysis.execution.rank_clusters import find_reference_times, separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -326,7 +326,7 @@ def quiet_totals(total: Floats, usual_sigma: float | None = None) -> tuple[Float
     if usual_sigma is None:
         usual_sigma = middle_value(sigmas)
     for column in np.flatnonzero(sigmas > THRESHOLDS.much_more * usual_sigma).tolist():
-        quiet[~find_reference_steps(total[:, column], usual_sigma), column] = np.nan
+        quiet[~find_reference_times(total[:, column], usual_sigma), column] = np.nan
         sigmas[column] = qn_sigma(quiet[:, [column]])[0]
     return quiet, sigmas
 

@@ -60,20 +60,20 @@ def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: floa
     return order[next(found, len(order)) :]
 
 
-def find_reference_steps(
-    total_ns: Floats, usual_sigma: float = 0.0, least_share: float = THRESHOLDS.minor_share
+def find_reference_times(
+    times_ns: Floats, usual_sigma: float = 0.0, least_share: float = THRESHOLDS.minor_share
 ) -> Bools:
-    """Return, (steps,), whether the step tells what is usual of a rank, by its time in each.
+    """Return, (times,), which times tell what is usual: those of a rank in each step, or of transfers that are alike.
 
-    All steps do, unless two or more, and at least this share, are a cluster that is faster than all others: a host may
-    be late in more than half of the steps. Of few steps, clusters must be far apart: some are by chance. `usual_sigma`
-    is how its peers vary.
+    All do, unless two or more, and at least this share, are a cluster that is faster than all others: a host, or a
+    network, may be slow in more than half of the steps. Of few times, clusters must be far apart: some are by chance.
+    `usual_sigma` is how those of a rank's peers vary.
     """
-    known = np.flatnonzero(~np.isnan(total_ns))
-    is_reference = np.ones(len(total_ns), np.bool_)
+    known = np.flatnonzero(~np.isnan(times_ns))
+    is_reference = np.ones(len(times_ns), np.bool_)
     if len(known) > THRESHOLDS.min_steps:
         least, sigmas = max(2, math.ceil(len(known) * least_share)), THRESHOLDS.much_more * THRESHOLDS.outlier_sigmas
-        is_reference[known[_slower_cluster(total_ns[known], least, sigmas, usual_sigma)]] = False
+        is_reference[known[_slower_cluster(times_ns[known], least, sigmas, usual_sigma)]] = False
     return is_reference
 
 

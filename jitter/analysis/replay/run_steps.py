@@ -17,7 +17,7 @@ import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
-from jitter.analysis.execution.rank_clusters import find_reference_steps
+from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, baselines, follow_steps
@@ -670,7 +670,7 @@ class _LikeTimes(NamedTuple):
         sigmas = (spread * np.median(paces_ns, axis=1)).tolist()
         # of the only rank no other one tells which batches are smaller; where others do, two steps tell
         host, gpu = (
-            find_reference_steps(pace_ns, sigma, 1 / 3 if self.is_only else 0.0 if sigma else THRESHOLDS.minor_share)
+            find_reference_times(pace_ns, sigma, 1 / 3 if self.is_only else 0.0 if sigma else THRESHOLDS.minor_share)
             for pace_ns, sigma in zip(paces_ns, sigmas, strict=True)
         )
         known = zip(self.times, (host, host, host, gpu, gpu), strict=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.rank_clusters import find_reference_steps
+from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.compilation import compiled
@@ -37,7 +37,7 @@ def at_usual_pace(first: Ints, gpu_ns: Floats) -> tuple[Floats, Floats]:
     pace = whole / np.where(np.isnan(steadiest), lower_median(whole), steadiest)
     spread = np.where(np.isnan(pace).all(axis=0), np.nan, qn_sigma(pace))
     are_usual = [
-        find_reference_steps(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
+        find_reference_times(of_team, sigma or THRESHOLDS.gpu_spread_share, 0.0)
         for of_team, sigma in zip(pace.T, np.nan_to_num(lower_medians_of_others(spread)).tolist(), strict=True)
     ]
     usual_pace, usual_whole = (np.where(np.stack(are_usual, axis=1), ratio, np.nan) for ratio in (pace, whole))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import state_before
+from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.replay import AS_RECORDED, CHANGED, SKIPPED, Change, no_shift, replay_steps
@@ -204,7 +205,9 @@ def possible_waits(steps: RecordedSteps, transfer: Floats, usual: Floats) -> Flo
 def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
     """Return, (groups of all collectives,), the lower median of transfers over steps and over groups of one number.
 
-    Each group counts the same: where members lack steps, the group with more of them would be the usual one of two.
+    Of those that were fast, where these are a cluster apart (`find_reference_times`): the network may be slow more than
+    half of the time. Each group counts the same: where members lack steps, the group with more of them would be the
+    usual one of two.
 
     Args:
         alike: (groups of all collectives,) a number for each group; groups of one number should take as long.
@@ -218,8 +221,11 @@ def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
         is_known = ~np.isnan(took := every[:, groups])
         weight = (is_known / np.maximum(is_known.sum(axis=0), 1))[is_known]
         if len(weight):
-            ascending = np.argsort(took[is_known])
+            took_ns = took[is_known]
+            is_usual = find_reference_times(took_ns)
+            took_ns, weight = took_ns[is_usual], weight[is_usual]
+            ascending = np.argsort(took_ns)
             below = weight[ascending].cumsum()
             half = np.searchsorted(below, below[-1] / 2 - 1e-9)  # sums of fractions are not exact
-            medians[groups] = took[is_known][ascending[half]]
+            medians[groups] = took_ns[ascending[half]]
     return medians

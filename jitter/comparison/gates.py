@@ -70,7 +70,8 @@ def parse_causes(text: str) -> list[str]:
 def check_loss(run: Document, limit: float) -> Gate:
     """Compare the run's loss to jitter with a limit; the whole interval decides.
 
-    What all ranks lose alike is no jitter: findings of it above the limit are named beside it.
+    The loss compares with the median rank: if most ranks are slow, what they lose is compared, too. What all ranks lose
+    alike is no jitter: findings of it above the limit are named beside it.
     """
     interval = measure_loss(run)
     if isinstance(interval, str):
@@ -78,11 +79,17 @@ def check_loss(run: Document, limit: float) -> Gate:
     low, high = interval
     result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
     why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
+    others = [
+        finding
+        for finding in run.culprits
+        if finding.rung != "ranks" and finding.confidence != "low" and (finding.fraction or 0.0) > limit
+    ]
+    if any(finding.rung is None for finding in others):
+        result, why = Result.FAIL, ", compared with the median rank"
     whose = " of the recorded ranks alone" if run.has_unrecorded_ranks else ""
     beside = "".join(
         f"; beside it {finding.name}, {finding.cause_in_words}: {format_percent(finding.fraction)}"
-        for finding in run.culprits
-        if finding.rung != "ranks" and finding.confidence != "low" and (finding.fraction or 0.0) > limit
+        for finding in others
     )
     measured = f"limit {format_limit(limit)}; {_span(interval)}"
     text = f"loss{whose} {format_percent(run.loss_fraction)} ({measured}){why}{beside}"

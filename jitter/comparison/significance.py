@@ -187,6 +187,8 @@ def measure_loss(run: Document) -> tuple[float, float] | str:
         few = f": {format_count(run.ranks, 'rank')} and {format_count(len(run.steps), 'step')} were recorded"
         why = few if run.ranks < 2 or len(run.steps) < MIN_STEPS else "; jitter report says why"
         return f"the loss of the run is unknown{why}"
+    if run.ranks == 1 and run.has_unrecorded_ranks:
+        return "one rank of the job was recorded: jitter between ranks cannot be measured"
     timed = [(step.loss_ns, step.step_time_ns) for step in run.steps if step.loss_ns is not None and step.step_time_ns]
     if len(run.steps) < MIN_STEPS or len(timed) < MIN_STEPS - 2:
         steps = format_count(MIN_STEPS, "step")

@@ -20,7 +20,7 @@ from jitter.core.formatting import format_percent
 from jitter.simulate import Fault, Job, simulate
 from tests.support.forked_command import run_forked
 from tests.support.printed import output_of
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, ingest_traces, write_traces
 from tests.support.version_1_baseline import written_by_version_1
 
 pytestmark = pytest.mark.usefixtures("computed_once")
@@ -63,6 +63,24 @@ def test_what_the_loss_does_not_contain_is_named_beside_it(tmp_path, capsys):
     assert code == 0
     assert re.search(r"^PASS loss .* \(limit 5%; .*\); beside it ranks 0-3, slow GPU: \d", line)
     assert "beside it" not in check(capsys, lake, "--max-loss", "90%")[1]
+
+
+def test_what_most_ranks_lose_to_the_others_exceeds_the_limit(tmp_path, capsys):
+    """The loss compares with the median rank, which is one of the slow ones."""
+    run = simulate(Job(ranks=8, steps=8, kernels=40, seed=5), [Fault.parse("slow_gpu:rank=0-4,factor=1.3")])
+    ingest_run(run, tmp_path, "nsys")
+    code, line = check(capsys, tmp_path / "lake", "--max-loss", "10%")
+    assert code == 1
+    assert re.search(r"^FAIL loss .* \(limit 10%; .*\), compared with .*; beside it ranks 0-4, slow GPU: [12]\d", line)
+    assert check(capsys, tmp_path / "lake", "--max-loss", "90%")[0] == 0
+
+
+def test_one_rank_of_a_job_tells_nothing_of_its_jitter(tmp_path, capsys):
+    _, trace, *_ = write_traces(simulate(Job(**JOB, seed=5)), tmp_path / "traces")
+    ingest_traces(tmp_path, trace)
+    code, line = check(capsys, tmp_path / "lake", "--max-loss", "90%")
+    assert (code, line.split()[0]) == (3, "UNKNOWN")
+    assert "one rank of the job was recorded" in line
 
 
 def test_an_equal_run_passes(lakes, capsys):

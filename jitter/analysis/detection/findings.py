@@ -358,7 +358,10 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
         steps = tuple(np.flatnonzero(late).tolist())
         chance = float(student_tail(clusters.sigmas, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
         members = [
-            Outlier(deviations.team, rank, part, steps, excess_ns * len(steps), clusters.sigmas, chance)
+            Outlier(
+                *(deviations.team, rank, part, steps, excess_ns * len(steps), clusters.sigmas, chance),
+                peers=clusters.fast,
+            )
             for rank in clusters.slow
         ]
         sentence = (

@@ -63,6 +63,12 @@ class Outlier:
     """Names of kernels that alone take longer than the other ranks', the surest first; none: its whole time does."""
     longest_ns: float | None = None
     """The excess of its longest step; None where the excess of each step is not known."""
+    peers: tuple[int, ...] = ()
+    """The faster ranks that it is compared with; none: all others of its team."""
+
+    def is_compared_with(self, rank: int) -> bool:
+        """Return whether another rank of its team tells what is usual."""
+        return rank in self.peers if self.peers else rank != self.rank
 
     @property
     def event_ns(self) -> float:

@@ -254,6 +254,23 @@ def test_the_rank_and_others_from_first_to_last(rank: int, ranks: list[int], cho
 
 
 @pytest.mark.parametrize(
+    ("fault", "cause", "said"),
+    [
+        ("slow_gpu:{},factor=1.{}", "gpu_compute", "122 of 122 slower operations have the same launch shape"),
+        ("late_start:{},ms=1.{}", "late_start", "the input pipeline stalled"),
+    ],
+)
+def test_each_of_a_slow_majority_is_compared_with_the_fast_ranks(tmp_path: Path, fault: str, cause: str, said: str):
+    """The median rank is one of the others that are slow, by another amount."""
+    faults = [Fault.parse(fault.format("rank=4-7", "15")), Fault.parse(fault.format("rank=2", "11"))]
+    run = simulate(Job(ranks=8, steps=8, kernels=40, seed=5), faults)
+    found = next(one for one in ingest_run(run, tmp_path).diagnose().culprits if one.ranks == (2, 4, 5, 6, 7))
+    assert (found.cause, found.confidence) == (cause, "high")
+    assert any(said in sentence for sentence in found.evidence)
+    assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.1)
+
+
+@pytest.mark.parametrize(
     ("fault", "cause"),
     [("unequal_work:rank=6,factor=1.8", "workload_imbalance"), ("slow_gpu:rank=6,factor=1.5", "gpu_compute")],
 )

@@ -32,6 +32,7 @@ from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.numeric.arrays import Bools, Floats, spread_positions
+from jitter.core.numeric.stats import known_medians
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_coverage import rank_coverage
@@ -269,8 +270,12 @@ class Evidence:
         team = self.analysis.measured.deviations_of(outlier.team)
         if outlier.pace is not None:
             team = self.analysis.outliers.launched_work[outlier.team].deviations
-        column = np.searchsorted(team.ranks, outlier.rank)
-        return np.nan_to_num(team.total_ns[outlier.part, :, column])
+        total_ns = team.total_ns[outlier.part]
+        above_ns = total_ns[:, np.searchsorted(team.ranks, outlier.rank)]
+        if outlier.peers:
+            above_ns = above_ns - known_medians(total_ns[:, np.isin(team.ranks, outlier.peers)], axis=1)
+        excess_ns: Floats = np.nan_to_num(above_ns)
+        return excess_ns
 
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
@@ -344,6 +349,7 @@ class Evidence:
             numbers = {
                 peer: parse_marker_numbers(step_record.step.marker or "", key.step, key.epoch, peer)
                 for peer, step_record in self.records[key].items()
+                if peer == outlier.rank or outlier.is_compared_with(peer)
             }
             stated = numbers.pop(outlier.rank, ())
             if not stated or not numbers or any(len(of_peer) != len(stated) for of_peer in numbers.values()):
@@ -365,7 +371,7 @@ class Evidence:
         """Return what costs host time to record, and is known of the rank's launches but not of most other ranks'."""
         records = self.records[self.analysis.keys[self.worst_steps(outlier)[0]]]
         of_rank = records[outlier.rank].record
-        others = [of_peer.record for rank, of_peer in records.items() if rank != outlier.rank]
+        others = [of_peer.record for rank, of_peer in records.items() if outlier.is_compared_with(rank)]
         details = []
         for column, words in _DETAILS.items():
             stated = sum(column not in other.empty_columns for other in others)
@@ -423,7 +429,7 @@ class Evidence:
     def _others(self, outlier: Outlier, keys: Sequence[StepKey]) -> list[RankStep]:
         """Return what an outlier's steps are compared with: the other ranks'; of all ranks alike, its other steps."""
         if not outlier.is_of_all_ranks:
-            return [(key, rank) for key in keys for rank in self.records[key] if rank != outlier.rank]
+            return [(key, rank) for key in keys for rank in self.records[key] if outlier.is_compared_with(rank)]
         late = {self.analysis.keys[number] for number in outlier.steps}.union(keys)
         others = (key for key in self.analysis.keys if key not in late)
         return [(key, outlier.rank) for key in others if outlier.rank in self.records[key]]

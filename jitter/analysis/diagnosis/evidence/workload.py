@@ -17,7 +17,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEETINGS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
-from jitter.core.numeric.stats import lower_median, middle_value
+from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
 
 
@@ -106,7 +106,8 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         if own_steps:
             peers = _own_steps(analysis, outlier, key)
         else:
-            peers = [(key, _with_peers(rank, run.ranks(key, team), THRESHOLDS.sampled_ranks))]
+            there = (peer for peer in run.ranks(key, team) if outlier.is_compared_with(peer))
+            peers = [(key, _with_peers(rank, there, THRESHOLDS.sampled_ranks))]
         recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[np.isin(run.programs[team].kinds, MEETINGS)] = 0.0
@@ -114,7 +115,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         comparison += compare_launch_shapes(
             rows,
             gpu,
-            _baseline(analysis, outlier, number),
+            _baseline(analysis, outlier, number, [peer for peer in peers[0][1] if peer != rank]),
             copies,
             [(step, peer) for step, ranks in peers for peer in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
@@ -123,9 +124,18 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
     return comparison
 
 
-def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
-    """Return, (operations,), the baseline of GPU time in a step: the ranks' median in it, or in the other steps."""
-    operations = slice(*analysis.run.job.first[outlier.team : outlier.team + 2].tolist())
+def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int, peers: Sequence[int]) -> Floats:
+    """Return, (operations,), the baseline of GPU time in a step: the ranks' median in it, or in the other steps.
+
+    Of a rank that is compared with the faster ranks the median of some of these, its `peers`.
+    """
+    run, key = analysis.run, analysis.keys[number]
+    if outlier.peers:
+        times = [run.rank_times(key, peer) for peer in peers]
+        of_peers = [undisturbed_times(run.job, outlier.team, each.start[:, 0], each.end[:, 0]) for each in times]
+        faster: Floats = np.nan_to_num(known_medians(np.stack(of_peers)))
+        return faster
+    operations = slice(*run.job.first[outlier.team : outlier.team + 2].tolist())
     gpu_ns: Floats = analysis.steps.baselines.gpu[:, operations]
     others = np.setdiff1d(np.arange(len(gpu_ns)), outlier.steps) if outlier.is_of_all_ranks else np.empty(0)
     if not len(others):

@@ -54,6 +54,12 @@ class TeamDeviations:
         total, noise, usual = self.total_ns[:, numbers], self.noise_ns[:, numbers], self.usual_ns[:, numbers]
         return TeamDeviations(self.team, self.ranks, total, noise, usual, is_usual)
 
+    def with_equal_batches(self) -> "TeamDeviations":
+        """Return them as if the baseline's GPU time were the usual one in each step."""
+        usual_ns = self.usual_ns.copy()
+        usual_ns[GPU] = known_medians(usual_ns[GPU])
+        return replace(self, usual_ns=usual_ns)
+
     def of_places(self, columns_of_place: Sequence[Ints]) -> "TeamDeviations":
         """Return the deviations of places, each as that of its median rank; places are numbered in their order."""
         of_place = [

@@ -35,6 +35,7 @@ from jitter.analysis.detection.standouts import Outlier, Standouts, find_standou
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.like_steps import changes_for_good
 from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.shared_work import growth_with_size
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.grouping import by_key
@@ -229,10 +230,8 @@ def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOut
     """Return the steps of the run in which all ranks are slow."""
     steps, run = measured.steps, measured.steps.run
     of_sizes = [
-        find_in_like_steps(
-            [team.of_steps(numbers) for team in measured.deviations], measured.step_ns, account.loss_ns, numbers
-        )
-        for numbers in steps.alike.by_size
+        find_in_like_steps(*_at_usual_size(measured, numbers), account.loss_ns, numbers)
+        for numbers in steps.alike.by_known_size
     ]
     every = [finding for finding in of_sizes if finding is not None]
     idle = [finding for finding in every if may_be_idle(steps, finding)]
@@ -250,6 +249,22 @@ def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOut
     after_idle = [*(finding.steps for finding in idle), *(late.steps for late in outliers.idle_moments)]
     slow = [blame_awaited_ranks(finding, measured, account.charges) or finding for finding in slow]
     return SlowSteps(slow, warm_up, sorted(set().union(*after_idle)))
+
+
+def _at_usual_size(measured: MeasuredRun, numbers: Ints) -> tuple[list[TeamDeviations], Floats]:
+    """Return the deviations of each team in like steps, and each step's time, as if all batches were of one size.
+
+    Where the usual rank's GPU time tells that they are not, what the step's time grows by with it is taken out, and
+    what it varies by: hosts pause, and networks are slow, whatever the size.
+    """
+    teams = [team.of_steps(numbers) for team in measured.deviations]
+    largest = max(teams, key=lambda team: len(team.ranks), default=None)
+    if largest is None or any(np.array_equal(numbers, alike) for alike in measured.steps.alike.by_size):
+        return teams, measured.step_ns
+    step_ns, gpu_ns = measured.step_ns.copy(), largest.usual_ns[TimePart.GPU]
+    growth = np.maximum(np.nan_to_num(growth_with_size(gpu_ns, step_ns[numbers, None])), 0.0)
+    step_ns[numbers] -= (growth * (gpu_ns - known_medians(gpu_ns)))[:, 0]
+    return [team.with_equal_batches() for team in teams], step_ns
 
 
 def find_in_like_steps(

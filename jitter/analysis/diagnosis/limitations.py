@@ -197,8 +197,8 @@ def describe_lone_sizes(analysis: RunAnalysis) -> str | None:
     """Return a sentence on steps that cannot be compared with others, as their batches have other sizes."""
     if len(analysis.steps.alike.by_size) > len(analysis.steps.alike.by_known_size):
         return (
-            "The GPU time of all ranks varies from step to step, as with batches of many sizes: a step is compared "
-            "with those of about its GPU time, and whether all ranks, or the network, are slow in some cannot be told."
+            "The GPU time of all ranks varies from step to step, as with batches of many sizes: it is compared with "
+            "that of steps of about its size, and whether the GPUs of all ranks are slow in some cannot be told."
         )
     alike = analysis.steps.alike
     lone = [int(numbers[0]) for numbers in alike.by_size if len(numbers) == 1]

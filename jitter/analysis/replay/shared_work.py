@@ -172,17 +172,30 @@ def work_by_sizes(sizes: Floats, took_ns: Floats) -> Floats:
 
 
 def _share_that_grows(times_ns: Floats, sizes: Floats) -> Floats:
-    """Return, (columns,), which part of a usual time grows with the size, as Theil and Sen's slope of steps tells it.
+    """Return, (columns,), which part of a usual time grows with the size; the rest is latency.
 
-    `sizes` are 1 for the usual one, (steps, columns) each. The rest is latency.
+    `sizes` are 1 for the usual one, (steps, columns) each.
     """
-    apart = range(1, min(len(times_ns), THRESHOLDS.sampled_steps))
-    grown_ns, grown = (np.concatenate([seen[after:] - seen[:-after] for after in apart]) for seen in (times_ns, sizes))
-    slope_ns = known_medians(np.divide(grown_ns, grown, out=np.full(grown.shape, np.nan), where=grown != 0))
+    slope_ns = growth_with_size(sizes, times_ns)
     latency_ns = known_medians(times_ns - slope_ns * sizes)
     whole_ns = slope_ns + latency_ns
     share: Floats = np.divide(slope_ns, whole_ns, out=np.zeros_like(whole_ns), where=whole_ns > 0).clip(0, 1)
     return share
+
+
+def growth_with_size(sizes: Floats, times_ns: Floats) -> Floats:
+    """Return, (columns,), by what times grow with the size 1, ns: Siegel's repeated medians of slopes between steps.
+
+    Arguments are (steps, columns). Nearly half of the steps may be slow for another reason.
+    """
+    lags = range(1, min(len(times_ns), THRESHOLDS.sampled_steps))
+    slopes_ns = np.full((2 * len(lags), *times_ns.shape), np.nan)
+    for row, lag in enumerate(lags):
+        grown = sizes[lag:] - sizes[:-lag]
+        grown_ns, unknown_ns = times_ns[lag:] - times_ns[:-lag], np.full(grown.shape, np.nan)
+        of_pairs = np.divide(grown_ns, grown, out=unknown_ns, where=grown != 0)
+        slopes_ns[2 * row, lag:] = slopes_ns[2 * row + 1, :-lag] = of_pairs
+    return known_medians(known_medians(slopes_ns))
 
 
 def _relative(times_ns: Floats) -> Floats:

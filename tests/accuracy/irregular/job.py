@@ -56,6 +56,8 @@ class IrregularJob:
     """Chance of a rare long input, per rank and step."""
     lengths: float = 0.0
     """Sequence lengths vary by this part, per rank and step."""
+    batches: float = 0.0
+    """Standard deviation of the logarithm of a step's batch, alike on all ranks."""
     fixed_grids: bool = False
     collections: float = 0.0
     """Chance of a garbage-collection pause, per rank and step."""
@@ -134,7 +136,8 @@ class IrregularJob:
         found = 1 - self.lengths * rng.random((self.ranks, self.steps))
         rare = rng.random((self.ranks, self.steps)) < self.long_inputs
         longer: Draws = np.where(rare, rng.uniform(1.3, 2.0, found.shape), 1.0)
-        return found * longer
+        alike: Draws = np.exp(self.batches * self.rng(8).standard_normal((1, self.steps)))
+        return found * longer * alike
 
     @cached_property
     def microbatch(self) -> Draws:

@@ -13,7 +13,11 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
+from tests.accuracy.irregular.job import Fault as Slow
+from tests.accuracy.irregular.job import IrregularJob
+from tests.accuracy.irregular.scoring import ingest_job
 from tests.analysis.detection.test_deviations import find_outliers
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_run, small, true_gain_ns
 
 STEP = 1e6
@@ -352,3 +356,33 @@ def test_gpus_that_all_get_slower_for_good_are_no_larger_batches(tmp_path: Path,
     first, last = map(int, steps.split("-"))
     assert [key.step for key in culprit.steps] == list(range(first, last + 1))
     assert culprit.loss_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+
+
+ALL = tuple(range(6))
+
+
+@fuzz
+@pytest.mark.parametrize("seed", some_of(range(5, 15), 5))
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (Slow("slow_network", ALL, 4.0, (4, 5, 9)), "communication"),
+        (Slow("late", ALL, 0.6, (4, 5, 9)), "late_start"),
+        (Slow("pause", ALL, 0.7, (6,)), "cpu_launch"),
+        (None, None),
+    ],
+)
+def test_what_all_ranks_wait_for_between_batches_of_many_sizes(
+    tmp_path: Path, fault: Slow | None, cause: str | None, seed: int
+):
+    """The steps take as long as their batches, from half to twice the usual time: the network and the hosts do not."""
+    faults = () if fault is None else (fault,)
+    job = IrregularJob(seed, "overlapped", 6, 12, 30, "batches", transfer=0.12, batches=0.25, faults=faults)
+    lake, saved = ingest_job(job, tmp_path)
+    found, least_ns = lake.diagnose().culprits, 0.02 * lake.diagnose().time_ns
+    named = [(one.cause, len(one.ranks), tuple(key.step for key in one.steps)) for one in found]
+    expected = [] if fault is None else [(cause, 6, fault.steps)]
+    # a host that is ahead may pause for nothing
+    assert named == expected or (saved < least_ns and not named)
+    for one in found:
+        assert one.gain_ns == pytest.approx(saved, rel=0.1, abs=least_ns)

@@ -231,7 +231,7 @@ def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOut
     steps, run = measured.steps, measured.steps.run
     of_sizes = [
         find_in_like_steps(*_at_usual_size(measured, numbers), account.loss_ns, numbers)
-        for numbers in steps.alike.by_known_size
+        for numbers in steps.alike.but_for_batches
     ]
     every = [finding for finding in of_sizes if finding is not None]
     idle = [finding for finding in every if may_be_idle(steps, finding)]

@@ -479,7 +479,7 @@ class RunTransfers:
         each = np.arange(len(self.took))[:, None]
         value_of_step = {
             int(number): value
-            for numbers in (each if self._varies else self.measured.steps.alike.by_known_size)
+            for numbers in (each if self._varies else self.measured.steps.alike.but_for_batches)
             for value in [compute(numbers)]
             for number in numbers
         }

@@ -136,6 +136,16 @@ class LikeSteps:
             for alike in self._split_by_work(numbers, np.nansum(self._gpu_ns()[numbers], axis=1).tolist())
         ]
 
+    @property
+    def but_for_batches(self) -> list[Ints]:
+        """The numbers of the steps that should take as long but for what GPUs compute: by known size.
+
+        A serving engine may run another program for each request: its steps of one measured size.
+        """
+        on_request = [self.kinds[numbers[0]] in ON_REQUEST for numbers in self.by_size]
+        serving = [numbers for numbers, is_asked in zip(self.by_size, on_request, strict=True) if is_asked]
+        return serving + [numbers for numbers in self.by_known_size if self.kinds[numbers[0]] not in ON_REQUEST]
+
     def of_lone_rank(self, gpu_ns: Mapping[int, float]) -> list[Ints]:
         """Return the numbers of the steps that should take as long on a rank without peers, by known size.
 

@@ -631,7 +631,6 @@ class RunSteps:
     ) -> list["_LikeTimes"]:
         """Return a lone rank's times in its like steps; `here` are its operations in `medians` over ranks."""
         total_ns = {number: float(np.nansum(medians[number].gpu[here])) for number in work}
-        is_only = len(self.run.sizes) == 1
         like = list[_LikeTimes]()
         for alike in self.alike.of_lone_rank(total_ns):
             if not (numbers := [number for number in alike.tolist() if number in work]):
@@ -640,7 +639,7 @@ class RunSteps:
             of_kinds = zip(*(medians[number] for number in numbers), strict=True)
             times = SelfTimes(*(np.stack([values[here] for values in of_kind], axis=1) for of_kind in of_kinds))
             np.divide(times.gpu, of_steps.T, out=times.gpu)
-            like.append(_LikeTimes(numbers, times, of_steps, is_only))
+            like.append(_LikeTimes(numbers, times, of_steps))
         return like
 
 
@@ -653,8 +652,6 @@ class _LikeTimes(NamedTuple):
     """(operations, steps), those of the GPU ÷ work."""
     work: Floats
     """(steps, operations) what each does on the GPU, as a ratio."""
-    is_only: bool
-    """Whether one rank was recorded."""
 
     def paces_ns(self) -> Floats:
         """(host and GPU, steps) the whole time for the usual work."""
@@ -668,9 +665,9 @@ class _LikeTimes(NamedTuple):
         """
         paces_ns = self.paces_ns()
         sigmas = (spread * np.median(paces_ns, axis=1)).tolist()
-        # of the only rank no other one tells which batches are smaller; where others do, two steps tell
+        # where other ranks tell which batches are smaller, two steps tell
         host, gpu = (
-            find_reference_times(pace_ns, sigma, 1 / 3 if self.is_only else 0.0 if sigma else THRESHOLDS.minor_share)
+            find_reference_times(pace_ns, sigma, 0.0 if sigma else THRESHOLDS.minor_share)
             for pace_ns, sigma in zip(paces_ns, sigmas, strict=True)
         )
         known = zip(self.times, (host, host, host, gpu, gpu), strict=True)

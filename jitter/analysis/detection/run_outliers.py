@@ -31,7 +31,7 @@ from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launche
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.detection.significance import binomial_tail, quiet_level, wander_over_steps
-from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
+from jitter.analysis.detection.standouts import Outlier, Standouts, chances_of_places, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.like_steps import changes_for_good
 from jitter.analysis.replay.run_steps import RunSteps
@@ -131,8 +131,9 @@ class RunOutliers:
         if len(nodes) < 2:
             return of_ranks
         step_ns, kinds = self._measured.assumed_step_ns, self._steps.alike.by_program
-        of_nodes = find_standouts(team.of_places(nodes), of_ranks.part, step_ns, kinds, self._tests(team.team))
-        return of_ranks.with_places(of_nodes, nodes, step_ns)
+        part, tests = of_ranks.part, self._tests(team.team)
+        of_nodes = find_standouts(team.of_places(nodes), part, step_ns, kinds, tests)
+        return of_ranks.with_places(of_nodes, chances_of_places(team, part, nodes, tests), nodes, step_ns)
 
     def _tests(self, team: int) -> int:
         """Return how many parts of a rank's time are tested."""

@@ -142,22 +142,25 @@ class Standouts:
             chance=np.where(is_same, other.chance, self.chance),
         )
 
-    def with_places(self, of_places: "Standouts", places: Sequence[Ints], step_ns: Floats) -> "Standouts":
+    def with_places(
+        self, of_places: "Standouts", among_places: Floats, places: Sequence[Ints], step_ns: Floats
+    ) -> "Standouts":
         """Return these with the late ranks of places whose median rank usually stands out among those of the places.
 
-        Where each rank varies by itself from step to step, many of one place show what none shows alone. By GPU time
-        they must also be apart from all others: work that grows from rank to rank is more at one place than at the
-        next. `places` are the columns of their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
+        Where each rank varies by itself from step to step, many of one place show what none shows alone, and so they do
+        where all places differ: `among_places` are the `chances_of_places`. By GPU time they must also be apart from
+        all others: work that grows from rank to rank is more at one place than at the next. `places` are the columns of
+        their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
         """
         late = replace(
             self, is_late=self.is_late.copy(), is_persistent=self.is_persistent.copy(), chance=self.chance.copy()
         )
         usual_ns, is_known = np.nan_to_num(known_medians(self.total_ns)), ~np.isnan(self.total_ns)
         is_usual = usual_ns >= THRESHOLDS.min_excess_share * known_median(step_ns)
-        for number in np.flatnonzero(of_places.is_persistent & (of_places.chance < THRESHOLDS.medium_chance)).tolist():
+        chances = np.fmin(np.where(of_places.is_persistent, of_places.chance, 1.0), among_places)
+        for number in np.flatnonzero(chances < THRESHOLDS.medium_chance).tolist():
             place = places[number]
-            others = np.delete(usual_ns, place)
-            if self.part is TimePart.GPU and not separate_clusters(np.sort(others), np.sort(usual_ns[place])):
+            if self.part is TimePart.GPU and not _are_apart(np.sort(usual_ns[place]), np.delete(usual_ns, place)):
                 continue
             for column in place[(is_usual & ~self.is_persistent)[place]].tolist():
                 here = is_known[:, column] & (self.total_ns[:, column] >= usual_ns[column] / 2)
@@ -165,7 +168,7 @@ class Standouts:
                 late.is_late[:, column] = here | (here[is_known[:, column]].all() & ~is_known.any(axis=1))
                 late.is_persistent[column] = True
             named = place[late.is_persistent[place]]
-            late.chance[named] = np.minimum(late.chance[named], of_places.chance[number])
+            late.chance[named] = np.minimum(late.chance[named], chances[number])
         return late
 
     def outliers(self, step_ns: Floats) -> list[Outlier]:
@@ -200,6 +203,31 @@ class Standouts:
                 )
             )
         return rank_outliers
+
+
+def chances_of_places(deviations: TeamDeviations, part: TimePart, places: Sequence[Ints], tests: int) -> Floats:
+    """Return, (places,), the probability that the usual times of a place's ranks are so far above the median place's.
+
+    Against how ranks of one place differ, and places, which differ for ever: not against the other places, which may
+    all be of another speed. `places` are the columns of their ranks; `tests` is as in `find_standouts`.
+    """
+    share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
+    floor_ns = share * float(np.nan_to_num(known_medians(deviations.usual_ns[part])[0]))
+    usual_ns = np.nan_to_num(known_medians(deviations.total_ns[part]))
+    sizes, means_ns = np.array([len(place) for place in places]), np.array([usual_ns[place].mean() for place in places])
+    variance = sum(float(usual_ns[place].var()) * len(place) for place in places) / max(sizes.sum() - len(places), 1)
+    sigma_ns = np.sqrt(floor_ns**2 + variance / sizes)
+    above = (means_ns - lower_median(means_ns, axis=0)[0]) / np.maximum(sigma_ns, 1.0)
+    return np.minimum(student_tail(above, THRESHOLDS.max_degrees) * (2 * len(places) * tests), 1.0)
+
+
+def _are_apart(values: Floats, others: Floats) -> bool:
+    """Return whether ascending values are a cluster, with a gap to as many others next below them, and next above."""
+    below, above = np.sort(others[others < values[0]]), np.sort(others[others > values[-1]])
+    if not len(below) or len(below) + len(above) < len(others):
+        return False
+    is_above = bool(separate_clusters(below[-len(values) :], values))
+    return is_above and (not len(above) or bool(separate_clusters(values, above[: len(values)])))
 
 
 def find_standouts(

@@ -24,7 +24,7 @@ from jitter.simulate import Fault, simulate
 from tests.accuracy.irregular.engine import Comm, Item, Op, RankTrace
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.simulated import ingest_run, ingest_traces, small
+from tests.support.simulated import ingest_run, ingest_traces, run_ns, small
 
 TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
 FOUR_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
@@ -403,3 +403,17 @@ def test_steps_with_nearly_all_of_the_cost_are_named(tmp_path: Path):
         (2, 30, step) for step in (3, 7, 8)
     }
     assert any(line.startswith("the longest pauses that the job waited for: 4.0") for line in culprit.evidence)
+
+
+@pytest.mark.parametrize(("apart", "named"), [(0.01, set()), (0.05, {*range(8, 16)})])
+def test_nodes_of_four_speeds(tmp_path: Path, apart: float, named: set[int]):
+    """The ranks of each node are alike: what nodes differ by is no spread of the ranks."""
+    faults = [Fault.parse(f"slow_gpu:rank={4 * node}-{4 * node + 3},factor={1 + apart * node}") for node in (1, 2, 3)]
+    run = simulate(small(ranks=16, steps=8, kernels=60, gpus_per_node=4), faults)
+    found = ingest_run(run, tmp_path).diagnose()
+    assert {rank for one in found.culprits for rank in one.ranks} == named
+    if named:
+        (both,) = found.culprits
+        # with these two at the median, which lies between those of the others, node 1 is the slowest
+        lower = simulate(run.job, [faults[0]])
+        assert both.gain_ns == pytest.approx(run_ns(run) - run_ns(lower), rel=0.2)

@@ -23,8 +23,8 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import Ranks, format_count, format_ordinal, format_percent, format_ranks, format_time
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import WHOLE_GRAPH, is_expert_kernel, short_name
-from jitter.core.numeric.arrays import Floats
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, WHOLE_GRAPH, is_expert_kernel, short_name
+from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.schema import OFF_CPU, PROFILER
 
 if TYPE_CHECKING:
@@ -398,10 +398,16 @@ def _other_model(evidence: "Evidence", late: "Outlier") -> Match | None:
         return None
     usual, count = others[0]
     is_half = 2 * count == len(peers)
-    slow = {one.rank for finding in evidence.analysis.candidates for one in finding.members if one.part is late.part}
+    slow = _late_ranks(evidence, late)
     if is_half and not slow.issuperset(rank for rank in peers if models[rank] == own_model):
         return None
     return Match({"own": own_model, "usual": str(usual), "most": "the other" if is_half else "most"})
+
+
+def _late_ranks(evidence: "Evidence", late: "Outlier") -> set[int]:
+    """Return all ranks that stand out by the same part of their time."""
+    findings = evidence.analysis.candidates
+    return {one.rank for finding in findings for one in finding.members if one.part is late.part}
 
 
 def _in_exchanges(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -430,6 +436,29 @@ def _slow_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
     if not work.excess_ns or work.copies_ns < THRESHOLDS.main_share * work.excess_ns:
         return None
     return Match({"share": format_percent(work.copies_ns / work.excess_ns)})
+
+
+def _blocking_collectives(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Match a GPU whose kernels wait for collectives on their stream: most ranks that are not late use another one."""
+    run, match = evidence.analysis.run, _idles_with_work(evidence, late)
+    if match is None:
+        return None
+    key = evidence.analysis.keys[evidence.worst_steps(late)[0]]
+    slow = _late_ranks(evidence, late)
+    others = [rank for rank in run.ranks(key, late.team) if late.is_compared_with(rank) and rank not in slow]
+
+    def shares_stream(rank: int) -> bool:
+        example = run.reader.example(key, rank)
+        computing, communicating = (
+            {stream for stream, of_row in zip(example.streams, example.kind, strict=True) if of_row == kind}
+            for kind in (COMPUTE, COLLECTIVE)
+        )
+        return not computing.isdisjoint(communicating)
+
+    if not shares_stream(late.rank):
+        return None
+    sampled = [shares_stream(others[at]) for at in spread_positions(len(others), THRESHOLDS.few_steps)]
+    return match if sampled and sum(sampled) < THRESHOLDS.main_share * len(sampled) else None
 
 
 def _idles_with_work(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -704,6 +733,12 @@ RULES: Final = (
     Rule("gpu_compute", _GPU, "certain", _other_model, "its GPU is {own}, and that of {most} ranks {usual}",
          "{it:has a GPU|have GPUs} of another model than {most} ranks: give {it:it|them} less work, or take all GPUs "
          "of one model", "GPUs of one model, or work in proportion to their speed"),
+    Rule("gpu_time", _GPU, "certain", _blocking_collectives,
+         "{share} of the excess lies between kernels, where collectives run on the same stream; other ranks have a "
+         "stream for these",
+         "{it:runs its|run their} collectives on the stream of the kernels, which wait for them: compare settings and "
+         "process groups with the other ranks', whose collectives run beside compute",
+         "collectives on a stream of their own"),
     Rule("gpu_pause", _GPU, "likely", _idles_with_work,
          "{share} of the excess lies between kernels that were launched before: the GPU runs nothing recorded there"),
     Rule("workload_imbalance", _GPU, "certain", _own_copies, _OTHER_WORK,

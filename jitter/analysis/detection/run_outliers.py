@@ -33,7 +33,7 @@ from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.detection.significance import binomial_tail, quiet_level, wander_over_steps
 from jitter.analysis.detection.standouts import Outlier, Standouts, chances_of_places, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
-from jitter.analysis.replay.like_steps import changes_for_good
+from jitter.analysis.replay.like_steps import changes_for_good, first_of_drift
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.shared_work import growth_with_size
 from jitter.analysis.thresholds import THRESHOLDS
@@ -299,7 +299,8 @@ def find_in_like_steps(
     grows = count >= THRESHOLDS.min_steps and changes_for_good(base[is_known, 0])
     grows &= bool(known_medians(late)[0] > known_medians(early)[0])
     sigma = np.fmin(sigma, wander_over_steps(base)) if grows else sigma
-    level = float(quiet_level(early if grows else base, sigma)[0])
+    first_ns = first_of_drift(base[:, 0]) if grows else None
+    level = float(quiet_level(early if grows else base, sigma)[0]) if first_ns is None else first_ns
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))
     excess = np.where(is_known, base[:, 0] - level, 0.0)

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_numbers, format_ordinal
 from jitter.core.step_key import StepKey
+
+_GROWS: Final = "it grows"
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class StepPattern:
     """Whether `shape` tells no more than how many steps of how many they are."""
     has_ended: bool = False
     """Whether it ended before the recording."""
+    grows: bool = False
+    """Whether it grows from step to step."""
 
     @property
     def words(self) -> str:
@@ -50,7 +55,8 @@ def find_step_pattern(
         costly: the few steps that cost nearly all, where there are such.
 
     """
-    pattern = _find_shape(keys, late, _drift(excess_ns))
+    drift = _drift(excess_ns)
+    pattern = replace(_find_shape(keys, late, drift), grows=drift == _GROWS)
     if not costly:
         return pattern
     numbers = format_numbers([key.step for key in costly])
@@ -110,7 +116,7 @@ def _drift(excess_ns: Sequence[float]) -> str | None:
     first, last = float(values[:fifth].mean()), float(values[-fifth:].mean())
     correlation = float(np.corrcoef(np.arange(len(values)), values)[0, 1])
     if correlation >= THRESHOLDS.drift_correlation and last >= THRESHOLDS.much_more * max(first, 0.0) and last > 0:
-        return "it grows"
+        return _GROWS
     if correlation <= -THRESHOLDS.drift_correlation and first >= THRESHOLDS.much_more * max(last, 0.0) and first > 0:
         return "it shrinks"
     return None

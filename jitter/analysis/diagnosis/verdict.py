@@ -48,7 +48,8 @@ def describe_recurrence(culprit: Culprit) -> str:
         return "any rank could be next"
     if culprit.recurs == "together":
         is_of_all = culprit.rung == "steps" or CAUSES[culprit.cause].side == "network"
-        return "the other steps are not slow" if is_of_all else "several ranks are late in the same steps"
+        others = "the steps get longer and longer" if culprit.step_pattern.grows else "the other steps are not slow"
+        return others if is_of_all else "several ranks are late in the same steps"
     if culprit.scope == "unrecorded":
         return "whether it recurs is unknown"
     if culprit.more_steps is None:

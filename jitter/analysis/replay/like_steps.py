@@ -9,6 +9,7 @@ from itertools import starmap
 import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.replay.shared_work import growth_with_size
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
@@ -249,6 +250,17 @@ def find_factor(kernels: Counter[tuple[int, str]], usual: Counter[tuple[int, str
 def changes_for_good(values: Floats) -> bool:
     """Return whether values, (steps,) and all known, go one way or change once: what varies by chance does not."""
     return successive_ratio(values) <= THRESHOLDS.lasting_ratio
+
+
+def first_of_drift(values: Floats) -> float | None:
+    """Return with what values, (steps,), begin that grow with the step's number, by a tenth or more; None of others."""
+    at = np.flatnonzero(~np.isnan(values))
+    steps = np.arange(len(values), dtype=np.float64)
+    if len(at) < THRESHOLDS.min_steps or np.corrcoef(at, values[at])[0, 1] < THRESHOLDS.drift_correlation:
+        return None
+    grown = growth_with_size(steps[:, None], values[:, None])[0] * (steps - at[0])
+    first = known_median(values - grown)
+    return first if changes_for_good(values[at]) and grown[-1] >= THRESHOLDS.tolerance_share * first else None
 
 
 def split_by_size(numbers: Ints, sizes: Floats, share: float = THRESHOLDS.tolerance_share) -> list[Ints]:

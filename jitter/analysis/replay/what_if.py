@@ -10,9 +10,11 @@ from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.replay.like_steps import first_of_drift
 from jitter.analysis.replay.replay import AS_RECORDED, CHANGED, SKIPPED, Change, no_shift, replay_steps
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_medians
 
 
 @dataclass(frozen=True)
@@ -206,8 +208,8 @@ def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
     """Return, (groups of all collectives,), the lower median of transfers over steps and over groups of one number.
 
     Of those that were fast, where these are a cluster apart (`find_reference_times`): the network may be slow more than
-    half of the time. Each group counts the same: where members lack steps, the group with more of them would be the
-    usual one of two.
+    half of the time. Of those that take ever longer, what they begin with. Each group counts the same: where members
+    lack steps, the group with more of them would be the usual one of two.
 
     Args:
         alike: (groups of all collectives,) a number for each group; groups of one number should take as long.
@@ -228,4 +230,7 @@ def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
             below = weight[ascending].cumsum()
             half = np.searchsorted(below, below[-1] / 2 - 1e-9)  # sums of fractions are not exact
             medians[groups] = took_ns[ascending[half]]
+            first_ns = first_of_drift(known_medians(took, axis=1))
+            if first_ns is not None:
+                medians[groups] = first_ns
     return medians

@@ -18,7 +18,7 @@ from tests.accuracy.irregular.job import IrregularJob
 from tests.accuracy.irregular.scoring import ingest_job
 from tests.analysis.detection.test_deviations import find_outliers
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.simulated import ingest_run, small, true_gain_ns
+from tests.support.simulated import ingest_run, run_ns, small, true_gain_ns
 
 STEP = 1e6
 
@@ -386,3 +386,16 @@ def test_what_all_ranks_wait_for_between_batches_of_many_sizes(
     assert named == expected or (saved < least_ns and not named)
     for one in found:
         assert one.gain_ns == pytest.approx(saved, rel=0.1, abs=least_ns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "growth", "cause"),
+    [("slow_collective:", 0.2, "communication"), ("slow_gpu:rank=0-7,", 0.03, "gpu_compute")],
+)
+def test_what_grows_from_step_to_step_is_compared_with_its_begin(tmp_path: Path, kind: str, growth: float, cause: str):
+    faults = [Fault.parse(f"{kind}step={step},factor={1 + growth * step}") for step in range(1, 16)]
+    run = simulate(small(ranks=8, steps=16), faults)
+    (found,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (found.cause, len(found.ranks), found.step_pattern.grows) == (cause, 8, True)
+    truth_ns = run_ns(run) - run_ns(simulate(run.job))
+    assert 0.75 * truth_ns < found.gain_ns < 1.05 * truth_ns  # what begins with the noise stays in it

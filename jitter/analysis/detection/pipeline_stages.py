@@ -6,8 +6,9 @@ which one stage alone has, is a small part, even if its matrix products have the
 all ranks share what longer stages have more says what equal stages would save.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -43,13 +44,18 @@ class _Stage(NamedTuple):
     """(steps,) GPU time of its usual rank; NaN where the recording of that rank may lack kernels."""
     kernels: Mapping[_Kernel, Sequence[float]]
     """The GPU times, ns, of its compute kernels in the usual step."""
-    extents: Mapping[_Kernel, tuple[float, float, float]]
-    """The shortest, the middle and the longest of these."""
+    extents: Mapping[_Kernel, Floats]
+    """A short, the middle and a long one of these, as `_extents`."""
 
     @property
     def median_ns(self) -> float:
         """The median of `usual_ns`."""
         return float(np.nanmedian(self.usual_ns))
+
+    def faster(self, pace: float) -> "_Stage":
+        """Return the stage with kernels that take so much less."""
+        kernels = {kernel: [ns / pace for ns in times_ns] for kernel, times_ns in self.kernels.items()}
+        return self._replace(usual_ns=self.usual_ns / pace, kernels=kernels)
 
     def share(self, others: Sequence["_Stage"]) -> float:
         """Return by what part most of its GPU time is above the other stages'."""
@@ -72,10 +78,24 @@ class _Stage(NamedTuple):
         ]
 
     def pace(self, others: Sequence["_Stage"]) -> float:
-        """Return by what factor most of its kernels take longer than the same kernels of other stages.
+        """Return by what factor most of its kernels take longer than the same kernels of other stages."""
+        ratios = self._ratios(others)
+        return weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0
 
-        Kernels of one name may be short in one pass and long in another, and stages run unlike numbers of both: the
-        shortest, the middle and the longest ones are compared, and all of them must take longer.
+    def slower_ns(self, others: Sequence["_Stage"]) -> float:
+        """Return by how much its kernels take longer than as many of the same kernels on other stages would.
+
+        A slow GPU slows those that it alone has by as much as most others.
+        """
+        ratios = self._ratios(others)
+        own_ns = sum(map(sum, self.kernels.values())) - sum(whole_ns for _, whole_ns in ratios)
+        return sum(whole_ns * (1 - 1 / ratio) for ratio, whole_ns in [*ratios, (self.pace(others), own_ns)])
+
+    def _ratios(self, others: Sequence["_Stage"]) -> list[tuple[float, float]]:
+        """Return by what factor each kernel takes longer than on other stages, and the sum of its GPU times.
+
+        Kernels of one name may be short in one pass and long in another, and stages run unlike numbers of both: short,
+        middle and long ones are compared, and all of them must take longer.
         """
         ratios = []
         for kernel, extent in self.extents.items():
@@ -83,7 +103,7 @@ class _Stage(NamedTuple):
             usual = np.median(there, axis=0) if there else np.zeros(1)
             if usual.min() > 0:
                 ratios.append((float((extent / usual).min()), sum(self.kernels[kernel])))
-        return weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0
+        return ratios
 
 
 def find_unequal_stages(
@@ -100,7 +120,7 @@ def find_unequal_stages(
     if measured.steps.run.misses_partners:
         return []  # what the stages wait for is not known
     stages, run_ns = _comparable_stages(measured, late), float(measured.assumed_step_ns.sum())
-    longer = [longer for stage in stages if len(stages) > 1 and (longer := _compare(stage, stages)) is not None]
+    longer = [each for stage in stages if len(stages) > 1 for each in _compare(stage, stages)]
     every_rank = sum(len(stage.ranks) for stage in stages)
     # what a slow GPU takes longer is gone with it, more work is done by all ranks then
     divided, part_ns = list[_Longer](), 0.0
@@ -110,8 +130,32 @@ def find_unequal_stages(
             divided, part_ns = [*divided, each], with_it_ns
     relieving = [stage for stage in stages if all(stage is not each.stage for each in divided)]
     longer = [each for each in longer if each.is_slow or all(each.stage is not stage for stage in relieving)]
-    findings = []
-    for stage, excess_ns, _, is_slow in longer:
+    # a slow node holds several stages: the next one is as late with one of them mended
+    nodes, slow = measured.steps.run.reader.nodes, [each for each in longer if each.is_slow]
+    of_nodes = by_key((frozenset(nodes.get(rank, rank) for rank in each.stage.ranks), each) for each in slow)
+    groups = [*of_nodes.values(), *([each] for each in longer if not each.is_slow)]
+    findings = [_finding(group, stages, part_ns, relieving) for group in groups]
+    evenly = together(found.repair for found in findings if found.kind == "unequal_stages")
+    priced = []
+    for found, group in zip(findings, groups, strict=True):
+        is_slow, excess_ns = group[0].is_slow, group[0].excess_ns
+        gain, held_up = _price(found.repair if is_slow else evenly, found.ranks, late, gains, run_ns)
+        # all stages are divided anew at once
+        share = 1.0 if is_slow else excess_ns * len(found.ranks) / (part_ns * every_rank)
+        sentences = chain.from_iterable(_describe(each, len(stages) - 1) for each in group)
+        priced.append(replace(found, evidence=(*sentences, *held_up), known_gain_ns=gain * share))
+    return priced
+
+
+def _finding(
+    group: Sequence["_Longer"], stages: Sequence[_Stage], part_ns: float, relieving: Sequence[_Stage]
+) -> Finding:
+    """Return the finding of one longer stage, or of slow ones of one node, without its price.
+
+    Of more work an even part stays with it, `part_ns`, and the `relieving` stages take the rest.
+    """
+    members, taken_over = list[Outlier](), dict[int, float]()
+    for stage, excess_ns, _, is_slow in sorted(group, key=lambda each: -each.excess_ns):
         usual_ns, kept_ns = stage.median_ns, 0.0 if is_slow else part_ns
         relative = stage.usual_ns / known_medians(np.stack([each.usual_ns for each in stages if each is not stage]))
         scatter = usual_ns * mad_sigma(relative / np.nanmedian(relative))  # batches vary
@@ -119,36 +163,36 @@ def find_unequal_stages(
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
         late_rank = Outlier(stage.team, stage.ranks[0], TimePart.GPU, every, excess_ns * len(every), sigmas, chance)
-        kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
         to_usual = usual_ns / (usual_ns - excess_ns + kept_ns)
-        members = [replace(late_rank, rank=rank, pace=to_usual) for rank in stage.ranks]
+        members += [replace(late_rank, rank=rank, pace=to_usual) for rank in stage.ranks]
         given_ns = (excess_ns - kept_ns) * len(stage.ranks) / sum(len(each.ranks) for each in relieving)
-        taken_over = {
+        taken_over |= {
             rank: each.median_ns / (each.median_ns + given_ns)
             for each in relieving
             for rank in each.ranks
             if not is_slow
         }
-        findings.append(replace(join_outliers(kind, members, are_late_together=True), taken_over=taken_over))
-    evenly = together(found.repair for found in findings if found.kind == "unequal_stages")
-    priced = []
-    for found, (stage, excess_ns, pace, is_slow) in zip(findings, longer, strict=True):
-        gain, held_up = _price(found.repair if is_slow else evenly, stage.ranks, late, gains, run_ns)
-        sentence = (
-            f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess_ns)} of GPU time per step "
-            f"({format_percent(excess_ns / (stage.median_ns - excess_ns))}) more than the median of the other "
-            f"{format_count(len(stages) - 1, 'stage')}: the loss, which compares ranks of a stage, does not contain it"
-        )
-        why = (
+    kind: FindingKind = "slow_stage" if group[0].is_slow else "unequal_stages"
+    return replace(join_outliers(kind, members, are_late_together=True), taken_over=taken_over)
+
+
+def _describe(longer: "_Longer", others: int) -> Iterator[str]:
+    """Yield sentences on what a stage needs more than so many others, and why."""
+    stage, excess_ns, pace, is_slow = longer
+    yield (
+        f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess_ns)} of GPU time per step "
+        f"({format_percent(excess_ns / (stage.median_ns - excess_ns))}) more than the median of the other "
+        f"{format_count(others, 'stage')}: the loss, which compares ranks of a stage, does not contain it"
+    )
+    if is_slow:
+        yield (
             f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names and sizes on other "
             "stages: more work in launches of a fixed size, or slow GPUs"
-            if is_slow
-            else "kernels of the same names and sizes take as long there as on other stages: it has more of them"
         )
-        # all stages are divided anew at once
-        share = 1.0 if is_slow else excess_ns * len(stage.ranks) / (part_ns * every_rank)
-        priced.append(replace(found, evidence=(sentence, why, *held_up), known_gain_ns=gain * share))
-    return priced
+    elif pace - 1 < _MIN_SLOWER:
+        yield "kernels of the same names and sizes take as long there as on other stages: it has more of them"
+    else:
+        yield "it has more kernels of the same names and sizes than other stages have, and they take longer there, too"
 
 
 class _Longer(NamedTuple):
@@ -163,18 +207,21 @@ class _Longer(NamedTuple):
     """Whether that makes it longer; else it has more kernels."""
 
 
-def _compare(stage: _Stage, stages: Sequence[_Stage]) -> _Longer | None:
-    """Return by how much a stage is longer than the other ones; None if it is not."""
+def _compare(stage: _Stage, stages: Sequence[_Stage]) -> list[_Longer]:
+    """Return by how much a stage is longer than the other ones: as it is slow, and as it has more work."""
     others = [other_stage for other_stage in stages if other_stage is not stage]
-    share, pace = stage.share(others), stage.pace(others)
-    is_slow = pace - 1 >= max(_MIN_SLOWER, THRESHOLDS.main_share * share)
-    # a slow GPU slows all kernels, those bound by memory less
-    excess_ns = stage.excess_ns(others, -1.0 if is_slow else share / 2)
-    if not is_slow:  # what it has less of, such as the same work in launches of another size, makes up for it
-        excess_ns = min(excess_ns, stage.median_ns - float(np.median([each.median_ns for each in others])))
-    if (share < THRESHOLDS.tolerance_share and not is_slow) or not 0 < excess_ns < stage.median_ns:
-        return None
-    return _Longer(stage, excess_ns, pace, is_slow)
+    pace = stage.pace(others)
+    longer, at_usual_pace = list[_Longer](), stage
+    if pace - 1 >= _MIN_SLOWER:
+        at_usual_pace = stage.faster(pace)
+        longer.append(_Longer(stage, stage.slower_ns(others), pace, is_slow=True))
+    share = at_usual_pace.share(others)
+    # what it has less of, such as the same work in launches of another size, makes up for it
+    more_ns = at_usual_pace.median_ns - float(np.median([each.median_ns for each in others]))
+    excess_ns = min(at_usual_pace.excess_ns(others, share / 2), more_ns)
+    if share >= THRESHOLDS.tolerance_share and 0 < excess_ns < stage.median_ns:
+        longer.append(_Longer(stage, excess_ns, pace, is_slow=False))
+    return longer
 
 
 def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_Stage]:
@@ -208,9 +255,21 @@ def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
         gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        extents = {kernel: (min(ns), float(np.median(ns)), max(ns)) for kernel, ns in times.items()}
+        extents = {kernel: _extents(ns) for kernel, ns in times.items()}
         stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times, extents))
     return stages
+
+
+def _extents(times_ns: Sequence[float]) -> Floats:
+    """Return a short, the middle and a long one: those up to which a tenth, half and nine tenths of the time go.
+
+    What one stage alone has, as a loss, may run short kernels of the same name and size.
+    """
+    ascending = np.sort(times_ns)
+    shares = ascending.cumsum() / max(float(ascending.sum()), 1.0)
+    at = np.searchsorted(shares, (THRESHOLDS.tolerance_share, 0.5, 1 - THRESHOLDS.tolerance_share))
+    extents: Floats = ascending[np.minimum(at, len(ascending) - 1)]
+    return extents
 
 
 def _price(

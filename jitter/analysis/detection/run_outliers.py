@@ -133,7 +133,9 @@ class RunOutliers:
         step_ns, kinds = self._measured.assumed_step_ns, self._steps.alike.by_program
         part, tests = of_ranks.part, self._tests(team.team)
         of_nodes = find_standouts(team.of_places(nodes), part, step_ns, kinds, tests)
-        return of_ranks.with_places(of_nodes, chances_of_places(team, part, nodes, tests), nodes, step_ns)
+        if part is TimePart.GPU:  # hosts vary more from step to step than nodes differ
+            of_nodes = of_nodes.with_usual(chances_of_places(team, nodes, tests))
+        return of_ranks.with_places(of_nodes, nodes, step_ns)
 
     def _tests(self, team: int) -> int:
         """Return how many parts of a rank's time are tested."""

@@ -142,23 +142,25 @@ class Standouts:
             chance=np.where(is_same, other.chance, self.chance),
         )
 
-    def with_places(
-        self, of_places: "Standouts", among_places: Floats, places: Sequence[Ints], step_ns: Floats
-    ) -> "Standouts":
+    def with_usual(self, chances: Floats) -> "Standouts":
+        """Return these with what another test tells of usual times: the `chances` (ranks,) that they stand out so."""
+        is_known = chances < THRESHOLDS.medium_chance
+        chance = np.where(is_known, np.where(self.is_persistent, np.fmin(self.chance, chances), chances), self.chance)
+        return replace(self, is_persistent=self.is_persistent | is_known, chance=chance)
+
+    def with_places(self, of_places: "Standouts", places: Sequence[Ints], step_ns: Floats) -> "Standouts":
         """Return these with the late ranks of places whose median rank usually stands out among those of the places.
 
-        Where each rank varies by itself from step to step, many of one place show what none shows alone, and so they do
-        where all places differ: `among_places` are the `chances_of_places`. By GPU time they must also be apart from
-        all others: work that grows from rank to rank is more at one place than at the next. `places` are the columns of
-        their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
+        Where each rank varies by itself from step to step, many of one place show what none shows alone. By GPU time
+        they must also be apart from all others: work that grows from rank to rank is more at one place than at the
+        next. `places` are the columns of their ranks, in the order of `of_places`; `step_ns` is as in `outliers`.
         """
         late = replace(
             self, is_late=self.is_late.copy(), is_persistent=self.is_persistent.copy(), chance=self.chance.copy()
         )
         usual_ns, is_known = np.nan_to_num(known_medians(self.total_ns)), ~np.isnan(self.total_ns)
         is_usual = usual_ns >= THRESHOLDS.min_excess_share * known_median(step_ns)
-        chances = np.fmin(np.where(of_places.is_persistent, of_places.chance, 1.0), among_places)
-        for number in np.flatnonzero(chances < THRESHOLDS.medium_chance).tolist():
+        for number in np.flatnonzero(of_places.is_persistent & (of_places.chance < THRESHOLDS.medium_chance)).tolist():
             place = places[number]
             if self.part is TimePart.GPU and not _are_apart(np.sort(usual_ns[place]), np.delete(usual_ns, place)):
                 continue
@@ -168,7 +170,7 @@ class Standouts:
                 late.is_late[:, column] = here | (here[is_known[:, column]].all() & ~is_known.any(axis=1))
                 late.is_persistent[column] = True
             named = place[late.is_persistent[place]]
-            late.chance[named] = np.minimum(late.chance[named], chances[number])
+            late.chance[named] = np.minimum(late.chance[named], of_places.chance[number])
         return late
 
     def outliers(self, step_ns: Floats) -> list[Outlier]:
@@ -205,19 +207,22 @@ class Standouts:
         return rank_outliers
 
 
-def chances_of_places(deviations: TeamDeviations, part: TimePart, places: Sequence[Ints], tests: int) -> Floats:
-    """Return, (places,), the probability that the usual times of a place's ranks are so far above the median place's.
+def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests: int) -> Floats:
+    """Return, (places,), the probability that the usual GPU times of a place's ranks are so far above the median place.
 
-    Against how ranks of one place differ, and places, which differ for ever: not against the other places, which may
-    all be of another speed. `places` are the columns of their ranks; `tests` is as in `find_standouts`.
+    Against how ranks of one place differ, how the place varies over steps, and what GPUs differ by for ever: not
+    against the other places, which may all be of another speed. `places` are the columns of their ranks; `tests` is as
+    in `find_standouts`.
     """
-    share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
-    floor_ns = share * float(np.nan_to_num(known_medians(deviations.usual_ns[part])[0]))
-    usual_ns = np.nan_to_num(known_medians(deviations.total_ns[part]))
-    sizes, means_ns = np.array([len(place) for place in places]), np.array([usual_ns[place].mean() for place in places])
-    variance = sum(float(usual_ns[place].var()) * len(place) for place in places) / max(sizes.sum() - len(places), 1)
-    sigma_ns = np.sqrt(floor_ns**2 + variance / sizes)
-    above = (means_ns - lower_median(means_ns, axis=0)[0]) / np.maximum(sigma_ns, 1.0)
+    total_ns = deviations.total_ns[TimePart.GPU]
+    of_ranks, of_places = known_medians(total_ns), np.stack([known_medians(total_ns[:, at], axis=1) for at in places])
+    ranks = np.array([len(place) for place in places])
+    means_ns = np.array([np.nanmean(of_ranks[place]) for place in places])
+    within = sum(float(np.nanvar(of_ranks[place])) * len(place) for place in places) / max(ranks.sum() - len(places), 1)
+    over_steps = np.nan_to_num(qn_sigma(of_places.T)) ** 2 / of_places.shape[1]
+    floor_ns = THRESHOLDS.gpu_spread_share * float(np.nan_to_num(known_medians(deviations.usual_ns[TimePart.GPU])[0]))
+    sigma_ns = np.sqrt(floor_ns**2 + within / ranks + over_steps)
+    above = np.nan_to_num(means_ns - lower_median(means_ns, axis=0)[0]) / np.maximum(sigma_ns, 1.0)
     return np.minimum(student_tail(above, THRESHOLDS.max_degrees) * (2 * len(places) * tests), 1.0)
 
 

@@ -255,12 +255,14 @@ def changes_for_good(values: Floats) -> bool:
 def first_of_drift(values: Floats) -> float | None:
     """Return with what values, (steps,), begin that grow with the step's number, by a tenth or more; None of others."""
     at = np.flatnonzero(~np.isnan(values))
-    steps = np.arange(len(values), dtype=np.float64)
-    if len(at) < THRESHOLDS.min_steps or np.corrcoef(at, values[at])[0, 1] < THRESHOLDS.drift_correlation:
+    if len(at) < THRESHOLDS.min_steps or not np.ptp(values[at]) or not changes_for_good(values[at]):
         return None
+    if np.corrcoef(at, values[at])[0, 1] < THRESHOLDS.drift_correlation:
+        return None
+    steps = np.arange(len(values), dtype=np.float64)
     grown = growth_with_size(steps[:, None], values[:, None])[0] * (steps - at[0])
     first = known_median(values - grown)
-    return first if changes_for_good(values[at]) and grown[-1] >= THRESHOLDS.tolerance_share * first else None
+    return first if grown[-1] >= THRESHOLDS.tolerance_share * first else None
 
 
 def split_by_size(numbers: Ints, sizes: Floats, share: float = THRESHOLDS.tolerance_share) -> list[Ints]:

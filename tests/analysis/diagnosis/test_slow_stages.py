@@ -8,7 +8,7 @@ import pytest
 
 from jitter.analysis.diagnosis.evidence.locations import _join, stages_of_ranks
 from jitter.simulate import Fault, Job, simulate
-from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns, write_traces
+from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns, write_traces
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,15 @@ def test_a_slow_stage_may_have_more_work(
     assert (culprit.ranks, culprit.cause) == (ranks, cause)
     said = any("more work in launches of a fixed size, or slow GPUs" in sentence for sentence in culprit.evidence)
     assert said == (cause == "gpu_time")
+
+
+@pytest.mark.parametrize("fault", ["ranks=4-7,factor=1.2", "ranks=0-3,factor=1.15", "ranks=0-3,factor=1.3"])
+def test_slow_stages_of_one_node_are_one_finding(tmp_path: Path, fault: str):
+    """Half of the stages are slow: with one of them mended, the job waits for the other one."""
+    run = simulate(small("pipeline", ranks=8, stages=4, steps=8, gpus_per_node=4), [Fault.parse(f"slow_gpu:{fault}")])
+    found = ingest_run(run, tmp_path).diagnose().culprits[0]
+    assert (set(found.ranks), found.cause, found.confidence) == (run.faults[0].ranks, "gpu_time", "high")
+    assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.06)
 
 
 def test_ranks_are_joined():

@@ -311,6 +311,8 @@ def find_in_like_steps(
     slow = is_known & (excess >= least_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
     if not slow.any() or (2 * slow.sum() > len(numbers) and not grows):  # the usual step is the median of all
         return None
+    if not grows:
+        slow &= excess >= THRESHOLDS.tolerance_share * excess.max()  # what follows a long step is no part of it
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
         return None

@@ -398,7 +398,8 @@ def _join_ranks(
     chosen = [by_rank[rank] for rank in group.ranks]
     worst = max(chosen, key=lambda late: (_is_told_of_host(late), late.excess_ns))
     candidates = tuple(candidate for late in chosen for candidate in late.candidates)
-    return FindingGroup(candidates, group, worst.judgement.after(*_describe_place(group, evidence, which_steps)))
+    described = _describe_place(group, evidence, candidates[0].part, which_steps)
+    return FindingGroup(candidates, group, worst.judgement.after(*described))
 
 
 def _is_masked(late: FindingGroup, evidence: Evidence) -> bool:
@@ -411,8 +412,10 @@ def _saves_little_alone(late: FindingGroup, evidence: Evidence) -> bool:
     return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
 
 
-def _describe_place(group: RankGroup, evidence: Evidence, which_steps: str = "the same") -> tuple[str, ...]:
-    """Say what the ranks of a group share."""
+def _describe_place(
+    group: RankGroup, evidence: Evidence, part: TimePart, which_steps: str = "the same"
+) -> tuple[str, ...]:
+    """Say what the ranks of a group share that are late with a part of their time."""
     if group.scope == "host":
         ranks = f"{format_count(len(group.ranks), 'rank')} of host {group.host}"
         if group.host is None:
@@ -421,7 +424,8 @@ def _describe_place(group: RankGroup, evidence: Evidence, which_steps: str = "th
     if group.scope == "device":
         return (f"device {group.device} is late on {format_count(len(group.ranks), 'host')} in the same steps",)
     if group.every is not None:
-        return (f"every {format_ordinal(group.every)} rank is late in the same steps: they may share a NIC or switch",)
+        shared = "" if part is TimePart.GPU else ": they may share a NIC or switch"
+        return (f"every {format_ordinal(group.every)} rank is late in the same steps{shared}",)
     nodes = evidence.nodes
     late = {nodes.get(rank) for rank in group.ranks}
     if len(group.ranks) < 2 or None in late or sum(node in late for node in nodes.values()) > len(group.ranks):
@@ -448,7 +452,7 @@ def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
     group, *more = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     if more or (job.kind == "two_clusters" and group.scope != "host"):
         group = RankGroup("job" if job.kind == "two_clusters" else "ranks", job.ranks)
-    return FindingGroup((job,), group, judgement.after(*job.evidence, *_describe_place(group, evidence)))
+    return FindingGroup((job,), group, judgement.after(*job.evidence, *_describe_place(group, evidence, job.part)))
 
 
 def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:

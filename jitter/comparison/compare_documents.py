@@ -622,7 +622,9 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     if comparison.base.has_unrecorded_ranks or comparison.new.has_unrecorded_ranks:
         words[LossClass.TRANSFER.label] += " or ranks without a recording"
     named, left_ns = [], effect.difference_ns
-    for loss_class, ranks, ns in _sum_costs(comparison.costs, effect.noise_fraction * effect.base_ns):
+    entries = (change.entry for change in (*comparison.culprits.appeared, *comparison.culprits.went))
+    together = [(entry.loss_class, entry.ranks) for entry in entries if entry.rung == "ranks"]
+    for loss_class, ranks, ns in _sum_costs(comparison.costs, effect.noise_fraction * effect.base_ns, together):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
         whose = f" of {format_ranks(ranks)}" if ranks else ""
@@ -636,6 +638,9 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     return ", ".join(named)
 
 
+Ranks = tuple[int, ...]
+
+
 class _Sum(NamedTuple):
     """What a class of time adds to the difference."""
 
@@ -645,23 +650,28 @@ class _Sum(NamedTuple):
     ns: float
 
 
-def _sum_costs(costs: Sequence[Cost], noise_ns: float) -> list[_Sum]:
-    """Add up costs by class, and those of a rank apart where it adds more than noise; the largest sum first."""
-    sums_ns: dict[tuple[str, int | None], float] = defaultdict(float)
+def _sum_costs(costs: Sequence[Cost], noise_ns: float, together: Sequence[tuple[str | None, Ranks]]) -> list[_Sum]:
+    """Add up costs by class, and those of a rank apart where it adds more than noise; the largest sum first.
+
+    `together` are classes, and ranks that a finding names with each: they count as one.
+    """
+    joined = {(loss_class, rank): ranks for loss_class, ranks in together for rank in ranks}
+    sums_ns: dict[tuple[str, Ranks], float] = defaultdict(float)
     for cost in costs:
-        sums_ns[cost.loss_class, cost.rank] += cost.loss_ns
-    for (loss_class, rank), ns in list(sums_ns.items()):
-        if rank is not None and abs(ns) < noise_ns:
-            sums_ns[loss_class, None] += sums_ns.pop((loss_class, rank))
+        ranks = () if cost.rank is None else joined.get((cost.loss_class, cost.rank), (cost.rank,))
+        sums_ns[cost.loss_class, ranks] += cost.loss_ns
+    for (loss_class, ranks), ns in list(sums_ns.items()):
+        if ranks and abs(ns) < noise_ns:
+            sums_ns[loss_class, ()] += sums_ns.pop((loss_class, ranks))
     largest_ns: dict[tuple[str, bool], float] = {}
     sums: dict[tuple[str, object], _Sum] = {}
-    for (loss_class, rank), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
-        key: tuple[str, object] = loss_class, rank
-        if rank is not None:
+    for (loss_class, ranks), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
+        key: tuple[str, object] = loss_class, ranks
+        if ranks:
             like, largest = ("like the largest", ns > 0), largest_ns.setdefault((loss_class, ns > 0), ns)
-            key = loss_class, like if abs(ns) >= THRESHOLDS.main_share * abs(largest) else rank
+            key = loss_class, like if abs(ns) >= THRESHOLDS.main_share * abs(largest) else ranks
         before = sums.get(key, _Sum(loss_class, (), 0.0))
-        sums[key] = _Sum(loss_class, (*before.ranks, *([] if rank is None else [rank])), before.ns + ns)
+        sums[key] = _Sum(loss_class, (*before.ranks, *ranks), before.ns + ns)
     return sorted(sums.values(), key=lambda part: -abs(part.ns))
 
 

@@ -600,7 +600,7 @@ def write_sentence(comparison: Comparison) -> str:
         costs = "" if is_noise or verdict == "same" else describe_costs(comparison, effect)
         first = next((change for change in kernels.changes[:1] if change.kind == "changed"), None)
         is_other_way = first is not None and first.cost_ns * effect.difference_ns < 0
-        kernel = "" if is_other_way else _describe_kernel(kernels)
+        kernel = "" if is_other_way else _describe_kernel(comparison, effect)
         changed = "".join(f"; {what}" for what in (costs, kernel) if what)
         sign = "+" if effect.fraction >= 0.0001 else ""
         step = "median step" if of_mean else "step time"
@@ -611,7 +611,7 @@ def write_sentence(comparison: Comparison) -> str:
         sentences = [by_median, of_mean] if verdict == "same" else [of_mean, by_median]
         return f"{' '.join(filter(None, sentences))}{''.join(rare)}{unknown}"
     least_ns = _MIN_KERNEL_SHARE * abs(effect.difference_ns)
-    what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(kernels, least_ns))))
+    what = "; ".join(filter(None, (describe_costs(comparison, effect), _describe_kernel(comparison, effect, least_ns))))
     by_median = f"{format_pace(effect.fraction)} ({format_time(abs(effect.difference_ns))} {size})"
     return f"{by_median}{f': {what}' if what else ''}.{of_mean and f' {of_mean}'}{''.join(rare)}{unknown}"
 
@@ -622,8 +622,7 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     if comparison.base.has_unrecorded_ranks or comparison.new.has_unrecorded_ranks:
         words[LossClass.TRANSFER.label] += " or ranks without a recording"
     named, left_ns = [], effect.difference_ns
-    entries = (change.entry for change in (*comparison.culprits.appeared, *comparison.culprits.went))
-    together = [(entry.loss_class, entry.ranks) for entry in entries if entry.rung == "ranks"]
+    together = [(one.entry.loss_class, one.entry.ranks) for one in _alone(comparison) if one.entry.rung == "ranks"]
     for loss_class, ranks, ns in _sum_costs(comparison.costs, effect.noise_fraction * effect.base_ns, together):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
@@ -690,17 +689,22 @@ def _describe_call(costs: Sequence[Cost], loss_class: str, rank: int | None, ns:
     return f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
 
 
+def _alone(comparison: Comparison) -> Sequence[CulpritChange]:
+    """Return the findings that one of the runs alone has."""
+    return *comparison.culprits.appeared, *comparison.culprits.went
+
+
 def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], ns: float) -> tuple[str, str]:
-    """Return the cause by which these ranks, or of none a stage, alone cost one of the runs more, and whose it is.
+    """Return the cause by which these ranks alone cost one of the runs more; of none a stage, or links, and whose.
 
     In words, which are empty without such a finding.
     """
     for change in comparison.culprits.appeared if ns > 0 else comparison.culprits.went:
         entry = change.entry
         left_ns = ns - (change.difference_ns or 0)
-        is_stage = not ranks and entry.rung == "balance" and abs(left_ns) < _MIN_SHARE * abs(ns)
-        if entry.loss_class == loss_class and (is_stage or sorted(entry.ranks) == sorted(ranks)):
-            return name_side(entry.cause_in_words, entry.side), f" of {entry.name}" if is_stage else ""
+        is_whole = not ranks and entry.rung in ("balance", "ranks") and abs(left_ns) < _MIN_SHARE * abs(ns)
+        if entry.loss_class == loss_class and (is_whole or sorted(entry.ranks) == sorted(ranks)):
+            return name_side(entry.cause_in_words, entry.side), f" of {entry.name}" if is_whole else ""
     return "", ""
 
 
@@ -756,10 +760,16 @@ def describe_lone(run: str, entry: CulpritEntry) -> str:
     return f"the {run} alone has {entry.cause_in_words}{whose} in {seen}"
 
 
-def _describe_kernel(kernels: KernelComparison, least_ns: float = 0.0) -> str:
-    if not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
+def _describe_kernel(comparison: Comparison, effect: StepEffect, least_ns: float = 0.0) -> str:
+    kernels = comparison.kernels
+    if kernels is None or not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
         return ""
     alike = _change_alike(kernels)
+    told_ns = sum(change.difference_ns or 0 for change in _alone(comparison) if change.entry.rung == "ranks")
+    is_told = told_ns * np.sign(effect.difference_ns) >= THRESHOLDS.main_share * abs(effect.difference_ns)
+    first = kernels.changes[0]
+    if is_told and (alike or (first.kind == "changed" and first.rank is None)):
+        return ""  # the kernels of some ranks change, or some of their messages, and not those of all
     said = _describe_pace(alike) if alike else describe_change(kernels.changes[0])
     others = len(kernels.changes) - max(len(alike), 1)
     return said + (f"; {format_count(others, 'more change')} of kernels" if others else "")

@@ -68,6 +68,15 @@ def test_a_pace_of_all_kernels_is_told_as_one_change(document_of, slow: str, is_
     )
 
 
+def test_a_finding_of_several_ranks_is_the_difference(document_of):
+    """Of its ranks together: the kernels of the median rank, between slow ones and others, take half of that longer."""
+    job = job_of("tensor_parallel", ranks=8, noise=0.01)
+    (base, _), (new, _) = (document_of(job, fault) for fault in ("", "slow_gpu:rank=4-7,factor=1.1"))
+    said = compare_documents([base], new).sentence
+    assert re.search(r"slow GPU of ranks 4-7 \+\d", said), said
+    assert "kernels each take" not in said
+
+
 def test_a_small_difference_has_an_interval_with_its_sign(document_of):
     (base, _), (new, _) = (
         document_of(job_of("data_parallel"), fault) for fault in ("slow_gpu:rank=0-3,factor=1.006", "")

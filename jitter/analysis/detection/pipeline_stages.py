@@ -95,14 +95,17 @@ class _Stage(NamedTuple):
         """Return by what factor each kernel takes longer than on other stages, and the sum of its GPU times.
 
         Kernels of one name may be short in one pass and long in another, and stages run unlike numbers of both: short,
-        middle and long ones are compared, and all of them must take longer.
+        middle and long ones are compared, and all of them must take longer, two of them by about as much. Else they do
+        other work, as an encoder and a decoder.
         """
         ratios = []
         for kernel, extent in self.extents.items():
             there = [stage.extents[kernel] for stage in others if kernel in stage.extents]
             usual = np.median(there, axis=0) if there else np.zeros(1)
             if usual.min() > 0:
-                ratios.append((float((extent / usual).min()), sum(self.kernels[kernel])))
+                least, middle, _ = np.sort(extent / usual).tolist()
+                is_alike = middle <= least * (1 + THRESHOLDS.tolerance_share)
+                ratios.append((least if is_alike else min(least, 1.0), sum(self.kernels[kernel])))
         return ratios
 
 

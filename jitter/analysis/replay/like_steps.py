@@ -261,7 +261,8 @@ def first_of_drift(values: Floats) -> float | None:
         return None
     steps = np.arange(len(values), dtype=np.float64)
     grown = growth_with_size(steps[:, None], values[:, None])[0] * (steps - at[0])
-    first = known_median(values - grown)
+    # no less than any of the first ones is
+    first = max(known_median(values - grown), float(values[at[: THRESHOLDS.min_repeats]].min()))
     return first if grown[-1] >= THRESHOLDS.tolerance_share * first else None
 
 

@@ -622,8 +622,8 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     if comparison.base.has_unrecorded_ranks or comparison.new.has_unrecorded_ranks:
         words[LossClass.TRANSFER.label] += " or ranks without a recording"
     named, left_ns = [], effect.difference_ns
-    together = [(one.entry.loss_class, one.entry.ranks) for one in _alone(comparison) if one.entry.rung == "ranks"]
-    for loss_class, ranks, ns in _sum_costs(comparison.costs, effect.noise_fraction * effect.base_ns, together):
+    noise_ns = effect.noise_fraction * effect.base_ns
+    for loss_class, ranks, ns in _sum_costs(comparison.costs, noise_ns, _join_ranks(comparison.culprits)):
         if abs(left_ns) < _MIN_SHARE * abs(effect.difference_ns):
             break
         whose = f" of {format_ranks(ranks)}" if ranks else ""
@@ -637,28 +637,45 @@ def describe_costs(comparison: Comparison, effect: StepEffect) -> str:
     return ", ".join(named)
 
 
-Ranks = tuple[int, ...]
-
-
 class _Sum(NamedTuple):
     """What a class of time adds to the difference."""
 
     loss_class: str
     ranks: tuple[int, ...]
-    """The ranks that add it, each about as much. None where no rank does, or where it is the noise of all."""
+    """The ranks that add it: each about as much, or those of one finding. Empty where none does, or all do by noise."""
     ns: float
 
 
-def _sum_costs(costs: Sequence[Cost], noise_ns: float, together: Sequence[tuple[str | None, Ranks]]) -> list[_Sum]:
+def _join_ranks(culprits: CulpritChanges) -> dict[tuple[str | None, bool, int], int]:
+    """Return a number for the first finding of one run alone that names a rank; by class, whether it adds, and rank."""
+    number_of: dict[tuple[str | None, bool, int], int] = {}
+    alone = [*((change, True) for change in culprits.appeared), *((change, False) for change in culprits.went)]
+    for number, (change, adds) in enumerate(alone):
+        for rank in change.entry.ranks if change.entry.rung == "ranks" else ():
+            number_of.setdefault((change.entry.loss_class, adds, rank), number)
+    return number_of
+
+
+def _sum_costs(
+    costs: Sequence[Cost], noise_ns: float, together: Mapping[tuple[str | None, bool, int], int]
+) -> list[_Sum]:
     """Add up costs by class, and those of a rank apart where it adds more than noise; the largest sum first.
 
-    `together` are classes, and ranks that a finding names with each: they count as one.
+    Ranks that are `together` in a finding, see `_join_ranks`, count as one.
     """
-    joined = {(loss_class, rank): ranks for loss_class, ranks in together for rank in ranks}
-    sums_ns: dict[tuple[str, Ranks], float] = defaultdict(float)
+    of_ranks: dict[tuple[str, int | None], float] = defaultdict(float)
     for cost in costs:
-        ranks = () if cost.rank is None else joined.get((cost.loss_class, cost.rank), (cost.rank,))
-        sums_ns[cost.loss_class, ranks] += cost.loss_ns
+        of_ranks[cost.loss_class, cost.rank] += cost.loss_ns
+    joined: dict[tuple[str, object], list[int]] = defaultdict(list)
+    for (loss_class, rank), ns in of_ranks.items():
+        if rank is not None:
+            joined[loss_class, together.get((loss_class, ns > 0, rank), (rank,))].append(rank)
+    sums_ns = defaultdict[tuple[str, tuple[int, ...]], float](float)
+    for (loss_class, _), members in joined.items():
+        sums_ns[loss_class, tuple(sorted(members))] = sum(of_ranks[loss_class, rank] for rank in members)
+    for (loss_class, rank), ns in of_ranks.items():
+        if rank is None:
+            sums_ns[loss_class, ()] += ns
     for (loss_class, ranks), ns in list(sums_ns.items()):
         if ranks and abs(ns) < noise_ns:
             sums_ns[loss_class, ()] += sums_ns.pop((loss_class, ranks))
@@ -689,11 +706,6 @@ def _describe_call(costs: Sequence[Cost], loss_class: str, rank: int | None, ns:
     return f" ({call.kernel_name or call.new_kernel_name} is {'gone' if call.kernel_name else 'new'})"
 
 
-def _alone(comparison: Comparison) -> Sequence[CulpritChange]:
-    """Return the findings that one of the runs alone has."""
-    return *comparison.culprits.appeared, *comparison.culprits.went
-
-
 def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], ns: float) -> tuple[str, str]:
     """Return the cause by which these ranks alone cost one of the runs more; of none a stage, or links, and whose.
 
@@ -708,6 +720,7 @@ def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], n
     return "", ""
 
 
+_OF_KERNELS: Final = (LossClass.GPU.label, LossClass.TRANSFER.label)
 _AT_START: Final = {LossClass.START.label: True, LossClass.AFTER.label: True, LossClass.LAUNCH.label: False}
 """Classes of the host's time: whether they lie before the first kernel of a step, as in `HostChange`."""
 
@@ -765,9 +778,13 @@ def _describe_kernel(comparison: Comparison, effect: StepEffect, least_ns: float
     if kernels is None or not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
         return ""
     alike = _change_alike(kernels)
-    told_ns = sum(change.difference_ns or 0 for change in _alone(comparison) if change.entry.rung == "ranks")
-    is_told = told_ns * np.sign(effect.difference_ns) >= THRESHOLDS.main_share * abs(effect.difference_ns)
-    first = kernels.changes[0]
+    told_ns = sum(
+        change.difference_ns or 0
+        for change in (*comparison.culprits.appeared, *comparison.culprits.went)
+        if change.entry.rung == "ranks" and change.entry.loss_class in _OF_KERNELS
+    )
+    first, told_ns = kernels.changes[0], told_ns * int(np.sign(effect.difference_ns))
+    is_told = told_ns > 0 and told_ns >= THRESHOLDS.main_share * abs(effect.difference_ns)
     if is_told and (alike or (first.kind == "changed" and first.rank is None)):
         return ""  # the kernels of some ranks change, or some of their messages, and not those of all
     said = _describe_pace(alike) if alike else describe_change(kernels.changes[0])

@@ -70,8 +70,8 @@ def parse_causes(text: str) -> list[str]:
 def check_loss(run: Document, limit: float) -> Gate:
     """Compare the run's loss to jitter with a limit; the whole interval decides.
 
-    The loss compares with the median rank: if most ranks are slow, what they lose is compared, too. What all ranks lose
-    alike is no jitter: findings of it above the limit are named beside it.
+    The loss compares with the median rank. Where most ranks are slow, what they lose to the fast ones fails it, too.
+    What all ranks lose alike is no jitter: findings of it above the limit are named beside it.
     """
     interval = measure_loss(run)
     if isinstance(interval, str):
@@ -85,7 +85,7 @@ def check_loss(run: Document, limit: float) -> Gate:
         if finding.rung != "ranks" and finding.confidence != "low" and (finding.fraction or 0.0) > limit
     ]
     if any(finding.rung is None for finding in others):
-        result, why = Result.FAIL, ", compared with the median rank"
+        result, why = Result.FAIL, ": most ranks are slow, and lose more than the limit to the others"
     whose = " of the recorded ranks alone" if run.has_unrecorded_ranks else ""
     beside = "".join(
         f"; beside it {finding.name}, {finding.cause_in_words}: {format_percent(finding.fraction)}"

@@ -436,19 +436,19 @@ class _CommonProgram:
     def _join_rules(self, number: int) -> Dependencies:
         waits: dict[tuple[int, int, int, bool], Wait] = {}
         leads: dict[int, float] = {}
-        later_beside: dict[int, list[int]] = defaultdict(list)
+        later_beside: dict[int, set[int]] = defaultdict(set)
         for run, alone in zip(self._runs, self._alone, strict=True):
             if (rules := run.rules.get(number)) is not None:
                 left = [wait for wait in rules.waits if wait not in alone[number]]
                 waits |= {(*wait[:2], wait.steps_back, wait.provenance == "inferred"): wait for wait in left}
                 leads |= rules.host_lead_ns
                 for place, others in rules.later_beside.items():
-                    later_beside[place] += others
+                    later_beside[place].update(others)
         return replace(
             self._runs[NEW].rules[number],
             waits=tuple(waits[key] for key in sorted(waits)),
             thread=np.array([slot.operation.thread for slot in self._teams[number].slots], np.int64),
-            later_beside=later_beside,
+            later_beside={place: sorted(others) for place, others in later_beside.items()},
             host_lead_ns=leads,
         )
 

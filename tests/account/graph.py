@@ -330,7 +330,7 @@ class _StepTape:
                 del queue[:-places]
 
     def end_beside(self, start: Node, work: Leaf, factor: float) -> Node:
-        """Return the end of a kernel that collectives of its rank, launched before it, slow down."""
+        """Return the end of a kernel that collectives of its rank slow down."""
         pairs, first = [], int(self.job.first[self.team])
         at = int(self.job.last_beside[first + self.op])
         for _ in range(THRESHOLDS.interference.look_back):

@@ -252,8 +252,8 @@ def renumber(rules: Dependencies, numbers: Mapping[int, int]) -> Dependencies:
     )
     leads = {numbers[place]: ns for place, ns in rules.host_lead_ns.items() if place in numbers}
     later = {
-        numbers[place]: tuple(numbers[other] for other in others if other in numbers)
+        numbers[place]: kept
         for place, others in rules.later_beside.items()
-        if place in numbers
+        if place in numbers and (kept := tuple(numbers[other] for other in others if other in numbers))
     }
     return replace(rules, waits=tuple(waits), later_beside=later, host_lead_ns=leads, bound_waits=(), bound_lead_ns={})

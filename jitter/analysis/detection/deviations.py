@@ -57,7 +57,7 @@ class TeamDeviations:
     def with_equal_batches(self) -> "TeamDeviations":
         """Return them as if the baseline's GPU time were the usual one in each step."""
         usual_ns = self.usual_ns.copy()
-        usual_ns[GPU] = known_medians(usual_ns[GPU])
+        usual_ns[GPU] = np.where(np.isnan(usual_ns[GPU]), np.nan, known_medians(usual_ns[GPU]))
         return replace(self, usual_ns=usual_ns)
 
     def of_places(self, columns_of_place: Sequence[Ints]) -> "TeamDeviations":

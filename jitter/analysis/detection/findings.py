@@ -79,6 +79,8 @@ class Finding:
     """Whether slow transfers are of groups with members that were not recorded."""
     evened_pace: float | None = None
     """Of work that is uneven: the baseline's GPU time ÷ the mean over ranks, which each has once work is even."""
+    excess_of_step: Mapping[int, float] = field(default_factory=dict)
+    """Of slow steps: by position how much longer each like step takes than its usual time, ns."""
     taken_over: Mapping[int, float] = field(default_factory=dict)
     """Of a stage with more work: by rank of another stage, its GPU time ÷ that with a part of this work."""
 

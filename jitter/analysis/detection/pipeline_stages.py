@@ -44,13 +44,16 @@ class _Stage(NamedTuple):
     """(steps,) GPU time of its usual rank; NaN where the recording of that rank may lack kernels."""
     kernels: Mapping[_Kernel, Sequence[float]]
     """The GPU times, ns, of its compute kernels in the usual step."""
-    extents: Mapping[_Kernel, Floats]
-    """A short, the middle and a long one of these, as `_extents`."""
 
     @property
     def median_ns(self) -> float:
         """The median of `usual_ns`."""
         return float(np.nanmedian(self.usual_ns))
+
+    @property
+    def extents(self) -> dict[_Kernel, Floats]:
+        """A short, the middle and a long one of these, as `_extents`."""
+        return {kernel: _extents(ns) for kernel, ns in self.kernels.items()}
 
     def faster(self, pace: float) -> "_Stage":
         """Return the stage with kernels that take so much less."""
@@ -77,19 +80,15 @@ class _Stage(NamedTuple):
             (sum(self.kernels[kernel]), float(np.median(of_others))) for kernel, of_others in sums.items() if of_others
         ]
 
-    def pace(self, others: Sequence["_Stage"]) -> float:
-        """Return by what factor most of its kernels take longer than the same kernels of other stages."""
-        ratios = self._ratios(others)
-        return weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0
+    def pace(self, others: Sequence["_Stage"]) -> tuple[float, float]:
+        """Return by what factor most of its kernels take longer than the same kernels of other stages, and how much.
 
-    def slower_ns(self, others: Sequence["_Stage"]) -> float:
-        """Return by how much its kernels take longer than as many of the same kernels on other stages would.
-
-        A slow GPU slows those that it alone has by as much as most others.
+        That is ns, of all of them: a slow GPU slows those that it alone has by as much as most others.
         """
         ratios = self._ratios(others)
+        pace = weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0
         own_ns = sum(map(sum, self.kernels.values())) - sum(whole_ns for _, whole_ns in ratios)
-        return sum(whole_ns * (1 - 1 / ratio) for ratio, whole_ns in [*ratios, (self.pace(others), own_ns)])
+        return pace, sum(whole_ns * (1 - 1 / ratio) for ratio, whole_ns in [*ratios, (pace, own_ns)])
 
     def _ratios(self, others: Sequence["_Stage"]) -> list[tuple[float, float]]:
         """Return by what factor each kernel takes longer than on other stages, and the sum of its GPU times.
@@ -98,9 +97,9 @@ class _Stage(NamedTuple):
         middle and long ones are compared, and all of them must take longer, two of them by about as much. Else they do
         other work, as an encoder and a decoder.
         """
-        ratios = []
+        ratios, extents_of = [], [stage.extents for stage in others]
         for kernel, extent in self.extents.items():
-            there = [stage.extents[kernel] for stage in others if kernel in stage.extents]
+            there = [extents[kernel] for extents in extents_of if kernel in extents]
             usual = np.median(there, axis=0) if there else np.zeros(1)
             if usual.min() > 0:
                 least, middle, _ = np.sort(extent / usual).tolist()
@@ -213,11 +212,11 @@ class _Longer(NamedTuple):
 def _compare(stage: _Stage, stages: Sequence[_Stage]) -> list[_Longer]:
     """Return by how much a stage is longer than the other ones: as it is slow, and as it has more work."""
     others = [other_stage for other_stage in stages if other_stage is not stage]
-    pace = stage.pace(others)
+    pace, slower_ns = stage.pace(others)
     longer, at_usual_pace = list[_Longer](), stage
-    if pace - 1 >= _MIN_SLOWER:
+    if pace - 1 >= _MIN_SLOWER and 0 < slower_ns < stage.median_ns:
         at_usual_pace = stage.faster(pace)
-        longer.append(_Longer(stage, stage.slower_ns(others), pace, is_slow=True))
+        longer.append(_Longer(stage, slower_ns, pace, is_slow=True))
     share = at_usual_pace.share(others)
     # what it has less of, such as the same work in launches of another size, makes up for it
     more_ns = at_usual_pace.median_ns - float(np.median([each.median_ns for each in others]))
@@ -258,8 +257,7 @@ def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
         gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        extents = {kernel: _extents(ns) for kernel, ns in times.items()}
-        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times, extents))
+        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times))
     return stages
 
 

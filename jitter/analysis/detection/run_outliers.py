@@ -266,7 +266,7 @@ def _at_usual_size(measured: MeasuredRun, numbers: Ints) -> tuple[list[TeamDevia
         return teams, measured.step_ns
     step_ns, gpu_ns = measured.step_ns.copy(), largest.usual_ns[TimePart.GPU]
     growth = np.maximum(np.nan_to_num(growth_with_size(gpu_ns, step_ns[numbers, None])), 0.0)
-    step_ns[numbers] -= (growth * (gpu_ns - known_medians(gpu_ns)))[:, 0]
+    step_ns[numbers] -= np.nan_to_num(growth * (gpu_ns - known_medians(gpu_ns)))[:, 0]
     return [team.with_equal_batches() for team in teams], step_ns
 
 
@@ -312,7 +312,9 @@ def find_in_like_steps(
     if not slow.any() or (2 * slow.sum() > len(numbers) and not grows):  # the usual step is the median of all
         return None
     if not grows:
-        slow &= excess >= THRESHOLDS.tolerance_share * excess.max()  # what follows a long step is no part of it
+        slow &= (
+            excess >= THRESHOLDS.tolerance_share * excess.max()
+        )  # one that is a little longer after it is no slow one
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
         return None
@@ -348,7 +350,8 @@ def find_in_like_steps(
         f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    return join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
+    found = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
+    return replace(found, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:

@@ -64,10 +64,10 @@ class Outlier:
     longest_ns: float | None = None
     """The excess of its longest step; None where the excess of each step is not known."""
     peers: tuple[int, ...] = ()
-    """The faster ranks that it is compared with; none: all others of its team."""
+    """The faster ranks that it is compared with; none: all others."""
 
     def is_compared_with(self, rank: int) -> bool:
-        """Return whether another rank of its team tells what is usual."""
+        """Return whether another rank tells what is usual of it."""
         return rank in self.peers if self.peers else rank != self.rank
 
     @property
@@ -143,7 +143,7 @@ class Standouts:
         )
 
     def with_usual(self, chances: Floats) -> "Standouts":
-        """Return these with what another test tells of usual times: the `chances` (ranks,) that they stand out so."""
+        """Return these with what another test tells of usual times: the `chances` that each stands out so."""
         is_known = chances < THRESHOLDS.medium_chance
         chance = np.where(is_known, np.where(self.is_persistent, np.fmin(self.chance, chances), chances), self.chance)
         return replace(self, is_persistent=self.is_persistent | is_known, chance=chance)
@@ -215,15 +215,23 @@ def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests:
     in `find_standouts`.
     """
     total_ns = deviations.total_ns[TimePart.GPU]
-    of_ranks, of_places = known_medians(total_ns), np.stack([known_medians(total_ns[:, at], axis=1) for at in places])
-    ranks = np.array([len(place) for place in places])
-    means_ns = np.array([np.nanmean(of_ranks[place]) for place in places])
-    within = sum(float(np.nanvar(of_ranks[place])) * len(place) for place in places) / max(ranks.sum() - len(places), 1)
-    over_steps = np.nan_to_num(qn_sigma(of_places.T)) ** 2 / of_places.shape[1]
+    of_ranks = known_medians(total_ns)
+    known = [place[~np.isnan(of_ranks[place])] for place in places]
+    is_tested, chances = np.array([len(place) >= THRESHOLDS.min_repeats for place in known]), np.ones(len(places))
+    if is_tested.sum() < 2:
+        return chances
+    known = [place for place, is_one in zip(known, is_tested, strict=True) if is_one]
+    of_places = np.stack([known_medians(total_ns[:, place], axis=1) for place in known], axis=1)
+    steps, ranks = (~np.isnan(of_places)).sum(axis=0), np.array([len(place) for place in known])
+    if steps.min() < THRESHOLDS.min_repeats:
+        return chances
+    means_ns = np.array([of_ranks[place].mean() for place in known])
+    within = sum(float(of_ranks[place].var()) * len(place) for place in known) / (ranks.sum() - len(known))
     floor_ns = THRESHOLDS.gpu_spread_share * float(np.nan_to_num(known_medians(deviations.usual_ns[TimePart.GPU])[0]))
-    sigma_ns = np.sqrt(floor_ns**2 + within / ranks + over_steps)
-    above = np.nan_to_num(means_ns - lower_median(means_ns, axis=0)[0]) / np.maximum(sigma_ns, 1.0)
-    return np.minimum(student_tail(above, THRESHOLDS.max_degrees) * (2 * len(places) * tests), 1.0)
+    sigma_ns = np.sqrt(floor_ns**2 + within / ranks + qn_sigma(of_places) ** 2 / steps)
+    above = (means_ns - lower_median(means_ns, axis=0)[0]) / np.maximum(sigma_ns, 1.0)
+    chances[is_tested] = np.minimum(student_tail(above, THRESHOLDS.max_degrees) * (len(known) * tests), 1.0)
+    return chances
 
 
 def _are_apart(values: Floats, others: Floats) -> bool:

@@ -457,7 +457,7 @@ def _blocking_collectives(evidence: "Evidence", late: "Outlier") -> Match | None
 
     if not shares_stream(late.rank):
         return None
-    sampled = [shares_stream(others[at]) for at in spread_positions(len(others), THRESHOLDS.few_steps)]
+    sampled = [shares_stream(others[at]) for at in spread_positions(len(others), THRESHOLDS.sampled_ranks)]
     return match if sampled and sum(sampled) < THRESHOLDS.main_share * len(sampled) else None
 
 
@@ -734,8 +734,8 @@ RULES: Final = (
          "{it:has a GPU|have GPUs} of another model than {most} ranks: give {it:it|them} less work, or take all GPUs "
          "of one model", "GPUs of one model, or work in proportion to their speed"),
     Rule("gpu_time", _GPU, "certain", _blocking_collectives,
-         "{share} of the excess lies between kernels, where collectives run on the same stream; other ranks have a "
-         "stream for these",
+         "{share} of the excess lies between kernels, where collectives run on the same stream; most ranks that are "
+         "not late have a stream for these",
          "{it:runs its|run their} collectives on the stream of the kernels, which wait for them: compare settings and "
          "process groups with the other ranks', whose collectives run beside compute",
          "collectives on a stream of their own"),

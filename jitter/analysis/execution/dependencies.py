@@ -131,7 +131,7 @@ class Dependencies:
     """Whether any launch was recorded. Without launches, idle time before a kernel counts as its host's."""
 
     later_beside: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """By place of a compute kernel the collectives launched after it that were seen to begin before its end."""
+    """By place of a compute kernel the collectives launched after it that were seen to run beside it."""
     host_lead_ns: Mapping[int, float] = field(default_factory=dict)
     """By place of a launch with inferred waits: how much of its own host time lies before the wait."""
 
@@ -269,7 +269,8 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     interference = estimate_interference(program, later_beside, sample.rank, sample.start, sample.end)
     queue = queue_limit(launches)
     return Dependencies(
-        tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches, later_beside=later_beside
+        *(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches),
+        later_beside=later_beside if interference else {},
     )
 
 

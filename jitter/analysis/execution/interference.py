@@ -32,7 +32,7 @@ _ITERATIONS: Final = 3
 
 
 def find_later_beside(program: Program, start: Floats, end: Floats) -> dict[int, tuple[int, ...]]:
-    """Return, by place of a compute kernel, the collectives launched after it that begin before its end anywhere.
+    """Return, by place of a compute kernel, the collectives launched after it that ran beside a tenth of it or more.
 
     Args:
         program: of the team.
@@ -41,24 +41,24 @@ def find_later_beside(program: Program, start: Floats, end: Floats) -> dict[int,
 
     """
     collectives = np.flatnonzero(program.kinds == COLLECTIVE)
-    is_beside = np.zeros((len(program.kinds), len(collectives)), np.bool_)
-    mark_later_beside(program.kinds, program.streams, collectives, start, end, is_beside)
-    found = np.flatnonzero(is_beside.any(axis=1))
-    return {place: tuple(collectives[is_beside[place]].tolist()) for place in found.tolist()}
+    following = np.searchsorted(collectives, np.arange(len(program.kinds)))
+    is_beside = np.zeros((len(program.kinds), LOOK_BACK), np.bool_)
+    mark_later_beside(program.kinds, program.streams, collectives, following, start, end, is_beside)
+    found = np.flatnonzero(is_beside.any(axis=1)).tolist()
+    return {place: tuple(collectives[following[place] + np.flatnonzero(is_beside[place])].tolist()) for place in found}
 
 
 @compiled
 def mark_later_beside(
-    kinds: Ints, streams: Ints, collectives: Ints, start: Floats, end: Floats, is_beside: Bools
+    kinds: Ints, streams: Ints, collectives: Ints, following: Ints, start: Floats, end: Floats, is_beside: Bools
 ) -> None:
-    """Mark, (operations, collectives), which compute kernels run beside which collectives launched after them."""
-    following = 0
+    """Mark, (operations, look back), which compute kernels run beside which collectives launched after them."""
     for op in range(len(kinds)):
-        while following < len(collectives) and collectives[following] < op:
-            following += 1
-        for number in range(following, min(following + LOOK_BACK, len(collectives))):
-            collective = collectives[number]
-            if kinds[op] != COMPUTE or streams[collective] == streams[op]:
+        if kinds[op] != COMPUTE:
+            continue
+        for number in range(min(LOOK_BACK, len(collectives) - following[op])):
+            collective = collectives[following[op] + number]
+            if streams[collective] == streams[op]:
                 continue
             for cell in range(len(start)):
                 begin, until, took_ns = start[cell, collective], end[cell, collective], end[cell, op] - start[cell, op]

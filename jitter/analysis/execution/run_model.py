@@ -429,7 +429,7 @@ class RunModel:
     @property
     def misses_partners(self) -> bool:
         """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
-        return self.matching.unpaired > (1 - THRESHOLDS.whole_share) * len(self.collective_arrays.rank)
+        return self.matching.unpaired > THRESHOLDS.min_clear_share * len(self.collective_arrays.rank)
 
     @cached_property
     def job(self) -> JobArrays:

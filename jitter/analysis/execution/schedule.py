@@ -188,8 +188,8 @@ class _Block:
 def _slowing(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
     """Return, by place of a compute kernel, the collectives that may slow it and no kernel before it on its stream."""
     slowing: dict[int, Sequence[int]] = {}
+    # by stream the collectives since its last kernel
     since: dict[int, list[int]] = {stream: [] for stream in program.streams.tolist()}
-    """By stream the collectives since its last kernel."""
     for place, (stream, kind) in enumerate(zip(program.streams.tolist(), program.kinds.tolist(), strict=True)):
         if place in collective_at:
             for collectives in since.values():

@@ -253,14 +253,20 @@ def changes_for_good(values: Floats) -> bool:
 
 
 def first_of_drift(values: Floats) -> float | None:
-    """Return with what values, (steps,), begin that grow with the step's number, by a tenth or more; None of others."""
+    """Return with what values begin that grow from one like step to the next, by a tenth or more; None of others.
+
+    `values` are (steps,). A line through the medians of some equal parts of the run tells.
+    """
     at = np.flatnonzero(~np.isnan(values))
     if len(at) < THRESHOLDS.min_steps or not np.ptp(values[at]) or not changes_for_good(values[at]):
         return None
     if np.corrcoef(at, values[at])[0, 1] < THRESHOLDS.drift_correlation:
         return None
-    steps = np.arange(len(values), dtype=np.float64)
-    grown = growth_with_size(steps[:, None], values[:, None])[0] * (steps - at[0])
+    parts = np.array_split(at, min(len(at), THRESHOLDS.sampled_steps))
+    places, middles = (
+        np.array([[middle_value(of[part])] for part in parts]) for of in (np.arange(len(values)), values)
+    )
+    grown = growth_with_size(places, middles)[0] * (np.arange(len(values)) - at[0])
     # no less than any of the first ones is
     first = max(known_median(values - grown), float(values[at[: THRESHOLDS.min_repeats]].min()))
     return first if grown[-1] >= THRESHOLDS.tolerance_share * first else None

@@ -13,6 +13,7 @@ from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.like_steps import first_of_drift
 from jitter.analysis.replay.replay import AS_RECORDED, CHANGED, SKIPPED, Change, no_shift, replay_steps
 from jitter.analysis.replay.run_steps import RecordedSteps
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_medians
 
@@ -230,7 +231,7 @@ def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
             below = weight[ascending].cumsum()
             half = np.searchsorted(below, below[-1] / 2 - 1e-9)  # sums of fractions are not exact
             medians[groups] = took_ns[ascending[half]]
-            first_ns = first_of_drift(known_medians(took, axis=1))
-            if first_ns is not None:
+            is_run = len(every) >= THRESHOLDS.min_steps
+            if is_run and (first_ns := first_of_drift(known_medians(took, axis=1))) is not None:
                 medians[groups] = first_ns
     return medians

@@ -34,7 +34,7 @@ class IrregularJob:
 
     seed: int
     shape: str
-    """overlapped, blocking, sharded, pipeline."""
+    """overlapped, blocking, sharded, prefetched, pipeline."""
     ranks: int
     steps: int
     kernels: int
@@ -86,6 +86,8 @@ class IrregularJob:
     """Mean time of loading, as part of a step's compute time; it varies by half between ranks and steps."""
     pace: float = 0.0
     """Period at which a loader delivers, as part of a step's compute time."""
+    on_main: tuple[int, ...] = ()
+    """Ranks whose collectives run on the stream of their kernels."""
     transfer: float = 0.08
     """All collectives of a step without waiting, as part of its compute time."""
     absent: tuple[int, ...] = ()

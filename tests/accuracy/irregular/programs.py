@@ -142,6 +142,7 @@ class ProgramBuilder:
                 ns *= fault.size
         members = 2 if comm.operation in ("send", "recv") else len(comm.ranks)
         call, meets = self._launch_ns(9e3), (step, *meeting)
+        stream = MAIN if self.rank in self.job.on_main else stream
         self.ops.append(Op("collective", step, ns, call, stream, awaited, "", 1, meets, members, comm))
 
     def _join(self, step: int, stream: int = COMMUNICATION) -> None:

@@ -11,6 +11,7 @@ from jitter.analysis.detection.findings import Finding, find_clusters, find_fast
 from jitter.analysis.detection.run_outliers import find_in_like_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.replay.like_steps import first_of_drift
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
 from tests.accuracy.irregular.job import Fault as Slow
@@ -399,3 +400,17 @@ def test_what_grows_from_step_to_step_is_compared_with_its_begin(tmp_path: Path,
     assert (found.cause, len(found.ranks), found.step_pattern.grows) == (cause, 8, True)
     truth_ns = run_ns(run) - run_ns(simulate(run.job))
     assert 0.75 * truth_ns < found.gain_ns < 1.05 * truth_ns  # what begins with the noise stays in it
+
+
+@pytest.mark.parametrize("steps", [16, 200, 5_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_with_what_a_drift_begins(steps: int, seed: int):
+    """Also where it is little from step to step, beside the noise."""
+    noise = np.random.default_rng(seed).normal(0, 2.0, steps)
+    values = 100 + 40 * np.arange(steps) / (steps - 1) + noise
+    values[2] = np.nan
+    first = first_of_drift(values)
+    assert first is not None
+    assert first == pytest.approx(100, abs=3)
+    assert first_of_drift(100 + noise) is None
+    assert first_of_drift(np.full(steps, 100.0)) is None

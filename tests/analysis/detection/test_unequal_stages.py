@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.detection.pipeline_stages import _compare, _Stage
 from jitter.simulate import simulate
 from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.scoring import ingest_job as ingest_irregular
@@ -183,3 +185,18 @@ def _ingest_without(folder: Path, rank: int, is_lost: Callable[[Event], bool]) -
     remove_events((folder / "traces").glob(f"*rank-{rank}.*"), is_lost)
     jitter.ingest([folder / "traces"], folder / "partial")
     return jitter.open(folder / "partial")
+
+
+def test_a_stage_that_takes_longer_for_some_kernels_and_less_in_all_is_not_longer():
+    def stage(team: int, gemm_us: float, attention_us: float) -> _Stage:
+        kernels = {("gemm", 15): [1e3 * gemm_us] * 20, ("attention", 15): [1e3 * attention_us] * 10}
+        whole_ns = sum(map(sum, kernels.values()))
+        return _Stage(team, (team,), np.full(8, whole_ns), kernels)
+
+    usual = [stage(team, 100.0, 95.0) for team in (1, 2, 3)]
+    mixed = stage(0, 110.0, 50.0)
+    assert _compare(mixed, [mixed, *usual]) == []
+    slow = stage(0, 112.0, 106.4)
+    (longer,) = _compare(slow, [slow, *usual])
+    assert (longer.is_slow, longer.pace) == (True, pytest.approx(1.12))
+    assert longer.excess_ns == pytest.approx(slow.median_ns - usual[0].median_ns)

@@ -20,6 +20,8 @@ from jitter.core.names.kernels import short_name
 from jitter.lake.rank_places import RankPlace
 from jitter.report.text.fix_list import describe_place, name_with_device
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
+from tests.accuracy.irregular.job import IrregularJob
+from tests.accuracy.irregular.scoring import ingest_job
 from tests.support import findings
 from tests.support.databases import open_database
 from tests.support.simulated import ingest_run, ingest_traces, run_ns, small, true_gain_ns, write_traces
@@ -123,6 +125,17 @@ def test_a_gpu_that_pauses_is_no_slow_one(tmp_path: Path, form: str, fault: str,
     assert (culprit.ranks, culprit.cause, culprit.cause_certainty) == ((2,), "gpu_pause", "likely")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, pause), rel=0.05)
     assert any(where in line for line in culprit.evidence)
+
+
+@pytest.mark.parametrize("on_main", [(2,), tuple(range(6))])
+def test_a_rank_whose_collectives_block_its_kernels_does_not_pause(tmp_path: Path, on_main: tuple[int, ...]):
+    """Its GPU runs a collective where the others compute beside one; where all ranks do so, none is slower."""
+    job = IrregularJob(5, "overlapped", 6, 8, 30, "streams", transfer=0.2, on_main=on_main)
+    found = ingest_job(job, tmp_path)[0].diagnose().culprits
+    named = [(one.ranks, one.cause, one.cause_certainty) for one in found if one.rung == "ranks"]
+    assert named == ([((2,), "gpu_time", "certain")] if on_main == (2,) else [])
+    said = [line for one in found for line in one.evidence if "collectives run on the same stream" in line]
+    assert len(said) == len(named)
 
 
 def test_slow_copies_where_work_varies_over_ranks(tmp_path: Path):

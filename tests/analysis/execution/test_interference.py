@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jitter.analysis.account.usual_step import renumber
 from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import (
@@ -182,6 +183,14 @@ def test_a_host_runs_ahead_of_a_kernel_to_launch_the_collective_beside_it():
         (0, 1, 3, STARTS),
         (0, 4, 5, WHOLE),
     )
+
+
+def test_kernels_beside_collectives_that_another_program_lacks():
+    """As of a program without what runs in every tenth step alone."""
+    rules = replace(dependencies("kkaa"), later_beside={0: (2,), 1: (2, 3)})
+    kept = renumber(rules, {0: 0, 1: 1, 3: 2})
+    assert kept.later_beside == {1: (2,)}
+    assert last_beside(program("kka").kinds, kept.later_beside).tolist() == [-1, 2, -1]
 
 
 @pytest.mark.usefixtures("each_way")

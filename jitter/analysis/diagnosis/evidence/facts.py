@@ -32,7 +32,7 @@ from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.numeric.arrays import Bools, Floats, spread_positions
-from jitter.core.numeric.stats import known_median, known_medians
+from jitter.core.numeric.stats import known_medians
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, HostTimes
 from jitter.lake.rank_coverage import rank_coverage
@@ -260,10 +260,7 @@ class Evidence:
         if finding.kind == "late_rank":
             return self._excess_ns(finding.worst)
         if finding.kind == "slow_steps":
-            analysis = self.analysis
-            time_ns = analysis.measured.step_ns - np.maximum(np.nan_to_num(analysis.account.loss_ns), 0.0)
-            is_usual = ~np.isin(np.arange(steps), finding.steps) & ~np.isnan(time_ns)
-            return np.nan_to_num(time_ns - known_median(time_ns[is_usual]))
+            return np.array([finding.excess_of_step.get(step, 0.0) for step in range(steps)])
         if finding.known_gain_ns is not None:
             return np.where(np.isin(np.arange(steps), finding.steps), finding.excess_ns / len(finding.steps), 0.0)
         charges = self.analysis.account.charges

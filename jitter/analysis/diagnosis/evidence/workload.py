@@ -130,7 +130,7 @@ def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int, peers: Seque
     Of a rank that is compared with the faster ranks the median of some of these, its `peers`.
     """
     run, key = analysis.run, analysis.keys[number]
-    if outlier.peers:
+    if outlier.peers and peers:
         times = [run.rank_times(key, peer) for peer in peers]
         of_peers = [undisturbed_times(run.job, outlier.team, each.start[:, 0], each.end[:, 0]) for each in times]
         faster: Floats = np.nan_to_num(known_medians(np.stack(of_peers)))

@@ -85,8 +85,9 @@ def _one_rank(
     """Return the rank and part with most of the loss that is on none that findings have `named`.
 
     The rank must have the largest share step after step, half of it by what it takes longer itself, or stand out in
-    single steps: chance may cause such a stall, but it did cost the time. In one step nothing repeats but its last
-    arrivals at collectives: without them, what is left of the loss must be `is_above_noise`.
+    single steps: chance may cause such a stall, but it did cost the time. In few steps those count as well in which it
+    arrives last at more collectives than any other rank. In one step nothing repeats but these arrivals: without them,
+    what is left of the loss must be `is_above_noise`.
     """
     analysis, run = evidence.analysis, evidence.analysis.run
     totals_ns, left_ns = charges.totals_ns(), charges.all_ns()
@@ -103,10 +104,13 @@ def _one_rank(
     standouts = analysis.outliers.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
     times, steps = charges.count_last([int(column)])
-    counts = _count_arrivals(evidence, rank) if steps == 1 else (times, steps)
+    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
+    if 1 < steps < THRESHOLDS.few_steps:
+        tried.append(_count_steps_held_up(evidence, rank))
+    chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
     # a host that does not wait for its GPU stays behind, step after step, without being slower
     is_slower = float(np.nansum(standouts.total_ns[own_ns != 0, at])) >= THRESHOLDS.main_share * float(own_ns.sum())
-    is_repeated = is_slower and chance_of_repetition(*counts, 1 / len(charges.ranks)) <= THRESHOLDS.max_lead_chance
+    is_repeated = is_slower and min(chances) <= THRESHOLDS.max_lead_chance
     is_far = (standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas) & (own_ns != 0)
     is_stall = bool(is_far.any()) and not is_repeated
     if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
@@ -144,6 +148,14 @@ def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
     arrivals, column = evidence.analysis.measured.statistics.arrivals, evidence.analysis.run.number_of[rank]
     return int(arrivals.last_at[:, column].sum()), int(arrivals.met_at[:, column].sum())
+
+
+def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
+    """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
+    arrivals, column = evidence.analysis.measured.statistics.arrivals, evidence.analysis.run.number_of[rank]
+    last_at = arrivals.last_at[arrivals.met_at.any(axis=1)]
+    others = np.delete(last_at, column, axis=1).max(axis=1, initial=0)
+    return int((last_at[:, column] > others).sum()), len(last_at)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:

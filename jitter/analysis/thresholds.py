@@ -296,8 +296,8 @@ class Thresholds(NamedTuple):
     nearly_all_share: float = 0.8
     """Of the steps: from here on the pattern is "nearly every step". Of the ranks: from here on any can have events."""
     lasting_ratio: float = 0.5
-    """Of squared changes from step to step to those from the mean. Up to here values go one way, or change once: those
-    that vary by chance have 2."""
+    """Squared changes from step to step ÷ squared distances from the mean. Up to here values go one way, or change
+    once; values that vary by chance have 2."""
     drift_correlation: float = 0.9
     """Correlation of excess and step number from which a drift is named."""
 

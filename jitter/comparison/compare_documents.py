@@ -34,6 +34,7 @@ from jitter.core.formatting import (
     format_ranks,
     format_time,
 )
+from jitter.core.grouping import by_key
 from jitter.core.names.kernels import is_collective, short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import middle_value
@@ -666,19 +667,14 @@ def _sum_costs(
     of_ranks: dict[tuple[str, int | None], float] = defaultdict(float)
     for cost in costs:
         of_ranks[cost.loss_class, cost.rank] += cost.loss_ns
-    joined: dict[tuple[str, object], list[int]] = defaultdict(list)
-    for (loss_class, rank), ns in of_ranks.items():
-        if rank is not None:
-            joined[loss_class, together.get((loss_class, ns > 0, rank), (rank,))].append(rank)
-    sums_ns = defaultdict[tuple[str, tuple[int, ...]], float](float)
-    for (loss_class, _), members in joined.items():
-        sums_ns[loss_class, tuple(sorted(members))] = sum(of_ranks[loss_class, rank] for rank in members)
-    for (loss_class, rank), ns in of_ranks.items():
-        if rank is None:
-            sums_ns[loss_class, ()] += ns
-    for (loss_class, ranks), ns in list(sums_ns.items()):
-        if ranks and abs(ns) < noise_ns:
-            sums_ns[loss_class, ()] += sums_ns.pop((loss_class, ranks))
+    groups = by_key(
+        ((loss_class, rank if rank is None else together.get((loss_class, ns > 0, rank), (rank,))), (rank, ns))
+        for (loss_class, rank), ns in of_ranks.items()
+    )
+    sums_ns: dict[tuple[str, tuple[int, ...]], float] = defaultdict(float)
+    for (loss_class, _), parts in groups.items():
+        ranks, ns = tuple(sorted(rank for rank, _ in parts if rank is not None)), sum(ns for _, ns in parts)
+        sums_ns[loss_class, ranks if abs(ns) >= noise_ns else ()] += ns
     largest_ns: dict[tuple[str, bool], float] = {}
     sums: dict[tuple[str, object], _Sum] = {}
     for (loss_class, ranks), ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])):
@@ -721,6 +717,7 @@ def _find_cause(comparison: Comparison, loss_class: str, ranks: Sequence[int], n
 
 
 _OF_KERNELS: Final = (LossClass.GPU.label, LossClass.TRANSFER.label)
+"""Classes of the time of kernels, those of collectives among them."""
 _AT_START: Final = {LossClass.START.label: True, LossClass.AFTER.label: True, LossClass.LAUNCH.label: False}
 """Classes of the host's time: whether they lie before the first kernel of a step, as in `HostChange`."""
 
@@ -777,17 +774,17 @@ def _describe_kernel(comparison: Comparison, effect: StepEffect, least_ns: float
     kernels = comparison.kernels
     if kernels is None or not kernels.changes or abs(kernels.changes[0].cost_ns) < least_ns:
         return ""
-    alike = _change_alike(kernels)
+    alike, first = _change_alike(kernels), kernels.changes[0]
     told_ns = sum(
         change.difference_ns or 0
         for change in (*comparison.culprits.appeared, *comparison.culprits.went)
         if change.entry.rung == "ranks" and change.entry.loss_class in _OF_KERNELS
     )
-    first, told_ns = kernels.changes[0], told_ns * int(np.sign(effect.difference_ns))
+    told_ns *= int(np.sign(effect.difference_ns))
     is_told = told_ns > 0 and told_ns >= THRESHOLDS.main_share * abs(effect.difference_ns)
     if is_told and (alike or (first.kind == "changed" and first.rank is None)):
         return ""  # the kernels of some ranks change, or some of their messages, and not those of all
-    said = _describe_pace(alike) if alike else describe_change(kernels.changes[0])
+    said = _describe_pace(alike) if alike else describe_change(first)
     others = len(kernels.changes) - max(len(alike), 1)
     return said + (f"; {format_count(others, 'more change')} of kernels" if others else "")
 

@@ -7,7 +7,8 @@ all ranks share what longer stages have more says what equal stages would save.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -37,7 +38,8 @@ _Kernel = tuple[str, int]
 """Name and size of launch: the power of two next to its threads, as batches vary; -1 where that was not recorded."""
 
 
-class _Stage(NamedTuple):
+@dataclass(frozen=True)
+class _Stage:
     team: int
     ranks: tuple[int, ...]
     usual_ns: Floats
@@ -50,7 +52,7 @@ class _Stage(NamedTuple):
         """The median of `usual_ns`."""
         return float(np.nanmedian(self.usual_ns))
 
-    @property
+    @cached_property
     def extents(self) -> dict[_Kernel, Floats]:
         """A short, the middle and a long one of these, as `_extents`."""
         return {kernel: _extents(ns) for kernel, ns in self.kernels.items()}
@@ -58,7 +60,7 @@ class _Stage(NamedTuple):
     def faster(self, pace: float) -> "_Stage":
         """Return the stage with kernels that take so much less."""
         kernels = {kernel: [ns / pace for ns in times_ns] for kernel, times_ns in self.kernels.items()}
-        return self._replace(usual_ns=self.usual_ns / pace, kernels=kernels)
+        return replace(self, usual_ns=self.usual_ns / pace, kernels=kernels)
 
     def share(self, others: Sequence["_Stage"]) -> float:
         """Return by what part most of its GPU time is above the other stages'."""
@@ -81,9 +83,9 @@ class _Stage(NamedTuple):
         ]
 
     def pace(self, others: Sequence["_Stage"]) -> tuple[float, float]:
-        """Return by what factor most of its kernels take longer than the same kernels of other stages, and how much.
+        """Return by what factor most of its kernels take longer than on other stages, and what all of them add, ns.
 
-        That is ns, of all of them: a slow GPU slows those that it alone has by as much as most others.
+        Those that no other stage has are taken to be longer by this factor, as on a slow GPU.
         """
         ratios = self._ratios(others)
         pace = weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0
@@ -97,9 +99,9 @@ class _Stage(NamedTuple):
         middle and long ones are compared, and all of them must take longer, two of them by about as much. Else they do
         other work, as an encoder and a decoder.
         """
-        ratios, extents_of = [], [stage.extents for stage in others]
+        ratios = []
         for kernel, extent in self.extents.items():
-            there = [extents[kernel] for extents in extents_of if kernel in extents]
+            there = [stage.extents[kernel] for stage in others if kernel in stage.extents]
             usual = np.median(there, axis=0) if there else np.zeros(1)
             if usual.min() > 0:
                 least, middle, _ = np.sort(extent / usual).tolist()

@@ -262,7 +262,7 @@ def _at_usual_size(measured: MeasuredRun, numbers: Ints) -> tuple[list[TeamDevia
     """
     teams = [team.of_steps(numbers) for team in measured.deviations]
     largest = max(teams, key=lambda team: len(team.ranks), default=None)
-    if largest is None or any(np.array_equal(numbers, alike) for alike in measured.steps.alike.by_size):
+    if largest is None or not np.ptp(measured.steps.alike.size_of[numbers]):
         return teams, measured.step_ns
     step_ns, gpu_ns = measured.step_ns.copy(), largest.usual_ns[TimePart.GPU]
     growth = np.maximum(np.nan_to_num(growth_with_size(gpu_ns, step_ns[numbers, None])), 0.0)
@@ -312,9 +312,8 @@ def find_in_like_steps(
     if not slow.any() or (2 * slow.sum() > len(numbers) and not grows):  # the usual step is the median of all
         return None
     if not grows:
-        slow &= (
-            excess >= THRESHOLDS.tolerance_share * excess.max()
-        )  # one that is a little longer after it is no slow one
+        # a step that is a little longer after a very long one is no slow one itself
+        slow &= excess >= THRESHOLDS.tolerance_share * excess.max()
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
         return None
@@ -348,7 +347,8 @@ def find_in_like_steps(
     subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
     sentence = (
         f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
-        "other steps: the loss, which compares ranks within a step, does not contain it"
+        f"{'other' if first_ns is None else 'first'} steps: the loss, which compares ranks within a step, does not "
+        "contain it"
     )
     found = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
     return replace(found, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))

@@ -143,9 +143,8 @@ class LikeSteps:
 
         A serving engine may run another program for each request: its steps of one measured size.
         """
-        on_request = [self.kinds[numbers[0]] in ON_REQUEST for numbers in self.by_size]
-        serving = [numbers for numbers, is_asked in zip(self.by_size, on_request, strict=True) if is_asked]
-        return serving + [numbers for numbers in self.by_known_size if self.kinds[numbers[0]] not in ON_REQUEST]
+        on_request = [numbers for numbers in self.by_size if self.kinds[numbers[0]] in ON_REQUEST]
+        return on_request + [numbers for numbers in self.by_known_size if self.kinds[numbers[0]] not in ON_REQUEST]
 
     def of_lone_rank(self, gpu_ns: Mapping[int, float]) -> list[Ints]:
         """Return the numbers of the steps that should take as long on a rank without peers, by known size.

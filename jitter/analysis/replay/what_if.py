@@ -208,9 +208,9 @@ def possible_waits(steps: RecordedSteps, transfer: Floats, usual: Floats) -> Flo
 def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
     """Return, (groups of all collectives,), the lower median of transfers over steps and over groups of one number.
 
-    Of those that were fast, where these are a cluster apart (`find_reference_times`): the network may be slow more than
-    half of the time. Of those that take ever longer, what they begin with. Each group counts the same: where members
-    lack steps, the group with more of them would be the usual one of two.
+    If some were clearly faster than all others (`find_reference_times`), these alone tell: the network may be slow more
+    than half of the time. Times that grow from step to step are compared with those of the first steps. Each group
+    counts the same: where members lack steps, the group with more of them would be the usual one of two.
 
     Args:
         alike: (groups of all collectives,) a number for each group; groups of one number should take as long.

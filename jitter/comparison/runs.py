@@ -402,11 +402,11 @@ def _jitter(
         return ()
     run = analysis.run
     losses = join_losses([after.losses(number) for number in near])
-    meets = [run.matching.places(number)[0] for number in range(len(run.matching.members))]
+    first_places = [run.matching.places(number)[0] for number in run.collective_arrays.collective.tolist()]
     numbers = [{place: at for at, place in enumerate(places)} for places in usual.places]
     sums: _Sums = defaultdict(float)
-    for rank, own_team, loss_class, own_place, collective, ns in losses.rows():
-        team, place = (own_team, own_place) if collective < 0 else meets[collective]
+    for rank, own_team, loss_class, own_place, group, ns in losses.rows():
+        team, place = (own_team, own_place) if group < 0 else first_places[group]
         sums[rank, team, loss_class, numbers[team].get(place, -1) if team >= 0 else -1] += ns / len(near)
     return _list_rows(sums)
 

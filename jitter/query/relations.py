@@ -66,8 +66,8 @@ def _rows(
     losses: Losses,
 ) -> pa.Table:
     key, run = analysis.keys[number], analysis.run
-    groups = zip(losses.collective.tolist(), losses.group.tolist(), strict=True)
-    members = [None if collective < 0 else ranks_of_group(run, collective, group) for collective, group in groups]
+    members = [None if group < 0 else ranks_of_group(run, group) for group in losses.group.tolist()]
+    collectives = np.append(run.collective_arrays.collective, -1)[losses.group]  # -1 of no group
     places = losses.place.tolist()
     index = locator.locate_all(losses).tolist()
     ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
@@ -89,7 +89,7 @@ def _rows(
         "host": [None if rank_record is None else rank_record.record.host for rank_record in held],
         "device": [None if rank_record is None else rank_record.record.device for rank_record in held],
         "team": [None if team < 0 else team for team in losses.team.tolist()],
-        "collective": [None if collective < 0 else collective for collective in losses.collective.tolist()],
+        "collective": [None if collective < 0 else collective for collective in collectives.tolist()],
         "ranks": members,
         "class": [LossClass(loss_class).label for loss_class in losses.loss_class.tolist()],
         "operation": [None if place < 0 else place for place in places],

@@ -28,13 +28,12 @@ def exact_shares(analysis: RunAnalysis) -> tuple[dict[int, Floats], Floats]:
     numbers = analysis.run.number_of
     players = [LINK, *numbers]
     every = frozenset(range(len(analysis.keys)))
-    first = analysis.run.collective_arrays.first_group
-    meetings = [(c, g) for c in range(len(first) - 1) for g in range(int(first[c + 1] - first[c]))]
+    transfers = range(int(analysis.run.collective_arrays.first_group[-1]))
     subsets = [frozenset(some) for n in range(len(players) + 1) for some in itertools.combinations(players, n)]
     scenarios = [
         Scenario(
             parts={(rank, part): every for rank in numbers if rank not in some for part in OWN_PARTS},
-            transfers={} if LINK in some else dict.fromkeys(meetings, every),
+            transfers={} if LINK in some else dict.fromkeys(transfers, every),
         )
         for some in subsets
     ]

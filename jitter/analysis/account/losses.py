@@ -59,7 +59,7 @@ class Losses:
     """Rows of steps, in columns; -1 for what a row has not."""
 
     numbers: Ints
-    """(7, rows) the columns of whole numbers."""
+    """(6, rows) the columns of whole numbers."""
     ns: Floats
     """(2, rows) the columns of times."""
 
@@ -94,15 +94,9 @@ class Losses:
         return column
 
     @property
-    def collective(self) -> Ints:
-        """Of a transfer."""
-        column: Ints = self.numbers[5]
-        return column
-
-    @property
     def group(self) -> Ints:
-        """Of a transfer, among its collective's."""
-        column: Ints = self.numbers[6]
+        """Of a transfer, of all groups of all collectives."""
+        column: Ints = self.numbers[5]
         return column
 
     @property
@@ -140,8 +134,8 @@ class Losses:
         return self.where(chosen if rank is None else chosen & (self.rank == rank))
 
     def rows(self) -> Iterator[tuple[int, int, int, int, int, float]]:
-        """Yield the rank, team, class, place, collective and loss of each row."""
-        columns = (self.rank, self.team, self.loss_class, self.place, self.collective, self.loss_ns)
+        """Yield the rank, team, class, place, group and loss of each row."""
+        columns = (self.rank, self.team, self.loss_class, self.place, self.group, self.loss_ns)
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def by_class(self) -> Floats:

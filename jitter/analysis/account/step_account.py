@@ -220,7 +220,7 @@ class LossRows(NamedTuple):
     """Room for the rows of steps' accounts."""
 
     numbers: Ints
-    """(7, rows) as in `Losses`."""
+    """(6, rows) as in `Losses`."""
     ns: Floats
     """(2, rows)."""
     of_rank: Floats
@@ -773,7 +773,7 @@ def list_losses(
             sums[rank, position] = excess[rank, position] = 0.0
     count = list_own_shares(graphs, number, at, slot, -1, least_ns, room, count, rows)
     graph = cut_graph(graphs.graph, at, len(graphs.shift), 0.0)
-    upper, lower, first_group = graph.upper.transfer, graph.lower.transfer, graph.collectives.first_group
+    upper, lower = graph.upper.transfer, graph.lower.transfer
     for rank in range(ranks):
         for position in range(sums.shape[1]):
             share, above = sums[rank, position], excess[rank, position]
@@ -781,15 +781,12 @@ def list_losses(
                 loss_class = position if position <= GPU else OVERLAP
                 add_row(rows, count, number + at, graph, rank, loss_class, -1, share, above)
                 count += 1
-    collective = 0
     for group in range(len(shares.transfer)):
         share = shares.transfer[group]
         if share != 0:
-            while first_group[collective + 1] <= group:
-                collective += 1
             add_row(rows, count, number + at, graph, -1, TRANSFER, -1, share, upper[group] - lower[group])
             if count < rows.ns.shape[1]:
-                rows.numbers[5, count], rows.numbers[6, count] = collective, group - first_group[collective]
+                rows.numbers[5, count] = group
             count += 1
     for part in range(3):
         for rank in range(ranks):
@@ -879,11 +876,11 @@ def add_row(
     loss_ns: float,
     excess_ns: float,
 ) -> None:
-    """Fill one row of `Losses`, of no collective, if there is room for it; add to what is lost to the rank, if any."""
+    """Fill one row of `Losses`, of no transfer, if there is room for it; add to what is lost to the rank, if any."""
     if at < rows.ns.shape[1]:
         numbers = rows.numbers
         numbers[0, at], numbers[3, at], numbers[4, at] = origin, loss_class, place
-        numbers[1, at] = numbers[2, at] = numbers[5, at] = numbers[6, at] = -1
+        numbers[1, at] = numbers[2, at] = numbers[5, at] = -1
         if rank >= 0:
             numbers[1, at], numbers[2, at] = graph.structure.rank[rank], graph.step.team[rank]
         rows.ns[0, at], rows.ns[1, at] = loss_ns, excess_ns
@@ -892,7 +889,7 @@ def add_row(
 
 
 def _loss_rows(count: int, ranks: int) -> LossRows:
-    return LossRows(np.empty((7, count), np.int64), np.empty((2, count)), np.empty(ranks))
+    return LossRows(np.empty((6, count), np.int64), np.empty((2, count)), np.empty(ranks))
 
 
 def _losses(rows: LossRows, count: int) -> Losses:
@@ -927,7 +924,6 @@ def _structure(run: RunModel) -> Structure:
     blocks = np.repeat(np.arange(len(collectives.first_place) - 1), np.diff(collectives.first_place))
     attendance = np.full((len(collectives.first) - 1, len(collectives.first_place) - 1), -1, np.int64)
     attendance[collectives.number_at[there], blocks[there]] = collectives.attendance_at[there]
-    collective = np.repeat(np.arange(len(collectives.first_group) - 1), np.diff(collectives.first_group))
     computed = np.empty(len(collectives.number_at), np.int64)
     for at, (block, low, high, of_operation) in enumerate(instructions.tolist()):
         if block >= 0 and of_operation != CALLS:
@@ -941,7 +937,7 @@ def _structure(run: RunModel) -> Structure:
         places_before(run.job, run.job.thread),
         instance,
         group,
-        collective,
+        collectives.collective,
         attendance,
         computed,
         np.array(

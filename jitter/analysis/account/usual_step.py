@@ -52,7 +52,7 @@ class UsualAccount(NamedTuple):
     lower_ns: float
     """Time of its baseline."""
     losses: Losses
-    """They add up to the difference. The ranks are blocks, the collectives meetings."""
+    """They add up to the difference. The ranks are blocks, the groups meetings."""
 
 
 class _Replayed(NamedTuple):

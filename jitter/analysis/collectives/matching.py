@@ -149,16 +149,19 @@ class CollectiveArrays(NamedTuple):
     attendance_at: Ints
     """(blocks × places,) where the block's attendances of it begin."""
 
-    def meetings(self, chosen: Bools) -> list[tuple[int, int]]:
-        """Return (collective, group) of the chosen ones, a mask (groups of all collectives,)."""
-        groups = np.flatnonzero(chosen)
-        numbers = np.searchsorted(self.first_group, groups, side="right") - 1
-        return list(zip(numbers.tolist(), (groups - self.first_group[numbers]).tolist(), strict=True))
+    def arrivals(self, group: int) -> Ints:
+        """Return the attendances that a group, of all groups, waits for."""
+        return self.by_group[self.first_in_group[group] : self.first_in_group[group + 1]]
 
     def groups_at(self, block: int, place: int) -> Ints:
         """Return, (ranks of the block,), the groups, of all groups, of the collective at a place of their program."""
         first = self.attendance_at[self.first_place[block] + place]
         return self.group[first : first + self.first_member[block + 1] - self.first_member[block]]
+
+    @property
+    def collective(self) -> Ints:
+        """(groups of all collectives,) the collective of each."""
+        return np.repeat(np.arange(len(self.first_group) - 1), np.diff(self.first_group))
 
     @property
     def incomplete(self) -> Bools:

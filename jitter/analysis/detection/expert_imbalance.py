@@ -58,7 +58,7 @@ def measure_expert_imbalance(step: RecordedSteps, layers: Mapping[int, Layers], 
     size = np.diff(first, append=len(group))
     # equal for groups of the same ranks
     code = np.add.reduceat(np.random.default_rng(0).integers(1 << 63, size=len(ranks), dtype=np.uint64)[rank], first)
-    collective = np.searchsorted(arrays.first_group, group[first], "right").astype(np.uint64)
+    collective = arrays.collective[group[first]].astype(np.uint64)
     # in a ring each rank has a group, of all ranks
     _, single = np.unique(np.stack([collective, code]), axis=1, return_index=True)
     single = single[size[single] > 1]

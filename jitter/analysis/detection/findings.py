@@ -71,9 +71,9 @@ class Finding:
     """Each rank's own part of it, where ranks stand out by themselves."""
     known_gain_ns: float | None = None
     """Time that fixing it would save, where replay of the run's baseline does not tell; None: that tells."""
-    meetings: tuple[tuple[int, int], ...] = ()
-    """(collective, group) of each of the slow transfers."""
-    of_slowest: tuple[tuple[int, int], ...] = ()
+    transfers: tuple[int, ...] = ()
+    """The slow ones by their groups, of all groups of all collectives."""
+    of_slowest: tuple[int, ...] = ()
     """Those of them that the rank attends which they keep longest."""
     is_incomplete: bool = False
     """Whether slow transfers are of groups with members that were not recorded."""
@@ -88,8 +88,8 @@ class Finding:
     def repair(self) -> Scenario:
         """The what-if scenario in which its excess is gone."""
         steps_of = {rank: frozenset(steps) for rank, steps in self.steps_of_rank.items()}
-        if self.meetings:
-            return Scenario(transfers=dict.fromkeys(self.meetings, frozenset(self.steps)))
+        if self.transfers:
+            return Scenario(transfers=dict.fromkeys(self.transfers, frozenset(self.steps)))
         paces = {member.rank: member.pace for member in self.members if member.pace is not None}
         whole_steps = {(rank, int(self.part)): steps for rank, steps in steps_of.items() if rank not in paces}
         if self.evened_pace is not None:
@@ -117,7 +117,7 @@ class Finding:
         """Return whether what is late is ranks of this finding, or hosts that wait for these, in its steps or after."""
         is_of_event = late.part in (TimePart.START, TimePart.CPU) or set(late.ranks) <= set(self.ranks)
         steps = {at + after for at in self.steps for after in (0, 1)}
-        return self.kind == "awaited" and not late.meetings and is_of_event and steps.issuperset(late.steps)
+        return self.kind == "awaited" and not late.transfers and is_of_event and steps.issuperset(late.steps)
 
 
 def join_outliers(

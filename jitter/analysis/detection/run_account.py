@@ -23,8 +23,8 @@ class Charges:
     """Ascending."""
     ranks_ns: Floats
     """(steps, ranks, classes)."""
-    transfers_ns: Mapping[tuple[int, int], Mapping[int, float]]
-    """By (collective, group), then by step."""
+    transfers_ns: Mapping[int, Mapping[int, float]]
+    """By group, of all groups of all collectives, then by step."""
 
     def column(self, rank: int) -> int:
         """Return where a rank stands."""
@@ -44,8 +44,8 @@ class Charges:
         ranks_ns = self.ranks_ns.copy()
         ranks_ns[sorted(steps)] = 0.0
         transfers_ns = {
-            place: {number: ns for number, ns in of_steps.items() if number not in steps}
-            for place, of_steps in self.transfers_ns.items()
+            group: {number: ns for number, ns in of_steps.items() if number not in steps}
+            for group, of_steps in self.transfers_ns.items()
         }
         return Charges(self.ranks, ranks_ns, transfers_ns)
 
@@ -70,16 +70,15 @@ class Charges:
 def sum_charges(accounts: StepAccounts, counted: Bools, ranks: Sequence[int]) -> Charges:
     """Add up the losses of the steps that are `counted`, (steps,); `ranks` must ascend."""
     ranks_ns = np.zeros((len(accounts), len(ranks), len(LossClass)))
-    transfers_ns: dict[tuple[int, int], dict[int, float]] = {}
+    transfers_ns: dict[int, dict[int, float]] = {}
     step = accounts.step_of_row
     is_counted = (step >= 0) & counted[step]
     own_rows = np.flatnonzero(is_counted & (accounts.rows.rank >= 0))
     rows = accounts.rows.where(own_rows)
     np.add.at(ranks_ns, (rows.origin, np.searchsorted(ranks, rows.rank), rows.loss_class), rows.loss_ns)
     rows = accounts.rows.where(is_counted & (accounts.rows.loss_class == LossClass.TRANSFER))
-    places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
-    for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
-        of_group = transfers_ns.setdefault(place, {})
+    for group, number, ns in zip(rows.group.tolist(), rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
+        of_group = transfers_ns.setdefault(group, {})
         of_group[number] = of_group.get(number, 0.0) + ns
     return Charges(ranks, ranks_ns, transfers_ns)
 

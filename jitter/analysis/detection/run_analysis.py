@@ -212,7 +212,7 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
     links = [transfers.of_slowest_rank(link, transfers.baseline) for link in explained]
     unrecorded = transfers.find_always_slow(incomplete=True)
     if unrecorded is not None and not any(
-        set(link.meetings) >= set(unrecorded.meetings) and set(link.steps) >= set(unrecorded.steps) for link in links
+        set(link.transfers) >= set(unrecorded.transfers) and set(link.steps) >= set(unrecorded.steps) for link in links
     ):
         links.append(unrecorded)
     return links
@@ -220,8 +220,8 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
 
 def _has_exchanges(run: RunModel, collectives: Finding) -> bool:
     """Return whether any of these collectives is a send or a receive."""
-    places = [place for number, _ in collectives.meetings for place in run.matching.places(number)]
-    return any(run.is_exchange(*place) for place in places)
+    numbers = run.collective_arrays.collective[list(collectives.transfers)].tolist()
+    return any(run.is_exchange(*place) for number in numbers for place in run.matching.places(number))
 
 
 class GainRange(NamedTuple):
@@ -248,8 +248,8 @@ class Pricing:
 
     def __init__(self, analysis: RunAnalysis) -> None:
         self._analysis = analysis
-        self._with_unmeasured_ns: dict[tuple[tuple[int, int], ...], float] = {}
-        """By the slow (collective, group): each is a pass over the run."""
+        self._with_unmeasured_ns: dict[tuple[int, ...], float] = {}
+        """By the slow transfers: each is a pass over the run."""
 
     @cached_property
     def worth_fixing(self) -> list[Finding]:
@@ -352,13 +352,13 @@ class Pricing:
             sure_ns = min(alone_ns, loss_ns)
             if self._analysis.transfers.lacks_ranks(candidate):
                 return sure_ns >= max(least, THRESHOLDS.minor_share * candidate.excess_ns)
-            if self._analysis.transfers.are_incomplete(candidate.meetings):
+            if self._analysis.transfers.are_incomplete(candidate):
                 return sure_ns >= THRESHOLDS.much_more * least
         if self.unpriced_ns(candidate) >= THRESHOLDS.much_more * least:
             return True
         if max(alone_ns, loss_ns) >= least:
             return True
-        return bool(candidate.meetings) and self.with_unmeasured_ns(candidate) >= THRESHOLDS.much_more * least
+        return bool(candidate.transfers) and self.with_unmeasured_ns(candidate) >= THRESHOLDS.much_more * least
 
     def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
@@ -383,10 +383,10 @@ class Pricing:
 
         0 where there are no others.
         """
-        if slow.meetings not in self._with_unmeasured_ns:
+        if slow.transfers not in self._with_unmeasured_ns:
             repaired = self._analysis.transfers.with_unmeasured(slow)
-            self._with_unmeasured_ns[slow.meetings] = 0.0 if repaired is None else self._analysis.gain(*repaired)
-        return self._with_unmeasured_ns[slow.meetings]
+            self._with_unmeasured_ns[slow.transfers] = 0.0 if repaired is None else self._analysis.gain(*repaired)
+        return self._with_unmeasured_ns[slow.transfers]
 
     @property
     def unpriced_because(self) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jitter.analysis.collectives.matching import CollectiveArrays, CollectiveMatching
 from jitter.analysis.detection.findings import Finding, FindingKind, are_same_steps
@@ -39,18 +38,8 @@ class _Family(NamedTuple):
 
     ranks: tuple[frozenset[int], ...]
     """Of each group."""
-    number: Ints
-    """(collectives,) which they are."""
-    group: Ints
-    """(collectives, groups) each one's numbers of these groups."""
-
-    def meetings(self, column: int) -> list[tuple[int, int]]:
-        """Return (collective, group) of each collective of a group."""
-        return list(zip(self.number.tolist(), self.group[:, column].tolist(), strict=True))
-
-    def of_steps(self, values: NDArray[Any], first_group: Ints) -> NDArray[Any]:
-        """(steps, collectives, groups) of (steps, groups of all collectives)."""
-        return values[:, first_group[self.number][:, None] + self.group]
+    groups: Ints
+    """(collectives, groups) which of all groups of all collectives these are."""
 
 
 def find_slow_collectives(
@@ -80,12 +69,11 @@ def find_slow_collectives(
     families = _families(matching)
     if not families:
         return []
-    first_group, incomplete = matching.arrays.first_group, matching.arrays.incomplete
     late_ns = seen - np.stack(usual)
     tests = [
         _test_family(
-            family.of_steps(late_ns, first_group),
-            np.logical_and.reduce(family.of_steps(whole, first_group), axis=(1, 2)),
+            late_ns[:, family.groups],
+            np.logical_and.reduce(whole[:, family.groups], axis=(1, 2)),
             step_ns,
             of_kinds,
             len(families),
@@ -97,7 +85,7 @@ def find_slow_collectives(
         for columns in zip(*((test.is_late, test.total_ns, test.sigmas) for test in tests), strict=True)
     )
     chance = np.concatenate([test.chance for test in tests])
-    groups = [(ranks, family.meetings(at)) for family in families for at, ranks in enumerate(family.ranks)]
+    groups = [(ranks, family.groups[:, at].tolist()) for family in families for at, ranks in enumerate(family.ranks)]
     of_families = np.split(np.arange(len(groups)), np.cumsum([len(family.ranks) for family in families])[:-1])
     together = [of_families] if len(groups) > 1 else []
     together += [[of_family] for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
@@ -106,7 +94,7 @@ def find_slow_collectives(
     def add(kind: FindingKind, columns: Ints, is_late: Bools, *evidence: str) -> None:
         steps = tuple(np.flatnonzero(is_late.any(axis=1)).tolist())
         slow = [groups[column] for column in columns.tolist()]
-        meetings = [meeting for _, of_group in slow for meeting in of_group]
+        transfers = [transfer for _, of_group in slow for transfer in of_group]
         findings.append(
             Finding(
                 kind,
@@ -116,8 +104,8 @@ def find_slow_collectives(
                 float(np.median(np.where(is_late, sigmas[:, columns], 0.0).max(axis=0))),
                 evidence,
                 chance=float(np.median(chance[columns])),
-                meetings=tuple(meetings),
-                is_incomplete=any(incomplete[first_group[number] + group] for number, group in meetings),
+                transfers=tuple(transfers),
+                is_incomplete=bool(matching.arrays.incomplete[transfers].any()),
             )
         )
         is_open[:, columns] &= ~is_late
@@ -176,22 +164,18 @@ def _noise(late_ns: Floats, total: Floats) -> float:
 
 def _families(matching: CollectiveMatching) -> list[_Family]:
     """Return the collectives by the groups into which they divide the ranks."""
-    by_groups: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    by_ranks: dict[tuple[frozenset[int], ...], list[list[int]]] = {}
     # the only recorded rank can wait for unrecorded ranks alone; of several ranks, one may wait for another
     is_alone, arrays = matching.lacks_groups and len(matching.ranks) == 1, matching.arrays
     members = np.split(matching.ranks[arrays.rank[arrays.by_group]], arrays.first_in_group[1:-1])
     ranks = [frozenset(of_group.tolist()) for of_group in members]
     is_open = arrays.incomplete | np.array([is_alone or len(of_group) > 1 for of_group in ranks], np.bool_)
-    for number, (first, last) in enumerate(pairwise(arrays.first.tolist())):
+    for first, last in pairwise(arrays.first.tolist()):
         groups = arrays.group[first:last]
         if is_open[groups].all():  # else one rank is alone, with partners that are not known
             ordered = sorted(dict.fromkeys(groups.tolist()), key=lambda group: min(ranks[group]))
-            of_collective = [group - int(arrays.first_group[number]) for group in ordered]
-            by_groups.setdefault(tuple(ranks[group] for group in ordered), []).append((number, of_collective))
-    return [
-        _Family(ranks, np.array([number for number, _ in collectives]), np.array([groups for _, groups in collectives]))
-        for ranks, collectives in by_groups.items()
-    ]
+            by_ranks.setdefault(tuple(ranks[group] for group in ordered), []).append(ordered)
+    return [_Family(of_groups, np.array(groups)) for of_groups, groups in by_ranks.items()]
 
 
 def attribute_to_ranks(
@@ -241,7 +225,7 @@ def attribute_to_ranks(
                 excess_ns=sum(finding.excess_ns for finding in same),
                 sigmas=max(finding.sigmas for finding in same),
                 chance=min(finding.chance for finding in same),
-                meetings=tuple(meeting for finding in same for meeting in finding.meetings),
+                transfers=tuple(transfer for finding in same for transfer in finding.transfers),
             )
         )
         remaining = [finding for finding in remaining if finding not in same]
@@ -457,7 +441,7 @@ def slow_communication(run: RunModel, seen: Floats, expected: Sequence[Floats], 
         float(excess.sum()),
         sigmas,
         chance=0.0,
-        meetings=tuple(arrays.meetings(slow)),
+        transfers=tuple(np.flatnonzero(slow).tolist()),
     )
 
 
@@ -614,11 +598,9 @@ class RunTransfers:
     def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
         """Return the ranks of each group that is never one of the slow ones, of those alike to the chosen ones."""
         arrays, alike = self.run.collective_arrays, self.alike.numbers
-        groups, of_chosen = (
-            self._groups([at for finding in some for at in finding.meetings]) for some in (slow, chosen)
-        )
+        are_slow, of_chosen = ([at for finding in some for at in finding.transfers] for some in (slow, chosen))
         is_clear = np.isin(alike, alike[of_chosen])
-        is_clear[groups] = False
+        is_clear[are_slow] = False
         clear = is_clear[arrays.group]
         ranks = self.run.rank_numbers[arrays.rank[clear]].tolist()
         members = by_key(zip(arrays.group[clear].tolist(), ranks, strict=True))
@@ -632,7 +614,7 @@ class RunTransfers:
         """
         if 2 * len(slow.steps) <= len(self.took):
             return None
-        arrays, groups = self.run.collective_arrays, self._groups(slow.meetings)
+        arrays, groups = self.run.collective_arrays, list(slow.transfers)
         of_slow = np.where(np.isin(self.run.rank_numbers, slow.ranks), 0, -1)
         chosen = meeting_at_one(arrays, self.alike.numbers, of_slow) & np.isnan(self.expected).all(axis=0)
         chosen &= ~arrays.incomplete & (self._are_between == self._are_between[groups].any())
@@ -646,7 +628,7 @@ class RunTransfers:
         baseline = [
             np.where(chosen, factor * took, usual) for took, usual in zip(self.took, self.baseline, strict=True)
         ]
-        more = Scenario(transfers=dict.fromkeys(arrays.meetings(chosen), frozenset(slow.steps)))
+        more = Scenario(transfers=dict.fromkeys(np.flatnonzero(chosen).tolist(), frozenset(slow.steps)))
         return baseline, together([slow.repair, more])
 
     def find_always_slow(self, *, incomplete: bool) -> Finding | None:
@@ -660,14 +642,12 @@ class RunTransfers:
 
     def of_slowest_rank(self, slow: Finding, usual: Sequence[Floats]) -> Finding:
         """Return slow collectives with their excess above the `usual` times on the rank that they keep longest."""
-        arrays, groups = self.run.collective_arrays, self._groups(slow.meetings)
+        arrays, groups = self.run.collective_arrays, np.array(slow.transfers, np.int64)
         excess_ns = np.zeros(int(arrays.first_group[-1]))
         excess_ns[groups] = np.nansum([(self.took[at] - usual[at])[groups] for at in slow.steps], axis=0)
         slowest = int(np.bincount(arrays.rank, excess_ns[arrays.group]).argmax())
-        attended = np.zeros(len(excess_ns), np.bool_)
-        attended[arrays.group[arrays.rank == slowest]] = True
-        of_slowest = tuple(meeting for meeting, group in zip(slow.meetings, groups, strict=True) if attended[group])
-        return replace(slow, excess_ns=float(excess_ns[groups][attended[groups]].sum()), of_slowest=of_slowest)
+        of_slowest = groups[np.isin(groups, arrays.group[arrays.rank == slowest])]
+        return replace(slow, excess_ns=float(excess_ns[of_slowest].sum()), of_slowest=tuple(of_slowest.tolist()))
 
     @property
     def at_best(self) -> list[Floats]:
@@ -684,7 +664,7 @@ class RunTransfers:
         return self._of_slowest(self.baseline if slow.known_gain_ns is None else self.expected, slow, numbers)
 
     def _of_slowest(self, of_run: Floats | Sequence[Floats], slow: Finding, numbers: Sequence[int]) -> Floats:
-        groups = self._groups(slow.of_slowest)
+        groups = list(slow.of_slowest)
         times_ns = np.array([of_run[number][groups] for number in numbers]).reshape(len(numbers), len(groups))
         whole_ns: Floats = np.nansum(times_ns, axis=1)
         return whole_ns
@@ -701,17 +681,18 @@ class RunTransfers:
 
     def are_inside_nodes(self, slow: Finding) -> bool:
         """Return whether all slow collectives are known to join ranks of one node each."""
-        return bool(self.run.reader.nodes) and not self._are_between[self._groups(slow.meetings)].any()
+        return bool(self.run.reader.nodes) and not self._are_between[list(slow.transfers)].any()
 
     def may_carry_more(self, slow: Finding) -> bool:
         """Return whether the slow ones may all be all-to-alls, which carry what their ranks have to exchange.
 
         Not where the recorded sizes show that they carry about as much as the others.
         """
-        programs, groups = self.run.programs, self._groups(slow.meetings)
-        places = {place for number, _ in slow.meetings for place in self.run.matching.places(number)}
+        programs, arrays, groups = self.run.programs, self.run.collective_arrays, list(slow.transfers)
+        numbers = set(arrays.collective[groups].tolist())
+        places = {place for number in numbers for place in self.run.matching.places(number)}
         kinds = {programs[team].operations[at].collective for team, at in places}
-        members = np.diff(self.run.collective_arrays.first_in_group)[groups]
+        members = np.diff(arrays.first_in_group)[groups]
         if not kinds <= {"all_to_all", SEND_RECV, None} or (members <= 2).any():
             return False
         sizes = self._relative_sizes(np.array(slow.steps))[:, groups]
@@ -719,15 +700,15 @@ class RunTransfers:
 
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
-        return bool(self.alike.have_assumed_sizes[self._groups(slow.meetings)].any())
+        return bool(self.alike.have_assumed_sizes[list(slow.transfers)].any())
 
-    def are_incomplete(self, meetings: Sequence[tuple[int, int]]) -> bool:
-        """Return whether any of these (collective, group) has members that were not recorded."""
-        return bool(self.run.collective_arrays.incomplete[self._groups(meetings)].any())
+    def are_incomplete(self, slow: Finding) -> bool:
+        """Return whether any of the slow ones has members that were not recorded."""
+        return bool(self.run.collective_arrays.incomplete[list(slow.transfers)].any())
 
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
-        groups, lacking, whole = self._groups(slow.meetings), 0.0, 0.0
+        groups, lacking, whole = list(slow.transfers), 0.0, 0.0
         partial = self.measured.statistics.transfers.partial[list(slow.steps)]
         if not partial.any():
             return False
@@ -735,8 +716,3 @@ class RunTransfers:
             excess_ns = np.nan_to_num(self.took[number][groups] - self.baseline[number][groups])
             lacking, whole = lacking + float(excess_ns[of_step[groups]].sum()), whole + float(excess_ns.sum())
         return lacking > 0 and lacking >= THRESHOLDS.main_share * whole
-
-    def _groups(self, meetings: Sequence[tuple[int, int]]) -> Ints:
-        """Return the numbers of these, of all groups of all collectives."""
-        first = self.run.collective_arrays.first_group
-        return np.array([first[collective] + group for collective, group in meetings], np.int64)

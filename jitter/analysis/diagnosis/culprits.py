@@ -199,15 +199,13 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Losses:
 
     What a rank loses at the end of a step is lost by the step after it: a share is of the step of its operation.
     """
-    meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
+    transfers = [transfer for candidate in group.candidates for transfer in candidate.transfers]
     classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]] or [LossClass.TRANSFER]
     chosen = []
     for joined in join_some([_shares_of(evidence.analysis.account.of_steps[at], group, rank) for at in group.steps]):
         shares = joined.of(classes, rank if group.parts else None)
         if not group.parts:
-            places = zip(shares.collective.tolist(), shares.group.tolist(), strict=True)
-            shares = shares.where(np.array([place in meetings for place in places], np.bool_))
-            shares = evidence.locate_transfers(shares, rank)
+            shares = evidence.locate_transfers(shares.where(np.isin(shares.group, transfers)), rank)
         chosen.append(shares.where((shares.place >= 0) & np.isin(shares.origin, group.steps)))
     shares = join_losses(chosen)
     return shares.where(np.argsort(shares.origin, kind="stable"))
@@ -236,7 +234,7 @@ def _losses_of_all_ranks(slow: Finding, rank: int, evidence: Evidence) -> Losses
         if slow.part is not TimePart.GPU:
             longer_ns = baseline.host_and_call - usual.host_and_call
         ns = np.where(is_of_part, np.nan_to_num(longer_ns)[run.job.first[team] + place], 0.0)
-        numbers = np.stack([number * ones, rank * ones, team * ones, loss_class * ones, place, -ones, -ones])
+        numbers = np.stack([number * ones, rank * ones, team * ones, loss_class * ones, place, -ones])
         losses.append(Losses(numbers, np.stack([ns, ns])))
     return join_losses(losses)
 
@@ -362,7 +360,7 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
             any(candidate.kind == "awaited" for candidate in group.candidates)
             or _may_be_waits(group, evidence)
             or any(
-                candidate.meetings and evidence.analysis.transfers.has_assumed_sizes(candidate)
+                candidate.transfers and evidence.analysis.transfers.has_assumed_sizes(candidate)
                 for candidate in group.candidates
             )
             or any(

@@ -167,7 +167,7 @@ def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequ
     more = [
         {
             UNMEASURED: sum(
-                pricing.with_unmeasured_ns(candidate) for candidate in group.candidates if candidate.meetings
+                pricing.with_unmeasured_ns(candidate) for candidate in group.candidates if candidate.transfers
             ),
             pricing.unpriced_because: sum(
                 pricing.unpriced_ns(candidate) * float(is_timed[list(candidate.steps)].mean())

@@ -499,7 +499,7 @@ def _join_places(
 
 def _describe_groups(slow: Finding, evidence: Evidence) -> tuple[str, ...]:
     """Say which groups are slow, if they have no rank in common."""
-    groups = sorted({tuple(ranks_of_group(evidence.analysis.run, *meeting)) for meeting in slow.meetings})
+    groups = sorted({tuple(ranks_of_group(evidence.analysis.run, transfer)) for transfer in slow.transfers})
     is_apart = len(groups) > 1 and len(set().union(*groups)) == sum(map(len, groups))
     return (_slow_together(groups),) if is_apart else ()
 

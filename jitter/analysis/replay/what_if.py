@@ -24,8 +24,8 @@ class Scenario:
 
     parts: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     """(rank, part) to steps."""
-    transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
-    """(collective, group) to steps."""
+    transfers: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Group, of all groups of all collectives, to steps."""
     paces: Mapping[int, tuple[float, frozenset[int]]] = field(default_factory=dict)
     """Rank to the factor by which its kernels take too long, and the steps in which their times, or those of the
     baseline where they are repaired too, are divided by it."""
@@ -56,12 +56,13 @@ class Scenario:
 def together(scenarios: Iterable[Scenario]) -> Scenario:
     """Return the scenario with the repairs of all of them."""
     parts: dict[tuple[int, int], frozenset[int]] = {}
-    transfers: dict[tuple[int, int], frozenset[int]] = {}
+    transfers: dict[int, frozenset[int]] = {}
     paces: dict[int, tuple[float, frozenset[int]]] = {}
     for scenario in scenarios:
-        for merged, added in ((parts, scenario.parts), (transfers, scenario.transfers)):
-            for key, steps in added.items():
-                merged[key] = merged.get(key, frozenset()) | steps
+        for key, steps in scenario.parts.items():
+            parts[key] = parts.get(key, frozenset()) | steps
+        for group, steps in scenario.transfers.items():
+            transfers[group] = transfers.get(group, frozenset()) | steps
         for rank, (pace, steps) in scenario.paces.items():
             known_pace, known_steps = paces.get(rank, (1.0, steps))
             paces[rank] = _compose(known_pace, pace), known_steps | steps
@@ -182,10 +183,9 @@ class ScenarioReplay:
         """(steps, groups of all collectives) from the last arrival to the end."""
         repaired, took = repaired_transfers(steps, usual), steps.transfers.took
         transfer_ns = (repaired if scenario.everything else took).copy()
-        first = self._run.collective_arrays.first_group
-        for (collective, group), where in scenario.transfers.items():
-            chosen, at = steps.of_numbers(where), first[collective] + group
-            transfer_ns[chosen, at] = repaired[chosen, at]
+        for group, where in scenario.transfers.items():
+            chosen = steps.of_numbers(where)
+            transfer_ns[chosen, group] = repaired[chosen, group]
         return transfer_ns
 
 

@@ -119,12 +119,11 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
         rank_shares[at, number] = 0.0
         np.add.at(rank_shares[:, number], at, of_ranks.loss_ns)
         of_groups = account.losses.of([LossClass.TRANSFER])
-        shared: dict[tuple[int, int], float] = {}
-        groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)
-        for group, ns in zip(groups, of_groups.loss_ns.tolist(), strict=True):
+        shared: dict[int, float] = {}
+        for group, ns in zip(of_groups.group.tolist(), of_groups.loss_ns.tolist(), strict=True):
             shared[group] = shared.get(group, 0.0) + ns
         for group, ns in shared.items():
-            members = [column[rank] for rank in ranks_of_group(examined.run, *group)]
+            members = [column[rank] for rank in ranks_of_group(examined.run, group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
     return rank_shares, transfers
 
@@ -132,12 +131,10 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
 def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Doubles:
     """Sum how much longer each rank's transfers take than a benchmark gives, (ranks, steps) in ns."""
     above_ns = np.zeros((len(column), len(examined.keys)))
-    first_group = examined.run.collective_arrays.first_group
     for number, (took, expected) in enumerate(zip(examined.transfers.took, examined.transfers.expected, strict=True)):
         for group in np.flatnonzero(took > expected).tolist():
-            collective = int(np.searchsorted(first_group, group, side="right")) - 1
-            members = ranks_of_group(examined.run, collective, group - int(first_group[collective]))
-            above_ns[[column[rank] for rank in members], number] += took[group] - expected[group]
+            members = [column[rank] for rank in ranks_of_group(examined.run, group)]
+            above_ns[members, number] += took[group] - expected[group]
     return above_ns
 
 

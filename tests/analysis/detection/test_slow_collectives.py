@@ -100,7 +100,7 @@ def test_of_all_in_two_steps():
 def test_of_one_group_all_along():
     slow, _, _ = found(pairs_and_all(), lambda step, ranks, number: 30_000.0 if ranks == {2, 3} else 0.0)
     assert [(one.ranks, one.steps) for one in slow] == [((2, 3), tuple(range(STEPS)))]
-    assert len(slow[0].meetings) == 2
+    assert len(slow[0].transfers) == 2
 
 
 def test_of_all_groups_all_along():
@@ -116,7 +116,7 @@ def test_one_ranks_link_is_behind_all_its_groups():
     assert {one.ranks for one in slow} == {(2, 3), (1, 3)}
     (links,) = attribute_to_ranks(slow, {})
     assert links.ranks == (3,)
-    assert len(links.meetings) == sum(len(one.meetings) for one in slow) == 4
+    assert len(links.transfers) == sum(len(one.transfers) for one in slow) == 4
 
 
 def test_the_link_of_a_node_is_behind_the_groups_of_its_ranks():
@@ -125,7 +125,7 @@ def test_the_link_of_a_node_is_behind_the_groups_of_its_ranks():
     slow, _, _ = found(matching, lambda step, ranks, number: 30_000.0 if ranks & {2, 3} else 0.0)
     assert {links.ranks for links in attribute_to_ranks(slow, {})} == {(0, 2), (3, 5)}
     (links,) = attribute_to_ranks(slow, {rank: rank // 2 for rank in range(10)})
-    assert (links.ranks, len(links.meetings)) == ((2, 3), 4)
+    assert (links.ranks, len(links.transfers)) == ((2, 3), 4)
 
 
 def test_an_end_with_other_fast_links_is_not_named():
@@ -186,7 +186,7 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not():
     assert (of_all.ranks, of_one.ranks) == ((0, 1), (0,))
     apart = [replace(one, steps_of_rank=dict.fromkeys(one.ranks, (3, 7))) for one in slow]
     (waits,) = attribute_to_ranks(apart, {})
-    assert (waits.ranks, waits.steps, len(waits.meetings)) == ((0, 1), (3, 7), 6)
+    assert (waits.ranks, waits.steps, len(waits.transfers)) == ((0, 1), (3, 7), 6)
 
 
 def test_a_rank_with_unknown_partners_tells_nothing():
@@ -230,7 +230,7 @@ def test_all_groups_of_a_collective_are_one_finding():
     matching = meetings_of({r: [Group((r - r % 2, r - r % 2 + 1)), Group(tuple(range(6)))] for r in range(6)})
     slow, *_ = found(matching, lambda step, ranks, number: 60_000.0 * (len(ranks) == 2 and step in (4, 5)))
     assert [(one.ranks, one.steps) for one in slow] == [(tuple(range(6)), (4, 5))]
-    assert len(slow[0].meetings) == 3
+    assert len(slow[0].transfers) == 3
 
 
 COLUMNS = meetings_of({rank: [Group((rank % 8, rank % 8 + 8))] * 3 for rank in range(16)})
@@ -248,7 +248,7 @@ def test_what_any_group_has_at_random_is_one_finding(share: float):
     """Half of the steps or more are slow, by amounts that vary: the others tell what is usual."""
     slow, *_ = found(COLUMNS, at_random(share))
     (random,) = (one for one in slow if one.kind == "random_transfers")
-    assert (random.ranks, len(random.meetings)) == (tuple(range(16)), 24)
+    assert (random.ranks, len(random.transfers)) == (tuple(range(16)), 24)
     assert sum(len(one.steps) for one in slow) > STEPS * (1 - (1 - share) ** 24) / 2
     assert random in attribute_to_ranks(slow, {})
 

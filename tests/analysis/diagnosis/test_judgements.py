@@ -263,7 +263,7 @@ def test_links_that_are_slow_in_the_same_steps_are_one_finding_if_each_alone_sav
 ):
     def slow_group(host: str | None, ranks: tuple[int, ...]) -> FindingGroup:
         steps = dict.fromkeys(ranks, (1, 2))
-        transfers = Finding("slow_transfers", TimePart.TRANSFER, steps, 1e6, 20.0, meetings=((0, 0),))
+        transfers = Finding("slow_transfers", TimePart.TRANSFER, steps, 1e6, 20.0, transfers=(0,))
         place = RankGroup("ranks" if host is None else "host", ranks, host)
         return FindingGroup((transfers,), place, Judgement("communication", "likely"))
 

@@ -23,7 +23,7 @@ START, LAUNCH, GPU, TRANSFER, UNEXPLAINED = (
 def losses_of(*rows: tuple[LossClass, int, float]) -> Losses:
     classes, ranks, shares = (np.array(column) for column in zip(*rows, strict=True))
     nothing = np.full(len(rows), -1)
-    numbers = np.stack([np.zeros(len(rows), np.int64), ranks, nothing, classes, nothing, nothing, nothing])
+    numbers = np.stack([np.zeros(len(rows), np.int64), ranks, nothing, classes, nothing, nothing])
     return Losses(numbers, np.stack([shares.astype(float), shares]))
 
 

@@ -236,7 +236,7 @@ def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
     remove_events([trace], lambda event: event.table == table and event.end_ns > ends[int(0.85 * len(ends))])
     lake = ingest_traces(tmp_path)
     analysis, records = lake.analyze(), records_by_step(lake.sources)
-    no_shares = Losses(np.empty((7, 0), np.int64), np.empty((2, 0)))
+    no_shares = Losses(np.empty((6, 0), np.int64), np.empty((2, 0)))
     found = {
         (rank, number): find_profile_location(analysis, rank, no_shares, [number])
         for rank in (0, 1)

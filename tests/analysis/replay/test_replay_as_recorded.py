@@ -126,7 +126,8 @@ def test_of_groups_that_cannot_be_right(tmp_path: Path):
     assert_replay_matches_recording(lake)
     # nothing is charged to it: each rank ends it by itself
     (uncoupled,) = examined.run.schedule.uncoupled
-    assert all((account.losses.collective != uncoupled).all() for account in examined.account.of_steps)
+    group = int(examined.run.collective_arrays.first_group[uncoupled])
+    assert all((account.losses.group != group).all() for account in examined.account.of_steps)
     assert all(len(account.losses) for account in examined.account.of_steps)
     # as no rank is known to wait there, none is cleared
     conclusion = lake.diagnose().conclusion

@@ -75,7 +75,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def scenarios(examined) -> list[Scenario]:
     """Of one step, of two apart, of the last, of a transfer, and of every step: the others come back."""
-    (meeting, group) = (len(examined.run.matching.members) - 1, 0)
+    first_of_last = int(examined.run.collective_arrays.first_group[-2])
     return [
         Scenario(),
         Scenario({(1, TimePart.CPU): frozenset({2})}),
@@ -84,7 +84,7 @@ def scenarios(examined) -> list[Scenario]:
         Scenario({(1, TimePart.CPU): frozenset({2}), (2, TimePart.GPU): frozenset({2, 6})}),
         Scenario({(0, TimePart.GPU): frozenset({0})}),
         Scenario({(3, TimePart.CPU): frozenset({STEPS - 1})}),
-        Scenario(transfers={(meeting, group): frozenset({1, 2})}),
+        Scenario(transfers={first_of_last: frozenset({1, 2})}),
         Scenario({(2, TimePart.GPU): frozenset(range(STEPS))}),
         Scenario(everything=True),
     ]

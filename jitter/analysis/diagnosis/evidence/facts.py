@@ -100,8 +100,8 @@ class Coverage:
     def bound_ns(self) -> float:
         """Return what the run would gain, ns, if the incomplete groups left with their last recorded arrival."""
         analysis, groups = self._analysis, self.incomplete_groups
-        meetings = analysis.run.collective_arrays.meetings(groups)
-        ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(analysis.keys)))))
+        every = frozenset(range(len(analysis.keys)))
+        ended = Scenario(transfers=dict.fromkeys(np.flatnonzero(groups).tolist(), every))
         baseline = analysis.transfers.baseline
         usual = analysis.transfers.of_like_steps(lambda numbers: np.where(groups, 0.0, baseline[numbers[0]]))
         return analysis.gain(usual, ended)
@@ -144,8 +144,7 @@ class Coverage:
 
     def _absent_members(self, slow: Finding) -> set[int]:
         """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
-        first, absent = self._analysis.run.collective_arrays.first_group, self._analysis.run.matching.absent
-        return {rank for number, group in slow.meetings for rank in absent[first[number] + group]}
+        return {rank for transfer in slow.transfers for rank in self._analysis.run.matching.absent[transfer]}
 
     def unrecorded_members(self, slow: Finding) -> tuple[int, ...]:
         """Return the ranks that the job lacks, and members of slow collectives without these or a step of them."""
@@ -211,10 +210,9 @@ class Evidence:
         """Return shares of transfers with the rank, team and place of the first member, or of `rank` if it is one."""
         run = self.analysis.run
         collectives = run.collective_arrays
-        groups = collectives.first_group[transfers.collective] + transfers.group
         located = []
-        for group in groups.tolist():
-            members = collectives.by_group[collectives.first_in_group[group] : collectives.first_in_group[group + 1]]
+        for group in transfers.group.tolist():
+            members = collectives.arrivals(group)
             ranks = run.rank_numbers[collectives.rank[members]].tolist()
             at = ranks.index(rank) if rank in ranks else 0
             located.append((ranks[at], run.team_of[ranks[at]], int(collectives.place[members[at]])))

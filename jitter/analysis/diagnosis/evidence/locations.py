@@ -98,12 +98,10 @@ class KernelLocator:
         return places_read
 
 
-def ranks_of_group(run: RunModel, collective: int, group: int) -> list[int]:
-    """Return the ranks of a group of a collective of the run, ascending."""
+def ranks_of_group(run: RunModel, group: int) -> list[int]:
+    """Return the ranks of a group, of all groups of all collectives of the run, ascending."""
     arrays = run.collective_arrays
-    number = int(arrays.first_group[collective]) + group
-    members = arrays.by_group[arrays.first_in_group[number] : arrays.first_in_group[number + 1]]
-    ranks: list[int] = np.sort(run.rank_numbers[arrays.rank[members]]).tolist()
+    ranks: list[int] = np.sort(run.rank_numbers[arrays.rank[arrays.arrivals(group)]]).tolist()
     return ranks
 
 
@@ -121,7 +119,7 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
         is_exchange = any(run.is_exchange(*place) for place in places)
         if is_exchange and len(set(places)) == 1:
             continue
-        of_groups = (tuple(ranks_of_group(run, number, group)) for group in range(last - first))
+        of_groups = (tuple(ranks_of_group(run, group)) for group in range(first, last))
         (exchanges if is_exchange else others).update(of_groups)
     replica_of = _join(ranks for ranks in exchanges if len(ranks) < 3)
     apart = [

@@ -157,13 +157,10 @@ def self_time_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator
 
 def _self_times(analysis: RunAnalysis, step: RecordedSteps, number: int, baseline: tuple[Floats, ...]) -> pa.Table:
     run, team = analysis.run, int(step.times.team[number])
-    first, row = int(run.job.first[team]), int(step.times.row[number])
+    of_team, cells = run.job.slices(step.times, number)
     operations = run.programs[team].operations
-    places = np.arange(len(operations))
-    has_it = ~np.isnan(
-        np.where(run.job.kind[first + places] == SYNC, step.times.call[row + places], step.times.start[row + places])
-    )
-    places = places[has_it]
+    begun_ns = np.where(run.job.kind[of_team] == SYNC, step.times.call[cells], step.times.start[cells])
+    places = np.flatnonzero(~np.isnan(begun_ns))
     size = len(places)
     columns: dict[str, object] = {
         "epoch": [step.keys[0].epoch] * size,
@@ -174,8 +171,8 @@ def _self_times(analysis: RunAnalysis, step: RecordedSteps, number: int, baselin
         "kernel_name": [operations[place].name for place in places.tolist()],
     }
     for name, self_times_ns, usual in zip(_TIMES, step.self_times, baseline, strict=True):
-        columns[f"{name}_ns"] = pa.array(self_times_ns[row + places], from_pandas=True)
-        columns[f"usual_{name}_ns"] = pa.array(usual[first + places], from_pandas=True)
+        columns[f"{name}_ns"] = pa.array(self_times_ns[cells][places], from_pandas=True)
+        columns[f"usual_{name}_ns"] = pa.array(usual[of_team][places], from_pandas=True)
     return pa.table(columns, table_schema("self_times"))
 
 

@@ -91,8 +91,7 @@ class UsualProgram:
         """Return by team when the operations of a usual step start and end, ns."""
         last, spans = self._replay(usual)[-1], {}
         for team in self.programs:
-            row = int(last.step.times.row[self.blocks.index(team)])
-            cells = slice(row, row + len(self.programs[team].operations))
+            _, cells = self._run.job.slices(last.step.times, self.blocks.index(team))
             spans[team] = last.nodes.start[cells], last.nodes.end[cells]
         return spans
 
@@ -129,17 +128,14 @@ class UsualProgram:
         delay = usual.self_times.delay.copy()
         for team in self.programs:
             block = self.blocks.index(team)
-            row, first, after = int(last.step.times.row[block]), int(job.first[team]), int(job.first[team + 1])
-            awaited = np.full(after - first, -np.inf)
-            for at in range(first, after):
+            operations, cells = job.slices(last.step.times, block)
+            ends_ns, awaited = last.nodes.end[cells], np.full(operations.stop - operations.start, -np.inf)
+            for place, at in enumerate(range(operations.start, operations.stop)):
                 for awaited_op in job.wait_on[job.first_wait[at] : job.first_wait[at + 1]].tolist():
                     held = (
-                        last.nodes.end[row + awaited_op]
-                        if awaited_op >= 0
-                        else last.step.before.stream_end[0, block, ~awaited_op]
+                        ends_ns[awaited_op] if awaited_op >= 0 else last.step.before.stream_end[0, block, ~awaited_op]
                     )
-                    awaited[at - first] = np.fmax(awaited[at - first], held)
-            cells, operations = slice(row, row + after - first), slice(first, after)
+                    awaited[place] = np.fmax(awaited[place], held)
             ready = [
                 np.fmax(
                     np.fmax(

@@ -121,7 +121,7 @@ def kernel_deviations_of_steps(
         row = times.row[job.first_rank[team] : job.first_rank[team + 1]]
         total, usual = np.full((count, len(names), len(row)), np.nan), np.full((count, len(names)), np.nan)
         if (row >= 0).any():
-            usual_gpu = np.nan_to_num(baseline.gpu[:, job.first[team] : job.first[team + 1]])
+            usual_gpu = np.nan_to_num(baseline.gpu[:, job.operations(team)])
             add_kernel_deviations(row, number, times.start, steps.self_times.gpu, usual_gpu, total)
             usual = sum_columns(number, usual_gpu, len(names) + 1)[:, : len(names)]
         deviations.append(KernelDeviations(total, usual))
@@ -154,9 +154,8 @@ def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes, is_first: Bool
 
     In the first of consecutive steps a stream's first delay holds what it waited for in the step before.
     """
-    operations = slice(int(job.first[team]), int(job.first[team + 1]))
     times = baseline.host_and_call, baseline.gpu, baseline.delay
-    host, gpu, delay = (values[:, operations] for values in times)
+    host, gpu, delay = (values[:, job.operations(team)] for values in times)
     gpu = gpu + np.where(is_first[:, None], 0.0, delay)
     border = int(job.first_kernel[team]) + 1
     return np.stack([np.nansum(values, axis=1) for values in (host[:, :border], host[:, border:], gpu)], axis=1)

@@ -51,9 +51,10 @@ class MeasuredRun:
         """(steps,) the median over ranks of the time from a step's first start to its last end; NaN without any."""
         spans = []
         for step in self.steps.steps():
-            here = np.flatnonzero(step.times.row >= 0)
-            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
-            of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
+            of_ranks = [
+                np.fmax.reduce(step.times.end[cells]) - np.fmin.reduce(step.times.start[cells])
+                for _, cells in self.steps.run.job.slices_of_ranks(step.times)
+            ]
             spans.append(middle_value(np.array(of_ranks)))
             del step  # else it stays in memory while the next one is read
         return np.array(spans)

@@ -5,7 +5,7 @@ within a team by rank: `rank` in a loop is that number.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from jitter.analysis.alignment.program import NO_STREAM, Program
 from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import last_beside
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.names.kernels import COMPUTE, MEETINGS, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compiled
@@ -69,6 +70,19 @@ class JobArrays(NamedTuple):
     """(teams,) whether launches were recorded; see `Dependencies`."""
     is_straight: Bools
     """(operations,) which wait for nothing but their launch and their stream, and which no collective touches."""
+
+    def operations(self, team: int) -> slice:
+        """Return where a team's operations lie."""
+        return slice(int(self.first[team]), int(self.first[team + 1]))
+
+    def slices(self, times: StepTimes, number: int) -> tuple[slice, slice]:
+        """Return where a rank's operations lie, and its cells in a step that the rank, given by its number, has."""
+        operations, row = self.operations(int(times.team[number])), int(times.row[number])
+        return operations, slice(row, row + operations.stop - operations.start)
+
+    def slices_of_ranks(self, times: StepTimes) -> Iterator[tuple[slice, slice]]:
+        """Return the `slices` of the ranks that have a step, in the order of their numbers."""
+        return (self.slices(times, number) for number in np.flatnonzero(times.row >= 0).tolist())
 
 
 def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:

@@ -5,7 +5,7 @@ has the baseline's self times, so what a rung costs is lost by all ranks alike a
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
@@ -16,7 +16,6 @@ from jitter.analysis.alignment.program import NO_STREAM
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, mark_straight
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, median_over_steps
-from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, no_shift, replay_steps
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
@@ -189,7 +188,7 @@ def are_usual(steps: RunSteps, number: int, calls: Bools) -> Bools:
     """
     (step,), job = steps.steps(number, number + 1), steps.run.job
     made, ranks, callers, here = np.zeros(len(job.kind)), np.zeros(len(job.kind)), 0, 0
-    for operations, cells in slices_of_ranks(job, step.times):
+    for operations, cells in job.slices_of_ranks(step.times):
         there = ~np.isnan(step.times.call[cells])
         made[operations] += there
         ranks[operations] += 1
@@ -307,7 +306,7 @@ class _ProgramReplay:
         if changed is not None and changed.what == "transfers":
             transfers = np.where(np.isnan(transfers), transfers, 0.0)
         elif changed is not None and changed.what != "waits":
-            parts = slices_of_ranks(program.job, step.times)
+            parts = program.job.slices_of_ranks(step.times)
             step = replace(step, self_times=change_self_times(step.self_times, changed, parts))
         change = Change(self._repaired, transfers, np.zeros_like(transfers))
         usual = SelfTimes(*(values[None] for values in baseline))
@@ -360,11 +359,3 @@ def _next_on_streams(stream: Ints, chosen: Collection[int]) -> list[tuple[int, l
         if stream[at] != NO_STREAM:
             upcoming[int(stream[at])] = at, False
     return following[::-1]
-
-
-def slices_of_ranks(job: JobArrays, times: StepTimes) -> Iterator[tuple[slice, slice]]:
-    """Yield each rank's operations, numbered as in `JobArrays`, and its cells, of the ranks that have the step."""
-    for rank in np.flatnonzero(times.row >= 0).tolist():
-        first, after = (int(at) for at in job.first[times.team[rank] : times.team[rank] + 2])
-        row = int(times.row[rank])
-        yield slice(first, after), slice(row, row + after - first)

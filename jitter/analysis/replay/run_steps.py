@@ -485,13 +485,12 @@ class RunSteps:
         """Let each rank begin with its step marker: the host time before its first launch is its own."""
         job = self.run.job
         for rank, begin_ns in enumerate(self.run.beginnings(key).tolist()):
-            first, row = int(job.first[times.team[rank]]), int(times.row[rank])
-            if row < 0 or np.isnan(begin_ns):
+            if times.row[rank] < 0 or np.isnan(begin_ns):
                 continue
-            operations = int(job.first[times.team[rank] + 1]) - first
-            called = np.flatnonzero(~np.isnan(times.call[row : row + operations]))
-            if len(called) and times.call[row + called[0]] >= begin_ns:
-                state.back[rank, job.thread[first + called[0]]] = begin_ns
+            operations, cells = job.slices(times, rank)
+            called = np.flatnonzero(~np.isnan(times.call[cells]))
+            if len(called) and times.call[cells][called[0]] >= begin_ns:
+                state.back[rank, job.thread[operations][called[0]]] = begin_ns
 
     def _begin_together(self, step: RecordedSteps) -> RecordedSteps:
         """Return the step as if the ranks of a team came to it together, with the last one.
@@ -572,7 +571,7 @@ class RunSteps:
             lost = self.lost_shares(steps).max(axis=0)
             medians = baselines(job, times, steps.self_times, lost, self.run.alternatives)
             for team, of_steps in self.alone.items():
-                operations = slice(int(job.first[team]), int(job.first[team + 1]))
+                operations = job.operations(team)
                 for at in range(len(steps)):
                     if (lone := of_steps.get(steps.first + at)) is not None:
                         for values, usual in zip(medians, lone.usual, strict=True):
@@ -586,7 +585,7 @@ class RunSteps:
     def alone(self) -> Mapping[int, Mapping[int, LoneBaseline]]:
         """By team of one rank, and number of a step, its baseline of like steps."""
         job = self.run.job
-        lone = {team: slice(*job.first[team : team + 2].tolist()) for team, size in self.run.sizes.items() if size == 1}
+        lone = {team: job.operations(team) for team, size in self.run.sizes.items() if size == 1}
         if not lone:
             return {}
         medians = dict[int, SelfTimes]()

@@ -154,9 +154,7 @@ class ScenarioReplay:
             return steps
         delay, gpu = (steps.by_step(values).copy() for values in (steps.self_times.delay, steps.self_times.gpu))
         for number, pace, chosen in changed:
-            first, team = int(times.row[number]), int(times.team[number])
-            of_team = slice(int(job.first[team]), int(job.first[team + 1]))
-            cells = slice(first, first + of_team.stop - of_team.start)
+            of_team, cells = job.slices(times, number)
             usual = chosen & repaired[:, GPU, number]
             delay[usual, cells], gpu[usual, cells] = baseline.delay[usual, of_team], baseline.gpu[usual, of_team]
             repaired[usual, GPU, number] = False

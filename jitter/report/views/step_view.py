@@ -492,9 +492,8 @@ def find_waiting_kernels(
 
 def _cells_of_rank(run: RunModel, times: StepTimes, rank: int) -> slice | None:
     """Return where a rank's operations lie in a step; None if the run has not the rank, or the rank not the step."""
-    number = run.number_of.get(rank, -1)
-    first = -1 if number < 0 else int(times.row[number])
-    return None if first < 0 else slice(first, first + run.operation_counts[run.team_of[rank]])
+    number = run.number_of.get(rank)
+    return None if number is None or times.row[number] < 0 else run.job.slices(times, number)[1]
 
 
 def _by_rank(values: Codes, times: StepTimes, team: int, places: Sequence[int]) -> Codes:

@@ -37,7 +37,6 @@ from jitter.analysis.replay.ladder import (
     list_changes,
     mask_operations,
     price_changes,
-    slices_of_ranks,
 )
 from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
@@ -580,7 +579,7 @@ def _add_step(job: JobArrays, step: RecordedSteps, sums: Floats, rank_steps: Flo
     calls, usual_ns = np.flatnonzero(job.kind == SYNC), np.full(len(job.kind), np.nan)
     in_calls = np.full((len(here), len(calls)), np.nan)
     launch_ns = step.self_times.host_and_call
-    for number, (operations, cells) in enumerate(slices_of_ranks(job, step.times)):
+    for number, (operations, cells) in enumerate(job.slices_of_ranks(step.times)):
         start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
         is_call = job.kind[operations] == SYNC
         there = np.where(is_call, ~np.isnan(call), ~np.isnan(start))

@@ -12,10 +12,9 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.loss.split import (
     LOSS_CLASS_INFO,
-    describe_ranks,
     describe_ranks_of_loss,
+    describe_share,
     describe_split,
-    format_share,
     main_rank,
 )
 from jitter.analysis.diagnosis.loss.waterfall import describe_waterfall
@@ -491,11 +490,7 @@ def _sides_of_loss(diagnosis: Diagnosis) -> str:
         side = LOSS_CLASS_INFO[share.loss_class].side
         if side is None or share.ns < _MAIN_SHARE * whole:
             continue
-        ranks = describe_ranks(share)
-        share_text = f"{LOSS_CLASS_INFO[share.loss_class].words} {format_share(share)}" + (
-            f", {ranks}" if ranks else ""
-        )
-        sides.append(f"the {side}: {share_text}")
+        sides.append(f"the {side}: {describe_share(share)}")
     text = "; ".join(sides) or "unknown: what waited for what is not known well enough"
     return f"{text[:1].upper()}{text[1:]}."
 

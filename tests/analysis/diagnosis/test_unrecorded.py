@@ -448,3 +448,23 @@ def test_ranks_without_a_common_step(tmp_path: Path, capsys):
     assert diagnosis.conclusion.status == "unknown"
     assert any(doubt.startswith(SENTENCE) for doubt in diagnosis.conclusion.doubts)
     assert SENTENCE in " ".join(output_of(capsys, "report", tmp_path / "lake").split())
+
+
+@pytest.mark.parametrize(
+    ("job", "fault", "absent"),
+    [
+        # the slow group is recorded, and waits for groups that the missing rank holds up
+        (small("tensor_data", ranks=8, steps=10), "slow_link:rank=0,factor=20", 7),
+        # a rank without peers, which may wait for the stage after it
+        (small("pipeline", ranks=4, stages=4, steps=10), "slow_gpu:rank=1,steps=4-5,factor=2", 3),
+    ],
+)
+def test_what_an_unrecorded_rank_may_explain_as_well_has_low_confidence(
+    tmp_path: Path, job: Job, fault: str, absent: int
+):
+    run = simulate(job, [Fault.parse(fault)])
+    whole = ingest_run(run, tmp_path / "whole").diagnose()
+    partial = ingest_partial_run(run, tmp_path / "partial", absent=frozenset({absent})).diagnose()
+    (of_all,), (of_some, *_) = whole.culprits, partial.culprits
+    assert of_all.rank in of_some.ranks
+    assert (of_all.confidence, of_some.confidence) == ("high", "low")

@@ -51,6 +51,12 @@ def format_share(share: LossShare) -> str:
     return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of the run)")
 
 
+def describe_share(share: LossShare) -> str:
+    """Return a share with its class, size and ranks: `GPU time 8.14 ms (9.05% of the run), rank 5 (nearly all)`."""
+    ranks = describe_ranks(share)
+    return f"{LOSS_CLASS_INFO[share.loss_class].words} {format_share(share)}" + (f", {ranks}" if ranks else "")
+
+
 def describe_ranks(share: LossShare) -> str:
     """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
     sign = 1 if share.ns >= 0 else -1
@@ -103,11 +109,7 @@ def describe_split(split: Sequence[LossShare]) -> str:
     ]
     if all(LOSS_CLASS_INFO[share.loss_class].cause == "none" for share in listed):
         return ""
-    parts = []
-    for share in listed:
-        ranks, words = describe_ranks(share), LOSS_CLASS_INFO[share.loss_class].words
-        parts.append(f"{words} {format_share(share)}" + (f", {ranks}" if ranks else ""))
-    return "; ".join(parts)
+    return "; ".join(map(describe_share, listed))
 
 
 Key = TypeVar("Key")

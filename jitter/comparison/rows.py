@@ -304,19 +304,21 @@ class _UsualRun:
             SelfTimes(*np.hstack([np.array(team.self_times, np.float64) for team in teams])),
             np.array([meeting.transfer_ns for meeting in meetings], np.float64),
         )
-        self.team_of = {number: own for number, team in enumerate(aligned) if (own := team.runs[side]) is not None}
+        self.team_of = {
+            number: of_run for number, team in enumerate(aligned) if (of_run := team.runs[side]) is not None
+        }
         """By number of an aligned team the number of its team in this run, if it has one."""
         self.rules = {
-            number: renumber(self.program.rules[own], aligned[number].slot_of[side])
-            for number, own in self.team_of.items()
+            number: renumber(self.program.rules[of_run], aligned[number].slot_of[side])
+            for number, of_run in self.team_of.items()
         }
         self._slot_of = {
-            (own, place): (number, slot)
-            for number, own in self.team_of.items()
+            (of_run, place): (number, slot)
+            for number, of_run in self.team_of.items()
             for place, slot in aligned[number].slot_of[side].items()
         }
         first, first_slot = begins_of(len(team.names) for team in teams), begins_of(len(team.slots) for team in aligned)
-        self._operations = np.array([first[own] + place for own, place in self._slot_of], np.int64)
+        self._operations = np.array([first[of_run] + place for of_run, place in self._slot_of], np.int64)
         self._slots = np.array([first_slot[number] + slot for number, slot in self._slot_of.values()], np.int64)
 
     def by_slot(self, values: Iterable[Floats], absent: Iterable[Floats]) -> Floats:
@@ -355,9 +357,10 @@ class _CommonProgram:
             new.program.blocks,
             meetings,
         )
-        rules = {**base.program.rules, **{own: new.rules[number] for number, own in base.team_of.items()}}
+        rules = {**base.program.rules, **{of_run: new.rules[number] for number, of_run in base.team_of.items()}}
         launch_ns, stream_ns = (
-            {own: getattr(of_team, field) for own, of_team in rules.items()} for field in ("launch_ns", "stream_ns")
+            {of_run: getattr(of_team, field) for of_run, of_team in rules.items()}
+            for field in ("launch_ns", "stream_ns")
         )
         own_of_base = base.program.with_delays(base.step, launch_ns, stream_ns)
         zeros = np.zeros(self._first[-1])

@@ -499,10 +499,10 @@ def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]
 
 
 def _culprits(diagnosis: "Diagnosis") -> tuple[CulpritEntry, ...]:
-    own = [name for name in CulpritEntry.__struct_fields__ if name not in ("steps", "of_steps")]
+    fields = [name for name in CulpritEntry.__struct_fields__ if name not in ("steps", "of_steps")]
     return tuple(
         CulpritEntry(
-            **{name: getattr(finding, name) for name in own}, steps=finding.seen.steps, of_steps=finding.seen.of
+            **{name: getattr(finding, name) for name in fields}, steps=finding.seen.steps, of_steps=finding.seen.of
         )
         for finding in diagnosis.culprits[:_MAX_CULPRITS]
     )
@@ -644,10 +644,10 @@ def _load(
         for run, steps in runs
     ]
     documents = []
-    for (run, steps), own in zip(runs, sizes, strict=True):
+    for (run, steps), of_run in zip(runs, sizes, strict=True):
         if isinstance(run, Lake):
-            size = _choose_size([own, *(other for other in sizes if other is not own)])
-            documents.append(build_document(run, run.steps_numbered(steps), label, kind, size, own))
+            size = _choose_size([of_run, *(other for other in sizes if other is not of_run)])
+            documents.append(build_document(run, run.steps_numbered(steps), label, kind, size, of_run))
         elif kind not in (None, run.step_kind):
             raise UsageError(
                 f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"

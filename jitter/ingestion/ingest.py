@@ -522,10 +522,10 @@ class _Run:
 
 def _tell_once(outcomes: Iterable[Outcome]) -> None:
     """Leave each warning with the first of the outcomes that have it."""
-    told: set[str] = set()
+    known_warnings: set[str] = set()
     for outcome in outcomes:
-        outcome.warnings = [warning for warning in outcome.warnings if warning not in told]
-        told.update(outcome.warnings)
+        outcome.warnings = [warning for warning in outcome.warnings if warning not in known_warnings]
+        known_warnings.update(outcome.warnings)
 
 
 def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRecord]) -> list[str]:

@@ -203,11 +203,13 @@ class Publisher:
         Raises `UnknownRankError` if the rank of the outcome itself is assumed, and the lake holds other recordings.
         """
         is_assumed = outcome.has_assumed_rank
-        own = {str(outcome.path.resolve())}
+        own_files = {str(outcome.path.resolve())}
         if is_assumed and (window := outcome.find_window()) is not None:
-            own |= {str(file) for file, other in self.windows().items() if other.process == window.process}
+            own_files |= {str(file) for file, other in self.windows().items() if other.process == window.process}
         others = [
-            record for record in self.records if record.file not in own and record.file_digest != outcome.file_digest
+            record
+            for record in self.records
+            if record.file not in own_files and record.file_digest != outcome.file_digest
         ]
         if others and is_assumed:
             raise unknown_rank_error(outcome.path, reason=f", and {self._folder.root} holds other recordings")

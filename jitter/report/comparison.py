@@ -179,8 +179,8 @@ def _tabulate_ranks(comparison: Comparison, most: int) -> Table:
 
 
 def _tabulate_culprits(comparison: Comparison, most: int) -> Table:
-    found = comparison.culprits
-    runs_of = {"new run": found.appeared, "base": found.went, "both runs": found.stayed}
+    culprits = comparison.culprits
+    runs_of = {"new run": culprits.appeared, "base": culprits.went, "both runs": culprits.stayed}
     changes = [(runs, change) for runs, of_runs in runs_of.items() for change in of_runs]
     kinds = iter(runs for runs, _ in changes)
     columns = (

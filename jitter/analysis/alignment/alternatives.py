@@ -76,15 +76,15 @@ def find_alternatives(
         taken = _ways(places, names_of[signature], number_of, parts)
         for number, ways in enumerate(ways_of):
             ways[taken.get(number, ())] += counts[signature]
-    found = [
+    sized_stretches = [
         (sum(map(len, ways)), range(runs[0].start, runs[-1].stop))
         for runs, ways in zip(stretches, ways_of, strict=True)
         if _is_nowhere_usual(ways, whole)
     ]
-    found.sort(key=itemgetter(0))
+    sized_stretches.sort(key=itemgetter(0))
     room = THRESHOLDS.matching.most_alternatives * len(operations)
-    added = accumulate(size for size, _ in found)
-    chosen = [stretch for (_, stretch), all_added in zip(found, added, strict=True) if all_added <= room]
+    added = accumulate(size for size, _ in sized_stretches)
+    chosen = [stretch for (_, stretch), all_added in zip(sized_stretches, added, strict=True) if all_added <= room]
     return sorted(chosen, key=attrgetter("start"))
 
 

@@ -505,12 +505,12 @@ def _match(order: Sequence[_Place], lane: _Lane, words: Sequence[int], strand: _
     """
     own_words, there = [words[row] for row in strand.rows], [order[at].word for at in strand.places]
 
-    def aligned(own: Sequence[int], places: Sequence[int]) -> list[int | None]:
+    def aligned(operation_words: Sequence[int], places: Sequence[int]) -> list[int | None]:
         if lane.number == MAIN:
-            return align(own, places)
+            return align(operation_words, places)
         # of few names, often one
         progress = np.array([order[at].progress[0] for at in strand.places])
-        return align_nearest(own, places, lane.progress[list(strand.rows)], progress)
+        return align_nearest(operation_words, places, lane.progress[list(strand.rows)], progress)
 
     partners = aligned(own_words, there)
     if None not in partners or not there:
@@ -639,11 +639,11 @@ def _does_equally(example: Example, reference: Example) -> bool:
 def _shares_most(example: Example, reference: Example) -> bool:
     """Return whether two ranks have most compute kernels of the one that runs fewer in common, in the same order."""
     number: dict[str, int] = {}
-    own, usual = (
+    words, usual = (
         [number.setdefault(name, len(number)) for name in chain.from_iterable(_names_between_collectives(each))]
         for each in (example, reference)
     )
-    return lcs_length(own, usual) >= max(1.0, THRESHOLDS.main_share * min(len(own), len(usual)))
+    return lcs_length(words, usual) >= max(1.0, THRESHOLDS.main_share * min(len(words), len(usual)))
 
 
 def _split(
@@ -715,11 +715,11 @@ def _has_uneven_work(example: Example, reference: Example) -> bool:
 
     They have the same collectives, none an exchange, and from each to the next one of them never runs less.
     """
-    own, usual = (
+    kinds, usual = (
         [collective for collective, kind in zip(each.collectives, each.kind, strict=True) if kind == COLLECTIVE]
         for each in (example, reference)
     )
-    if own != usual or {SEND_RECV, None} & {*usual}:
+    if kinds != usual or {SEND_RECV, None} & {*usual}:
         return False
     own_places, usual_places = (_places(np.array(each.kind)) for each in (example, reference))
     more = np.append(own_places[0] - usual_places[0], own_places[1] - usual_places[1])

@@ -486,8 +486,10 @@ def _list_matches(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) ->
                 offset[steps] = middle
                 waits_ns = _waits_of(first, second, messages)
                 spread_ns = float(distance[order[chosen]].max())
-                own, other = (list(at) for at in zip(*messages, strict=True))
-                apart_ns = np.abs(first_end[steps][:, own] - second_end[steps][:, other] - middle[:, None]).max(axis=0)
+                first_at, second_at = (list(at) for at in zip(*messages, strict=True))
+                apart_ns = np.abs(
+                    first_end[steps][:, first_at] - second_end[steps][:, second_at] - middle[:, None]
+                ).max(axis=0)
                 matches.append(MatchedPair(ranks, messages, offset, spread_ns, waits_ns, apart_ns, are_streams=False))
         if any(2 * len(pair.messages) >= most for pair in matches):
             break

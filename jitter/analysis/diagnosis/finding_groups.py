@@ -272,13 +272,13 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     late = by_key((_reason(one), one) for one in every)
     placed = [group for members in late.values() for group in _group_ranks(members, evidence)]
     nodes = evidence.nodes
-    told = by_key((nodes.get(one.rank), _reason(one)) for one in every if _is_told_of_host(one))
+    reasons_of_node = by_key((nodes.get(one.rank), _reason(one)) for one in every if _is_told_of_host(one))
 
     def reason(group: FindingGroup) -> Hashable:
         """Return why ranks are late; of hosts of which nothing tells that, what alone their node's other ranks tell."""
         if not _is_of_host(group) or _is_told_of_host(group):
             return _reason(group)
-        of_node = set(told.get(nodes.get(group.rank), ()))
+        of_node = set(reasons_of_node.get(nodes.get(group.rank), ()))
         return of_node.pop() if len(of_node) == 1 else True
 
     alike = by_key((reason(group), group) for group in placed)

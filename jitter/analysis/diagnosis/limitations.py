@@ -178,7 +178,7 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
     for kind, program in sorted({(kind, program) for kind, program in of_steps if program > 0}):
         is_kind = np.array(steps.alike.kinds) == kind
         numbers = np.flatnonzero(is_kind & (steps.alike.programs == program))
-        own, usual = (
+        kernels, usual_kernels = (
             np.nanmedian(steps.alike.kernel_counts[some]) for some in (numbers, is_kind & (steps.alike.programs == 0))
         )
         most, example = (
@@ -186,10 +186,11 @@ def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
             if kind == TRAIN
             else (f"most steps of kind {kind}", "a batch of another size does, or one without a graph")
         )
-        in_most = f"{usual:.0f} in {most}" if own != usual else f"other ones in {most}"
+        in_most = f"{usual_kernels:.0f} in {most}" if kernels != usual_kernels else f"other ones in {most}"
         yield (
-            f"Another program runs in {format_numbered('step', [analysis.keys[at].step for at in numbers])} ({own:.0f} "
-            f"kernels on the median rank, {in_most}), as {example}: a step is compared with those of its own program."
+            f"Another program runs in {format_numbered('step', [analysis.keys[at].step for at in numbers])} "
+            f"({kernels:.0f} kernels on the median rank, {in_most}), as {example}: a step is compared with those of "
+            "its own program."
         )
 
 

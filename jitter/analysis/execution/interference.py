@@ -44,8 +44,10 @@ def find_later_beside(program: Program, start: Floats, end: Floats) -> dict[int,
     following = np.searchsorted(collectives, np.arange(len(program.kinds)))
     is_beside = np.zeros((len(program.kinds), LOOK_BACK), np.bool_)
     mark_later_beside(program.kinds, program.streams, collectives, following, start, end, is_beside)
-    found = np.flatnonzero(is_beside.any(axis=1)).tolist()
-    return {place: tuple(collectives[following[place] + np.flatnonzero(is_beside[place])].tolist()) for place in found}
+    disturbed = np.flatnonzero(is_beside.any(axis=1)).tolist()
+    return {
+        place: tuple(collectives[following[place] + np.flatnonzero(is_beside[place])].tolist()) for place in disturbed
+    }
 
 
 @compiled

@@ -56,8 +56,8 @@ def _slower_cluster(totals: Floats, least: int, sigmas: float, usual_sigma: floa
         is_slowest_apart = ordered[-1] - ordered[-2] > ordered[cut] - ordered[cut - 1] and len(ordered) - cut > 2
         # one rank farther from the slower ones than these are from the faster ones does not tell how much they vary
         cuts = [(cut, ordered[cut : len(ordered) - int(is_slowest_apart)])]
-    found = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
-    return order[next(found, len(order)) :]
+    gaps = (cut for cut, slower in cuts if separate_clusters(ordered[:cut], slower, usual_sigma) >= sigmas)
+    return order[next(gaps, len(order)) :]
 
 
 def find_reference_times(

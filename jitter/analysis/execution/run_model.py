@@ -325,8 +325,8 @@ class RunModel:
             step, ends = self.step_times(key, np.isin(np.arange(len(self.rank_numbers)), ranks)), []
             for team, rank in zip(self.programs, ranks, strict=True):
                 row = int(step.row[rank])
-                own = step.end[row : row + self.operation_counts[team]] if row >= 0 else np.empty(0)
-                ends.append(np.fmax.reduce(own, initial=np.nan))
+                ends_of_rank = step.end[row : row + self.operation_counts[team]] if row >= 0 else np.empty(0)
+                ends.append(np.fmax.reduce(ends_of_rank, initial=np.nan))
             self._last_ends[key] = np.array(ends)
         return self._last_ends[key]
 

@@ -422,17 +422,17 @@ class RunReader:
         some = None if self.is_small or wanted is None else list(wanted)
         if key in self._kept:
             if self.is_small or not with_times:
-                return [group.cut(own, group.times[own]) for group, own in self._kept[key]]
-            return [self._with_times(key, group, own, some) for group, own in self._kept[key]]
+                return [group.cut(rows, group.times[rows]) for group, rows in self._kept[key]]
+            return [self._with_times(key, group, rows, some) for group, rows in self._kept[key]]
         keys = [key] if some is not None else self._read_together(key)
         of_steps = self._read(keys, some)
-        of_key = [group.cut(own, group.times[own]) for group, own in of_steps[0]]
+        of_key = [group.cut(rows, group.times[rows]) for group, rows in of_steps[0]]
         if some is not None:
             return of_key
         if not self.is_small:  # a view of no times would hold all of them
             every = {id(group): group for groups in of_steps for group, _ in groups}
             without = {at: replace(group, times=group.times[:0].copy()) for at, group in every.items()}
-            of_steps = [[(without[id(group)], own) for group, own in groups] for groups in of_steps]
+            of_steps = [[(without[id(group)], rows) for group, rows in groups] for groups in of_steps]
         self._kept.update(zip(keys, of_steps, strict=True))
         return of_key
 
@@ -467,20 +467,20 @@ class RunReader:
                 for group in group_identical_ranks(on_streams, syncs, origins, digest):
                     steps, known = step[group.ranks], replace(group, ranks=ranks[group.ranks])
                     begins = np.flatnonzero(np.diff(steps, prepend=-1)).tolist()
-                    for own in starmap(slice, pairwise([*begins, len(steps)])):
-                        of_steps[steps[own.start]].append((known, own))
+                    for rows in starmap(slice, pairwise([*begins, len(steps)])):
+                        of_steps[steps[rows.start]].append((known, rows))
         for groups in of_steps:
             groups.sort(key=lambda part: int(part[0].ranks[part[1].start]))
         return of_steps
 
     def _with_times(
-        self, key: StepKey, group: IdenticalRanks, own: slice, wanted: Sequence[int] | None
+        self, key: StepKey, group: IdenticalRanks, rows_of_step: slice, wanted: Sequence[int] | None
     ) -> IdenticalRanks:
         """Return part of a group, or those ranks of it that are wanted, with the times of a step."""
-        ranks = group.ranks[own]
+        ranks = group.ranks[rows_of_step]
         rows = np.arange(len(ranks)) if wanted is None else np.flatnonzero(np.isin(ranks, wanted))
         held = [self.records[key][rank] for rank in ranks[rows].tolist()]
-        return group.cut(own.start + rows, self._activities.times(held) if held else group.times)
+        return group.cut(rows_of_step.start + rows, self._activities.times(held) if held else group.times)
 
     def _split_by_streams(
         self, held: Mapping[int, RankStepRecord], activities: StepActivities

@@ -181,7 +181,7 @@ def find_self_times_of_steps(
     count = before.back.shape[0]
     cells = len(steps.start) // count
     for at in range(count):
-        step, own = cut_step(steps, at, cells), cut_self_times(self_times, at * cells, (at + 1) * cells)
+        step, times_of_step = cut_step(steps, at, cells), cut_self_times(self_times, at * cells, (at + 1) * cells)
         note_state(before, at, state, stream_end_before)
         for team in range(len(job.launch_ns)):
             is_new = True
@@ -190,7 +190,7 @@ def find_self_times_of_steps(
             for rank in range(job.first_rank[team], job.first_rank[team + 1]):
                 if step.row[rank] >= 0:
                     joins = not is_new and not is_known(stream_end_before, rank)
-                    find_self_times(job, step, rank, joins, stream_end_before, state, end_before, room, own)
+                    find_self_times(job, step, rank, joins, stream_end_before, state, end_before, room, times_of_step)
                     carry_ends(job, team, rank, step.row[rank], step.start, step.end, state.stream_end)
 
 
@@ -382,20 +382,22 @@ def find_medians(
     """
     cells, operations = len(values) // count, job.first[-1]
     for step in range(count):
-        own = values[step * cells : (step + 1) * cells]
+        values_of_step = values[step * cells : (step + 1) * cells]
         for team in range(len(job.launch_ns)):
             low, high = job.first_rank[team], job.first_rank[team + 1]
             rows, is_chosen = row[low:high], chosen[step * len(row) + low : step * len(row) + high]
             for first in range(job.first[team], job.first[team + 1], len(known)):
                 size, begin = min(len(known), job.first[team + 1] - first), step * operations + first
-                found = medians[begin : begin + size]
+                medians_of_team = medians[begin : begin + size]
                 for is_wanted in (True, False):
-                    gather_operations(own, rows, first - job.first[team], size, is_chosen, is_wanted, room, known)
+                    gather_operations(
+                        values_of_step, rows, first - job.first[team], size, is_chosen, is_wanted, room, known
+                    )
                     has_all = True
                     for at in range(size):
-                        if is_wanted or isnan(found[at]):
-                            found[at] = select_lower_median(room[at * len(rows) :], known[at])
-                        has_all = has_all and not isnan(found[at])
+                        if is_wanted or isnan(medians_of_team[at]):
+                            medians_of_team[at] = select_lower_median(room[at * len(rows) :], known[at])
+                        has_all = has_all and not isnan(medians_of_team[at])
                     if has_all:
                         break
 

@@ -590,8 +590,10 @@ class RunSteps:
             return {}
         medians = dict[int, SelfTimes]()
         for steps in self.stretches():
-            own = baselines(job, steps.times, steps.self_times, self.lost_shares(steps).max(axis=0))
-            medians |= {steps.first + at: SelfTimes(*of_step) for at, of_step in enumerate(zip(*own, strict=True))}
+            lone_times = baselines(job, steps.times, steps.self_times, self.lost_shares(steps).max(axis=0))
+            medians |= {
+                steps.first + at: SelfTimes(*of_step) for at, of_step in enumerate(zip(*lone_times, strict=True))
+            }
             del steps  # else they stay in memory while the next ones are read
         work = self._work_of_lone(lone, medians)
         of_teams = {team: self._like_times(here, medians, work[team]) for team, here in lone.items()}

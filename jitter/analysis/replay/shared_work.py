@@ -93,13 +93,13 @@ def work_of_operations(team: int, own_ns: Floats, names: Ints, size: Floats, par
         parts: those of each team in these steps.
 
     """
-    own = np.ascontiguousarray(_relative(own_ns).T)
+    ratios = np.ascontiguousarray(_relative(own_ns).T)
     others = [of_team for at, of_team in enumerate(parts) if at != team and len(of_team.ratios)]
-    votes = np.full((*own.shape, 1 + min(len(others), THRESHOLDS.sampled_ranks)), np.nan)
-    votes[..., 0] = own
+    votes = np.full((*ratios.shape, 1 + min(len(others), THRESHOLDS.sampled_ranks)), np.nan)
+    votes[..., 0] = ratios
     for vote, at in enumerate(spread_positions(len(others), THRESHOLDS.sampled_ranks).tolist(), 1):
-        nearest = np.empty(len(own), np.int64)
-        find_most_alike(own, names, others[at], nearest)
+        nearest = np.empty(len(ratios), np.int64)
+        find_most_alike(ratios, names, others[at], nearest)
         known = nearest >= 0
         votes[known, :, vote] = others[at].ratios[nearest[known]]
     known_count = (~np.isnan(votes)).sum(axis=-1)
@@ -206,20 +206,20 @@ def _relative(times_ns: Floats) -> Floats:
 
 
 @compiled
-def find_most_alike(own: Floats, names: Ints, others: Parts, nearest: Ints) -> None:
+def find_most_alike(ratios: Floats, names: Ints, others: Parts, nearest: Ints) -> None:
     """Find which part of its name, or of any where none has it, varies most as each operation does; -1 for none.
 
-    `own` (operations, steps) are ratios as those of `others`, `names` and `nearest` (operations,).
+    `ratios` (operations, steps) are as those of `others`, `names` and `nearest` (operations,).
     """
-    for op in range(len(own)):
+    for op in range(len(ratios)):
         low, high = others.first[names[op]], others.first[names[op] + 1]
         if low == high:
             low, high = 0, len(others.ratios)
         least, nearest[op] = math.inf, -1
         for at in range(low, high):
             apart = 0.0
-            for step in range(own.shape[1]):
-                difference = abs(own[op, step] - others.ratios[at, step])
+            for step in range(ratios.shape[1]):
+                difference = abs(ratios[op, step] - others.ratios[at, step])
                 if not isnan(difference):
                     apart += difference
                 if apart >= least:

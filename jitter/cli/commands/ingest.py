@@ -159,9 +159,9 @@ def _warnings(report: "IngestReport") -> list[str]:
     Of more than three that differ in numbers the first is returned.
     """
     # a warning about a recording begins with its path
-    told = [("recording", *line.partition(": ")[::2]) for line in report.warnings]
-    told += [("rank", record.file, problem) for record in report.added for problem in record.problems]
-    of_kind = by_key(((what, _NUMBER.sub("N", text or file)), (text or file, file)) for what, file, text in told)
+    warnings = [("recording", *line.partition(": ")[::2]) for line in report.warnings]
+    warnings += [("rank", record.file, problem) for record in report.added for problem in record.problems]
+    of_kind = by_key(((what, _NUMBER.sub("N", text or file)), (text or file, file)) for what, file, text in warnings)
     lines = []
     for (what, _), alike in of_kind.items():
         files_of_text, likewise = by_key(alike), ""

@@ -180,16 +180,16 @@ def decide_ranks(
     for a rank that no job has.
     """
     strays = _strays(gpus)
-    own = [gpu for gpu in gpus if gpu not in strays]
-    decisions = _decide(path, own, options, in_name, is_window)
-    if decisions is None and is_only and len(own) == 1:
+    used_gpus = [gpu for gpu in gpus if gpu not in strays]
+    decisions = _decide(path, used_gpus, options, in_name, is_window)
+    if decisions is None and is_only and len(used_gpus) == 1:
         assumed = _ASSUMED.format("process" if is_window else "recording")
         decisions = [RankDecision(0, RANK_ASSUMED, f"{assumed}: {RANK_HINT}")]
-    decisions = decisions or _by_device_order(path, own, hint, node, is_window, devices)
+    decisions = decisions or _by_device_order(path, used_gpus, hint, node, is_window, devices)
     largest = max((decision.rank for decision in decisions if decision.rank is not None), default=0)
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
-    decided = strays | dict(zip(own, decisions, strict=True))
+    decided = strays | dict(zip(used_gpus, decisions, strict=True))
     return [decided[gpu] for gpu in gpus]
 
 
@@ -234,8 +234,8 @@ def _decide(
         raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded ({listed})", RANK_HINT)
     decisions: dict[GpuEvidence, RankDecision] = {}
     for process, (rank, decided_by) in rank_of_process.items():
-        own = [gpu for gpu in gpus if gpu.process == process]
-        decisions |= zip(own, _within_process(own, rank, decided_by), strict=True)
+        of_process = [gpu for gpu in gpus if gpu.process == process]
+        decisions |= zip(of_process, _within_process(of_process, rank, decided_by), strict=True)
     return [decisions[gpu] for gpu in gpus]
 
 
@@ -358,16 +358,18 @@ def find_host_gpus(places: Mapping[Path, tuple[str | None, int | None]], options
     if len(hosts) > 1 and not options.hosts:
         listed = hosts if len(hosts) <= _MOST_HOSTS else [*hosts[:2], "…", hosts[-1]]
         return HostGpus([], (), _ORDER_OF_HOSTS.format(",".join(listed)))
-    found = {
+    place_of_file = {
         path: (host, device)
         for path, (host, device) in places.items()
         if not options.hosts or options.node_of(path, host) is not None
     }
-    devices = [device for host, device in found.values() if device is not None and (options.hosts or host is not None)]
-    are_known = len(devices) == len(found) == len(set(found.values()))
-    if not are_known or len(found) < (1 if options.hosts else 2):
+    devices = [
+        device for host, device in place_of_file.values() if device is not None and (options.hosts or host is not None)
+    ]
+    are_known = len(devices) == len(place_of_file) == len(set(place_of_file.values()))
+    if not are_known or len(place_of_file) < (1 if options.hosts else 2):
         return HostGpus([], ())
-    return HostGpus([*found], tuple(range(min(devices), max(devices) + 1)))
+    return HostGpus([*place_of_file], tuple(range(min(devices), max(devices) + 1)))
 
 
 def _by_device_order(

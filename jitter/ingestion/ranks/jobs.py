@@ -430,26 +430,26 @@ def find_merged(
     alone += [rank for rank in in_lake if rank.record.parts == 1]
     merged: dict[GivenRecording, RejectedForAnotherError] = {}
     for recording in recordings:
-        own = [next((each for each in alone if _is_same(rank, each)), None) for rank in recording.ranks]
-        found = {rank: Path(rank.record.file).name for rank in own if rank is not None}
-        if 1 < len(recording.ranks) == len(found):
-            first = found[min(found, key=lambda rank: rank.rank)]
+        own_recordings = [next((each for each in alone if _is_same(rank, each)), None) for rank in recording.ranks]
+        file_of = {rank: Path(rank.record.file).name for rank in own_recordings if rank is not None}
+        if 1 < len(recording.ranks) == len(file_of):
+            first = file_of[min(file_of, key=lambda rank: rank.rank)]
             merged[recording] = RejectedForAnotherError(
-                f"{recording.path}: {format_count(len(found), 'rank')} merged into one file, whose own recordings are "
-                f"here too ({first} and {len(found) - 1} more) and are read",
+                f"{recording.path}: {format_count(len(file_of), 'rank')} merged into one file, whose own recordings "
+                f"are here too ({first} and {len(file_of) - 1} more) and are read",
                 "give it alone to read it instead",
             )
     return merged
 
 
-def _is_same(rank: RecordedRank, own: RecordedRank) -> bool:
+def _is_same(rank: RecordedRank, own_rank: RecordedRank) -> bool:
     """Return whether a rank of a merged recording is that of its own recording: the same rank, steps and times.
 
     A rank that was assumed by the order of devices may be another one.
     """
-    if rank.rank != own.rank and rank.record.rank_told_by != DEVICE_ORDER:
+    if rank.rank != own_rank.rank and rank.record.rank_told_by != DEVICE_ORDER:
         return False
-    steps, own_steps = rank.record.steps, own.record.steps
+    steps, own_steps = rank.record.steps, own_rank.record.steps
     if not steps or [step.kernels for step in steps] != [step.kernels for step in own_steps]:
         return False
     return _are_at_one_time(zip(steps, own_steps, strict=True))
@@ -492,8 +492,8 @@ def choose_job(
     takes all recordings for one job, whatever contradicts that. Merged recordings beside the ranks' own are left out.
     """
     if merged := find_merged(recordings, in_lake):
-        own = [recording for recording in recordings if recording not in merged]
-        choice = choose_job(own, in_lake, is_one_run=is_one_run, is_same_job=is_same_job)
+        unmerged = [recording for recording in recordings if recording not in merged]
+        choice = choose_job(unmerged, in_lake, is_one_run=is_one_run, is_same_job=is_same_job)
         return choice._replace(merged=merged)
     job = RecordedJob(in_lake, is_one_run=is_one_run and not in_lake)
     for recording in recordings:

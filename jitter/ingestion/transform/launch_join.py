@@ -171,7 +171,9 @@ class JoinedCapture:
         uses = []
         for gpu in self._ordered_gpus():
             ids = {
-                number: id_ for (own, id_), number in self._streams.items() if own == gpu and self._totals[0, number]
+                number: id_
+                for (of_gpu, id_), number in self._streams.items()
+                if of_gpu == gpu and self._totals[0, number]
             }
             if ids:
                 kernels, compute, first_ns, last_ns = self._totals[:, list(ids)]

@@ -56,8 +56,8 @@ def _groups_of_module(data: memoryview, hlo: Span) -> Iterator[tuple[str, Replic
     members = tuple(sorted(device for partition in devices for device in partition))
     is_numbered = members == tuple(range(len(members)))
     for instruction in spans(data, hlo, 1, 3, 2):
-        if (found := _collective(data, instruction, len(devices))) is not None:
-            name, size = found
+        if (name_and_size := _collective(data, instruction, len(devices))) is not None:
+            name, size = name_and_size
             if 1 < size <= len(members):
                 yield name, ReplicaGroup(size, members if is_numbered and size == len(members) else None)
 
@@ -95,10 +95,10 @@ def _collective(data: memoryview, instruction: Span, partitions: int) -> tuple[s
 
 def _integers(data: memoryview, span: Span) -> list[int]:
     """Return the integers of field 1, packed or one by one."""
-    found: list[int] = []
+    integers: list[int] = []
     for number, _, start, stop in fields(data, *span):
         at = start if number == 1 else stop
         while at < stop:
             value, at = varint(data, at)
-            found.append(value)
-    return found
+            integers.append(value)
+    return integers

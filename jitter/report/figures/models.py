@@ -42,8 +42,8 @@ class Model:
         self._callbacks("js_event_callbacks", event).append(script)
 
     def _callbacks(self, attribute: str, event: str) -> "list[Model]":
-        found: list[Model] = self.attributes.setdefault(attribute, {}).setdefault(event, [])
-        return found
+        callbacks: list[Model] = self.attributes.setdefault(attribute, {}).setdefault(event, [])
+        return callbacks
 
 
 class Source(Model):
@@ -155,14 +155,14 @@ def as_bokeh(drawn: Model) -> "GridPlot":
     from bokeh.core.serialization import Deserializer
     from bokeh.models import GridPlot
 
-    found = Deserializer().decode(_encode(drawn, set()))
-    assert isinstance(found, GridPlot)
-    return found
+    grid = Deserializer().decode(_encode(drawn, set()))
+    assert isinstance(grid, GridPlot)
+    return grid
 
 
 def library_file() -> Path:
     """Return the file of BokehJS; Bokeh itself is not imported."""
-    found = find_spec("bokeh")
-    assert found is not None
-    assert found.submodule_search_locations
-    return Path(found.submodule_search_locations[0], "server", "static", "js", "bokeh.min.js")
+    bokeh = find_spec("bokeh")
+    assert bokeh is not None
+    assert bokeh.submodule_search_locations
+    return Path(bokeh.submodule_search_locations[0], "server", "static", "js", "bokeh.min.js")

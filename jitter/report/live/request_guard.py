@@ -43,8 +43,8 @@ class RequestPolicy:
         if not is_own or len(origins) > 1:
             return 403
         # the page's origin is this server
-        own = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
-        if any(origin.lower() not in own for origin in origins):
+        own_origins = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
+        if any(origin.lower() not in own_origins for origin in origins):
             return 403
         first = request.path.removeprefix("/").partition("/")[0].encode("utf-8", "replace")
         if self._token is not None and not hmac.compare_digest(first, self._token.encode()):

@@ -42,12 +42,14 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
     if step.max_rank is None:
         sentences.append(f"In {step.key}, the job waited for no rank.")
     else:
-        who = format_rank(step.max_rank, hosts.get(step.max_rank))
+        max_rank = format_rank(step.max_rank, hosts.get(step.max_rank))
         if step.max_rank_loss_ns is None:
-            sentences.append(f"In {step.key}, the ranks share no collective; {who} has the largest time to kernel end.")
+            sentences.append(
+                f"In {step.key}, the ranks share no collective; {max_rank} has the largest time to kernel end."
+            )
         else:
             lost = format_time(step.max_rank_loss_ns)
-            sentences.append(f"In {step.key}, {who} has the largest share of the loss: {lost}.")
+            sentences.append(f"In {step.key}, {max_rank} has the largest share of the loss: {lost}.")
     if view.alignment == "none":
         sentences.append(
             "The clocks of its ranks cannot be aligned (no collective spans all ranks, no wall clock is recorded): "

@@ -184,14 +184,14 @@ def arrange_heatmap(
         )
 
     layers = {name: build_layer(name, *titled) for name, titled in values.items()}
-    own = layers.pop(OWN_LAYER, None)
+    own_times = layers.pop(OWN_LAYER, None)
     return ExcessHeatmap(
         rows=tuple(rows),
         hosts=tuple(hosts.get(row[0]) for row in rows),
         columns=tuple(columns),
         layers=tuple(layers.values()),
         holes=tuple(hole for row, is_recorded in enumerate(recorded) for hole in _holes(row, is_recorded)),
-        own=own,
+        own=own_times,
     )
 
 

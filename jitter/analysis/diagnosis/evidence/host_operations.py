@@ -64,13 +64,13 @@ class HostGaps:
         self._launches = lru_cache(_MOST_KEPT)(lambda key, rank: _read_launches(traces, key, rank))
 
     def find_operation(
-        self, own: Sequence[RankStep], others: Sequence[RankStep], gap: Gap, least_ns: float
+        self, late: Sequence[RankStep], others: Sequence[RankStep], gap: Gap, least_ns: float
     ) -> LongOperation | None:
         """Return the longest operation that takes so much more in steps of ranks than in others; None if none does.
 
         `least_ns` is at least half of what is to be explained.
         """
-        own_ns = self.usual_times_ns(own, gap)
+        own_ns = self.usual_times_ns(late, gap)
         long = [name for name, ns in own_ns.items() if ns >= least_ns]
         # the others' files are read only where they matter
         others_ns = self.usual_times_ns(others, gap) if long else {}
@@ -82,12 +82,12 @@ class HostGaps:
         outer, inner = longer[-1], longer[0]  # each takes half of the excess or more, so one lies within the other
         return LongOperation(outer, inner, own_ns[outer], others_ns.get(outer, 0.0) if others else None)
 
-    def list_operations(self, own: Sequence[RankStep], gap: Gap, paused_ns: float) -> list[tuple[str, float]]:
+    def list_operations(self, sampled: Sequence[RankStep], gap: Gap, paused_ns: float) -> list[tuple[str, float]]:
         """Return the names of operations, none within another one, that together take most of a pause; else none.
 
         With what each takes per step; the longest first, and no shorter ones than need be.
         """
-        times_ns = self.usual_times_ns(own, gap, outermost=True)
+        times_ns = self.usual_times_ns(sampled, gap, outermost=True)
         names = sorted(times_ns, key=lambda name: (-times_ns[name], name))
         sums_ns = np.cumsum([times_ns[name] for name in names])
         count = 1 + int(np.searchsorted(sums_ns, THRESHOLDS.main_share * paused_ns))

@@ -218,9 +218,9 @@ def compare_launch_shapes(
     )
 
 
-def _commonest(names: Ints, own: int) -> int:
-    """Return the number, other than `own`, that most columns have; -1 where none is, or most have none."""
-    numbers, counts = np.unique(names[(names >= 0) & (names != own)], return_counts=True)
+def _commonest(names: Ints, other_than: int) -> int:
+    """Return the number, other than this one, that most columns have; -1 where none is, or most have none."""
+    numbers, counts = np.unique(names[(names >= 0) & (names != other_than)], return_counts=True)
     return int(numbers[np.argmax(counts)]) if len(numbers) and 2 * (names >= 0).sum() > len(names) else -1
 
 

@@ -15,8 +15,8 @@ from hypothesis import settings
 
 import jitter
 from jitter.core import durability
+from jitter.core.memory import reduce_gc
 from jitter.core.numeric import compilation
-from jitter.core.parallel.processes import reduce_gc
 from jitter.core.step_key import StepKey
 from jitter.ingestion import workers
 from jitter.simulate import Fault, Job, simulate, write

@@ -133,6 +133,8 @@ class Lake:
     def places(self) -> dict[int, RankPlace]:
         """Host, GPU and process of each rank, by its recording and the logs, and where they state them differently."""
         rows = self._place_rows()
+        if "gpu_clocks" not in self._relations:
+            return find_rank_places(self._recorded, rows)
         clocks = self.log_table("gpu_clocks").select(["host", "device", "bus_id"])
         # `group_by` loads pyarrow.dataset
         first, _ = distinct_rows(*(coded(column)[1].astype(np.int64) for column in clocks.columns))
@@ -140,11 +142,17 @@ class Lake:
         return find_rank_places(self._recorded, {**rows, "gpu_clocks": gpus})
 
     def _place_rows(self) -> dict[str, list[dict[str, Any]]]:
+        names = [name for name in PLACE_RELATIONS if name in self._relations]
+        if not names:  # the parsers of logs take long to import
+            return {}
         from jitter.logs import SCHEMAS
 
-        held = {name for log in self.logs for name in log.relations}
-        names = [name for name in PLACE_RELATIONS if name in held]
         return {name: read_relation(self.root, name, SCHEMAS[name], self.logs).to_pylist() for name in names}
+
+    @property
+    def _relations(self) -> set[str]:
+        """The relations of which logs in the lake have rows."""
+        return {name for log in self.logs for name in log.relations}
 
     def __repr__(self) -> str:
         return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.step_keys)} steps>"
@@ -466,7 +474,7 @@ class Lake:
     @cached_property
     def _benchmark(self) -> "Baseline | None":
         """Bandwidths that a benchmark among the logs measured; None without one."""
-        if not any("bandwidth" in log.relations for log in self.logs):
+        if "bandwidth" not in self._relations:
             return None
         from jitter.analysis.metrics.bandwidth_baseline import Baseline
 

@@ -18,6 +18,7 @@ from jitter.cli.output import stdio
 from jitter.cli.output.stdio import say
 from jitter.core.errors import DamagedFileError, ExitCode, JitterError
 from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
+from jitter.core.memory import reduce_gc
 
 _VERBS: Final = {
     "inspect": "Show what an ingest would read; write nothing.",
@@ -136,6 +137,7 @@ def run() -> NoReturn:
     After success the process ends with `os._exit`: freeing the objects of a large lake takes 0.1 s or more. Tests and
     programs that embed the command call `main`, which returns.
     """
+    reduce_gc()
     # numpy would start threads for linear algebra, which spin and are never used
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()

@@ -96,11 +96,9 @@ def open_lake(path: Path) -> "Lake":
     keep_freed_memory()  # before pyarrow is imported
     from jitter import api
     from jitter.core.arrow import hide_pandas
-    from jitter.core.parallel.processes import reduce_gc
     from jitter.lake.staging import running_ingests
 
     hide_pandas()
-    reduce_gc()
     damaged = damaged_files()
     lake = api.Lake(path, damaged.begin(path))
     damaged.opened(lake)

@@ -20,7 +20,7 @@ import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 
 _LIMITS: Final = THRESHOLDS.exchange_matching
 
@@ -160,7 +160,7 @@ class Exchanges(NamedTuple):
     def by_stream(self, rank: int) -> list[Ints]:
         """Return the exchanges that may be with a rank, stream by stream, in their order."""
         may_be = self.with_rank(rank)
-        return [np.flatnonzero((self.stream == stream) & may_be) for stream in np.unique(self.stream).tolist()]
+        return [np.flatnonzero((self.stream == stream) & may_be) for stream in distinct_values(self.stream).tolist()]
 
     def without(self, matched: Sequence[int]) -> "Exchanges":
         """Return the exchanges, of which those at the places `matched` can have no peer."""

@@ -16,7 +16,7 @@ from jitter.analysis.alignment.program import Operation
 from jitter.analysis.collectives.exchange_matching import is_longer_wait
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Floats, Ints, distinct_values, spread_positions
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_lower_median
 from jitter.core.numeric.stats import lower_median, middle_value
@@ -337,12 +337,12 @@ class JointClocks:
     @property
     def are_comparable(self) -> bool:
         """Whether all ranks are connected."""
-        return len(np.unique(self.component)) == 1
+        return len(distinct_values(self.component)) == 1
 
 
 def groups_of(labels: Ints) -> list[Ints]:
     """Return the members of each group."""
-    return [np.flatnonzero(labels == group) for group in np.unique(labels[labels != ALONE]).tolist()]
+    return [np.flatnonzero(labels == group) for group in distinct_values(labels[labels != ALONE]).tolist()]
 
 
 def by_groups(labels_of: Mapping[int, Ints]) -> list[tuple[Ints, list[int]]]:
@@ -406,7 +406,7 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
         over_steps = divide_ranks(_spread_over_steps(ends), durations)
     if clocks.joint.are_comparable:
         if fitting := clocks.fitting(ends):
-            return min(fitting, key=lambda labels: (len(np.unique(labels)), labels.tobytes()))
+            return min(fitting, key=lambda labels: (len(distinct_values(labels)), labels.tobytes()))
         labels = _divide_on_one_clock(ends[:, None], durations, clocks.joint.offset_ns)
         # else the clocks are wrong: see `_without_contradictions`
         return labels if over_steps is None or not waits_more(durations, labels, over_steps) else over_steps
@@ -522,13 +522,15 @@ def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks
 
     The last rank of a group to arrive waits for none. Where even it waits, it waits for a rank of another group.
     """
-    count = len(np.unique(labels))
+    count = len(distinct_values(labels))
     if count == 1 or not clocks.joint.are_comparable:
         return labels
     durations = took[:, at : at + 1]
-    coarser = [partition for partition in clocks.fitting(end[:, at]) if len(np.unique(partition)) < count]
+    coarser = [partition for partition in clocks.fitting(end[:, at]) if len(distinct_values(partition)) < count]
     best = min(
-        coarser, key=lambda partition: (_wait_ns(durations, partition), -len(np.unique(partition))), default=labels
+        coarser,
+        key=lambda partition: (_wait_ns(durations, partition), -len(distinct_values(partition))),
+        default=labels,
     )
     return best if waits_more(durations, labels, best) else labels
 

@@ -15,7 +15,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OPERATIONS_AT_ONCE, OWN_PARTS, START, SelfTimes
 from jitter.analysis.replay.run_steps import LoneBaseline, RecordedSteps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select, select_median, select_quantile
 from jitter.core.numeric.stats import (
@@ -101,7 +101,7 @@ def deviations_of_steps(job: JobArrays, steps: RecordedSteps, baseline: SelfTime
     find_deviations(job, row, steps.self_times, flat, total, variance, room)
     noise, usual = np.full((2, *variance.shape), np.nan)
     is_first = np.zeros((count, teams), np.bool_)
-    for number in np.unique(team[row >= 0]).tolist():
+    for number in distinct_values(team[row >= 0]).tolist():
         is_first[:, number] = steps.fresh[:, (row >= 0) & (team == number)].all(axis=1)
         noise[:, :, number] = np.sqrt(variance[:, :, number])
         usual[:, :, number] = _usual_totals(job, number, baseline, is_first[:, number])

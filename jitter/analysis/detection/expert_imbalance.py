@@ -12,7 +12,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.names.kernels import is_expert_kernel
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, distinct_values
 
 _ENDING: Final = ("all_to_all", "reduce_scatter", "all_reduce", "send_recv", "all_gather")
 """Collectives that may bring tokens back, the surest first: layers end at those of the first that a program has."""
@@ -87,7 +87,7 @@ def _layers(program: Program) -> Layers:
     ends = np.array([place for place, kind in enumerate(kinds) if kind == ending], np.int64)
     # what follows the last one, as gradients of weights, counts for it
     end = ends[np.minimum(np.searchsorted(ends, experts), len(ends) - 1)]
-    return {place: experts[end == place] for place in np.unique(end).tolist()}
+    return {place: experts[end == place] for place in distinct_values(end).tolist()}
 
 
 def _time_before_ends(step: RecordedSteps, layers: Mapping[int, Layers]) -> Floats:

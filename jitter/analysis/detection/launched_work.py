@@ -29,7 +29,7 @@ from jitter.analysis.detection.standouts import Outlier, Standouts
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values, spread_positions
 from jitter.core.numeric.stats import centred, known_median, known_medians, lower_median, qn_sigma
 
 _LIMITS: Final = THRESHOLDS.launched_work
@@ -248,7 +248,7 @@ def _lower_medians(times_ns: Floats) -> Floats:
 def times_of_groups(times_ns: Floats, groups: Ints, middle: Callable[[Floats], Floats] | None = None) -> Floats:
     """Return the median of each rank's group, or their `middle`, of times (…, ranks); NaN where all are."""
     usual, of_group = np.empty_like(times_ns), middle or _medians
-    for group in np.unique(groups).tolist():
+    for group in distinct_values(groups).tolist():
         usual[..., groups == group] = of_group(times_ns[..., groups == group])[..., None]
     return np.where(np.isnan(times_ns), np.nan, usual)
 

@@ -25,7 +25,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import COLLECTIVE, SEND_RECV
-from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values, spread_positions
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median, mad_sigma, middle_value
 from jitter.core.step_key import StepKey
 
@@ -336,7 +336,7 @@ def meeting_at_one(arrays: CollectiveArrays, alike: Ints, place_of: Ints) -> Boo
     """
     place, many = place_of[arrays.rank], int(place_of.max(initial=0)) + 1
     counts = place >= 0
-    group, place = np.divmod(np.unique(arrays.group[counts] * many + place[counts]), many)
+    group, place = np.divmod(distinct_values(arrays.group[counts] * many + place[counts]), many)
     met, shares = np.unique(alike[group] * many + place, return_counts=True)
     numbers = met // many
     return np.isin(alike, numbers[2 * shares > np.bincount(alike)[numbers]])
@@ -431,7 +431,7 @@ def slow_communication(run: RunModel, seen: Floats, expected: Sequence[Floats], 
     arrays = run.collective_arrays
     if not slow.any():
         return None
-    ranks = run.rank_numbers[np.unique(arrays.rank[slow[arrays.group]])].tolist()
+    ranks = run.rank_numbers[distinct_values(arrays.rank[slow[arrays.group]])].tolist()
     excess = np.nansum((seen - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     return Finding(

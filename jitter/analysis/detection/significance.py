@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, distinct_values
 from jitter.core.numeric.stats import MAD_TO_SIGMA, centred, known_medians, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
@@ -154,7 +154,7 @@ def spread_of_others(levels: Floats, floor: Floats) -> tuple[Floats, Floats, int
             scale[rank] = kept.std(ddof=1) if len(kept) > 1 else 0.0
     else:
         centre, scale = _medians_of_others(levels), np.zeros(ranks)
-        for value in np.unique(centre):  # three at most
+        for value in distinct_values(centre):  # three at most
             same = centre == value
             scale[same] = MAD_TO_SIGMA * _medians_of_others(np.abs(levels - value))[same]
     own_degrees = max(1, ranks - 3 if few else round(_MAD_EFFICIENCY * (ranks - 1)))

@@ -23,7 +23,7 @@ from jitter.analysis.alignment.program import Operation, Program
 from jitter.analysis.execution.dependencies import Provenance, Wait
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 from jitter.core.numeric.stats import known_medians
 
 _LIMITS: Final = THRESHOLDS.host_waits
@@ -254,7 +254,7 @@ def _kinds_of_steps(sample: HostSample, place: int) -> list[Bools]:
     """
     ran = {
         step: 2 * np.isnan(sample.ends[0][sample.step == step]).sum(axis=0) < (sample.step == step).sum()
-        for step in np.unique(sample.step).tolist()
+        for step in distinct_values(sample.step).tolist()
     }
     kinds: dict[tuple[bytes, bytes], list[int]] = {}
     for step in sorted(ran.keys() & {step + 1 for step in ran}):
@@ -335,7 +335,7 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     ]
     # all that was launched before, as in a call that waits for the device
     last: set[tuple[int, int]] = set()
-    for stream in np.unique(program.streams[on_gpu]).tolist():
+    for stream in distinct_values(program.streams[on_gpu]).tolist():
         for back, places in ((0, before), (1, on_gpu)):
             on_stream = places[program.streams[places] == stream]
             ran = ~np.isnan(sample.ends[back][:, on_stream])
@@ -622,7 +622,7 @@ def _lead(gap: Floats, distance: Floats, rank: Ints) -> tuple[float, float]:
     most = max(0.0, float(np.quantile((gap - distance)[binds], 0.1))) if binds.any() else math.inf
     free = ~np.isnan(distance) & ~binds & (gap - rest <= most + tolerance)
     # a rank whose host is late after the wait looks free too
-    if free.sum() >= 2 and 2 * len(np.unique(rank[free])) > len(np.unique(rank)):
+    if free.sum() >= 2 and 2 * len(distinct_values(rank[free])) > len(distinct_values(rank)):
         shown = max(0.0, min(most, float(np.median(gap[free] - rest))))
         return shown, shown
     return 0.0, most if most > _SLACK_NS and math.isfinite(most) else 0.0
@@ -636,7 +636,7 @@ def _spread(values: Floats) -> float:
 
 def _varies(calls: _Place) -> bool:
     """Return whether the gaps vary from step to step on most ranks."""
-    ranks = np.unique(calls.rank).tolist()
+    ranks = distinct_values(calls.rank).tolist()
     varying = 0
     for rank in ranks:
         rank_gaps = calls.gap[calls.rank == rank]

@@ -19,7 +19,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.stats import centred, known_medians
 
@@ -203,7 +203,7 @@ def _relative_logs(duration: Floats, share: Floats, steady: Bools, rank: Ints) -
     count = (~np.isnan(excess)).sum(axis=1)
     pace = np.nansum(excess, axis=1) / np.maximum(count, 1)
     sigma = np.zeros(int(rank.max(initial=-1)) + 1)
-    for one in np.unique(rank).tolist():
+    for one in distinct_values(rank).tolist():
         of_rank = excess[rank == one]
         runs = (~np.isnan(of_rank)).sum(axis=0)
         of_kernels = np.nansum(of_rank, axis=0)[runs > 0] / runs[runs > 0]

@@ -16,7 +16,7 @@ from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import last_beside
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.names.kernels import COMPUTE, MEETINGS, SYNC
-from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_values, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
 
@@ -165,7 +165,7 @@ def places_before(job: JobArrays, lane: Ints) -> Ints:
     before = np.full(len(lane), -1, np.int64)
     for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
         team_lane = lane[first:after]
-        for number in np.unique(team_lane).tolist():
+        for number in distinct_values(team_lane).tolist():
             places = np.flatnonzero(team_lane == number)
             before[first + places[1:]] = places[:-1]
     return before

@@ -14,7 +14,7 @@ from jitter.analysis.execution.job_arrays import StateTracker, unknown_state
 from jitter.analysis.execution.step_times import StepTimes, TeamTimes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Floats, Ints, distinct_values, spread_positions
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
@@ -163,7 +163,7 @@ class SampledSteps:
 
 def _lanes(lane: Ints) -> Iterator[tuple[int, Ints]]:
     """Yield each lane (a stream, a thread) with the places of the operations on it."""
-    return ((number, np.flatnonzero(lane == number)) for number in np.unique(lane).tolist())
+    return ((number, np.flatnonzero(lane == number)) for number in distinct_values(lane).tolist())
 
 
 def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
@@ -174,7 +174,7 @@ def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
     """
     op_threads = np.array([op.thread for op in program.operations], np.int64)
     switches = int((np.diff(op_threads) != 0).sum())
-    threads = len(np.unique(op_threads))
+    threads = len(distinct_values(op_threads))
     interleave = threads > 1 and switches > _LIMITS.max_switches * threads and not _take_turns(op_threads, steps)
     return op_threads if interleave else np.zeros_like(op_threads)
 

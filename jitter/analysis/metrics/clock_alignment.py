@@ -13,7 +13,7 @@ from jitter.analysis.metrics.step_kernels import StepKernels
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
-from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_values
 from jitter.core.numeric.stats import lower_median
 
 
@@ -54,7 +54,7 @@ def find_cohort_collectives(kernels: StepKernels, cohort: int, cohort_ranks: fro
 
 def join_collectives(parts: Sequence[CohortCollectives]) -> CohortCollectives:
     """Return the collectives of a cohort's step of which some ranks were read after others, in ascending order."""
-    index = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.kernel_index for part in parts)]))
+    index = distinct_values(np.concatenate([np.zeros(0, np.int64), *(part.kernel_index for part in parts)]))
     columns = begins_of(len(part.ranks) for part in parts)
     end_ns, may_align = np.zeros((len(index), columns[-1]), np.int64), np.zeros((len(index), len(parts)), np.bool_)
     is_named = np.zeros(len(index), np.bool_)

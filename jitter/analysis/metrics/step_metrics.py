@@ -36,7 +36,7 @@ from jitter.analysis.metrics.step_kernels import (
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.formatting import format_numbers
-from jitter.core.numeric.arrays import begins_of, pieces_of
+from jitter.core.numeric.arrays import begins_of, distinct_values, pieces_of
 from jitter.core.parallel.prefetch import ROWS_PER_PIECE
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
@@ -222,7 +222,7 @@ class StepMetrics:
                 **{f"{name}_deviation_ns": from_numpy(*self.deviation(metric)) for name, metric in metrics.items()},
             }
         )
-        if len(np.unique(kernels.cohort_of)) > 1:
+        if len(distinct_values(kernels.cohort_of)) > 1:
             rows = rows.take(from_numpy(np.argsort(cohort, kind="stable")))
         return rows
 
@@ -330,7 +330,7 @@ def read_ttke(step: StepKey, measured: StepMetrics, cohort: int) -> TtkeReading:
     """Return the reading of one cohort's step; without an aligning collective k* is the last kernel that all have."""
     kernels, alignment, ttke = measured.kernels, measured.alignments[cohort], measured.metric("ttke")
     is_here = kernels.cohort_of[kernels.of_rank] == cohort
-    columns = np.unique(kernels.of_rank[is_here])
+    columns = distinct_values(kernels.of_rank[is_here])
     ranks = [kernels.ranks[at] for at in columns.tolist()]
     rows = np.flatnonzero(is_here & kernels.on_main & kernels.is_matched)
     index, rank = kernels.index[rows], np.searchsorted(columns, kernels.of_rank[rows])

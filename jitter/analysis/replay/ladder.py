@@ -21,7 +21,7 @@ from jitter.analysis.replay.run_steps import RecordedSteps, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 from jitter.core.numeric.stats import known_medians
 
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
@@ -229,7 +229,7 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
     gained = replay_programs(steps, programs, first, last)
     of_hosts = [number for number, change in enumerate(changes) if change.what in ("host_time", "launch_time")]
     size_of = steps.alike.size_of[last - len(gained) : last]
-    for size in np.unique(size_of):
+    for size in distinct_values(size_of):
         alike = np.ix_(size_of == size, of_hosts)
         gained[alike] = known_medians(gained[alike])
     saved: list[float] = (np.nansum(gained, axis=0) / len(gained)).tolist()
@@ -349,7 +349,7 @@ def _next_on_streams(stream: Ints, chosen: Collection[int]) -> list[tuple[int, l
     """Return the chosen operations of a program, and of each the next one on each stream, and whether a step later."""
     upcoming = {
         int(stream_number): (int(np.argmax(stream == stream_number)), True)
-        for stream_number in np.unique(stream)
+        for stream_number in distinct_values(stream)
         if stream_number != NO_STREAM
     }
     following = list[tuple[int, list[tuple[int, bool]]]]()

@@ -12,7 +12,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.shared_work import growth_with_size
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Floats, Ints, distinct_values, spread_positions
 from jitter.core.numeric.stats import (
     known_median,
     known_medians,
@@ -206,7 +206,7 @@ def number_programs(kernels: Floats, sequences: Floats, *, on_request: bool = Fa
 
     """
     numbers = _number_alike(kernels, kernels, on_request)
-    for at in [np.flatnonzero(numbers == program) for program in np.unique(numbers)]:
+    for at in [np.flatnonzero(numbers == program) for program in distinct_values(numbers)]:
         numbers[at] = numbers[at] * len(kernels) + _number_alike(sequences[at], kernels[at], on_request)
     return _by_size(numbers)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values, spread_positions
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.stats import known_medians, lower_median, lower_medians_of_others, qn_sigma
 
@@ -131,7 +131,7 @@ def compute_between(first: Ints, is_collective: Bools, gpu_ns: Floats) -> Comput
         gpu_ns: (steps, operations of all teams) medians over ranks; NaN where no rank of the team has the step.
 
     """
-    begins = np.unique(np.append(first[:-1][np.diff(first) > 0], np.flatnonzero(is_collective)))
+    begins = distinct_values(np.append(first[:-1][np.diff(first) > 0], np.flatnonzero(is_collective)))
     ratios = _relative(np.add.reduceat(np.where(is_collective, 0.0, np.nan_to_num(gpu_ns)), begins, axis=1))
     parts = np.flatnonzero(~np.isnan(ratios).all(axis=0))
     return Computed(np.nan_to_num(ratios[:, parts], nan=1.0), begins[parts])

@@ -9,7 +9,7 @@ Gloo and copy engines have no row: their transfers are copies of memory, which h
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 OPERATIONS: Final = (
@@ -157,7 +157,6 @@ _OPERATION_WORDS: Final = (
     ("send", "send_recv"),
     ("recv", "send_recv"),
 )
-_ANY: Final = re.compile("|".join(f"({pattern})" for _, pattern in COLLECTIVE_NAMES))
 _UNNAMED: Final = r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\d*"
 _QUALIFIED: Final = re.compile(rf"(?:(?:void|static|inline)\s+)*((?:{_UNNAMED}|\w|::)+)")
 _UNNAMED_PART: Final = re.compile(rf"^::|(?:{_UNNAMED})(?:::)?")
@@ -194,7 +193,7 @@ def _find_operation(name: str) -> str | None:
     """Return the operation of a communication kernel, empty where its name states none; None for other kernels."""
     qualified = _qualified_name(name)
     lower = qualified.lower()
-    match = _ANY.fullmatch(qualified) if any(word in lower for word in _WORDS_OF_ALL_ROWS) else None
+    match = _any_name().fullmatch(qualified) if any(word in lower for word in _WORDS_OF_ALL_ROWS) else None
     if match is None or match.lastindex is None:
         return None
     operation, _ = COLLECTIVE_NAMES[match.lastindex - 1]
@@ -203,6 +202,12 @@ def _find_operation(name: str) -> str | None:
     bare_name = re.sub(r"^.*?(?:nccl|rccl)", "", qualified.rpartition("::")[2], count=1)
     # the reduction operator ("Sum", "PreMulSum") never contains an operation's word, so a search is enough
     return parse_operation(bare_name.replace("Kernel", "")) or ""
+
+
+@cache
+def _any_name() -> re.Pattern[str]:
+    """Return the pattern of all rows: most commands read a lake, which states what each kernel is, and need it not."""
+    return re.compile("|".join(f"({pattern})" for _, pattern in COLLECTIVE_NAMES))
 
 
 def _qualified_name(name: str) -> str:

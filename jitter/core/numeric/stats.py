@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 
 _FEW: Final = 64
 """Differences per value that are listed rather than counted."""
@@ -122,7 +122,7 @@ def qn_sigma(values: Floats) -> Floats:
     deviation", 1993): an offset of a column and outliers in up to half of the steps change little.
     """
     sigmas, known_count = np.zeros(values.shape[1]), (~np.isnan(values)).sum(axis=0)
-    for count in np.unique(known_count[known_count > 1]).tolist():
+    for count in distinct_values(known_count[known_count > 1]).tolist():
         columns = np.flatnonzero(known_count == count)
         known_values = np.sort(values[:, columns], axis=0)[:count]  # NaN come last
         apart = nth_difference(known_values, (count * (count - 1) // 2 - 1) // 4)

@@ -5,7 +5,6 @@ the locks that its threads hold (DuckDB, pyarrow).
 """
 
 import atexit
-import gc
 import multiprocessing
 import os
 import signal
@@ -26,13 +25,12 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.interrupts import DeferInterrupts
+from jitter.core.memory import reduce_gc
 
 WorkerDied = BrokenProcessPool
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
-
-_GC_THRESHOLDS = (100_000, 20, 100)
 
 
 class WorkerPool:
@@ -139,14 +137,6 @@ def exit_after(event: Callable[[], object]) -> None:
 def cpu_count() -> int:
     """Return the number of processors that this process may use, which a scheduler such as Slurm may limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def reduce_gc() -> None:
-    """Run the garbage collector seldom. Only for processes that belong to jitter.
-
-    A large lake's records live until the end; traversing them again and again takes a tenth of the time.
-    """
-    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 _ITEM, _END, _ERROR = range(3)

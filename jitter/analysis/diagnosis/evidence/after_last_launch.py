@@ -13,7 +13,7 @@ from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, j
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Ints, distinct_values
 from jitter.core.numeric.stats import middle_value
 from jitter.core.step_key import StepKey
 
@@ -72,10 +72,10 @@ class TimeAfterLaunches:
         """Divide the late starts of a step at the ends of the markers of the step before."""
         is_start = (losses.loss_class == LossClass.START) & (losses.origin == number)
         after = np.zeros(len(losses))
-        for team in np.unique(losses.team[is_start]).tolist():
+        for team in distinct_values(losses.team[is_start]).tolist():
             excess = self._excess_after(number, team)
             of_team = is_start & (losses.team == team)
-            for rank in np.unique(losses.rank[of_team]).tolist():
+            for rank in distinct_values(losses.rank[of_team]).tolist():
                 of_rank = of_team & (losses.rank == rank)
                 charged = float(losses.loss_ns[of_rank].sum())
                 if rank in excess and charged > 0:

@@ -29,7 +29,6 @@ RankStep = tuple[StepKey, int]
 _ENDLESS: Final = np.iinfo(np.int64).max
 _MOST_KEPT: Final = 16
 """Steps of ranks whose launches are kept, 16 bytes each: a step may have a million."""
-_NONE: Final = OPERATIONS.empty_table()
 
 
 class LongOperation(NamedTuple):
@@ -117,10 +116,10 @@ class HostGaps:
     def _operations(self, key: StepKey, rank: int, gap: Gap) -> pa.Table:
         """Return the operations in a gap, in order of start (`OPERATIONS`); none of a step that is not recorded."""
         if rank not in self._records.get(key, {}):
-            return _NONE
+            return OPERATIONS.empty_table()
         launches, operations = self._launches(key, rank), self._reader.host(key, rank).operations
         if not len(launches.start_ns):
-            return _NONE
+            return OPERATIONS.empty_table()
         since_ns, until_ns, after = launches.first_kernel_ns, int(launches.start_ns[-1]), launches
         if gap == "before the first kernel":
             since_ns, until_ns = self._edge(key, rank, -1), launches.first_kernel_ns

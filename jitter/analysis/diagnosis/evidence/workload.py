@@ -16,7 +16,7 @@ from jitter.analysis.replay.ladder import mask_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.grouping import by_key
 from jitter.core.names.kernels import MEETINGS
-from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, middle_value
 from jitter.core.step_key import StepKey
 
@@ -251,7 +251,7 @@ def _held(gpu: Floats, usual: Floats, name: Ints) -> Bools:
     """
     ratio = np.divide(gpu, usual, out=np.ones_like(gpu), where=usual > 0)
     is_long, held = ratio >= THRESHOLDS.held_factor, np.zeros(len(gpu), np.bool_)
-    for number in np.unique(name[is_long]).tolist():
+    for number in distinct_values(name[is_long]).tolist():
         of_kernel = name == number
         if (of_kernel & ~is_long).sum() >= THRESHOLDS.min_repeats * (of_kernel & is_long).sum():
             held |= of_kernel & is_long

@@ -34,7 +34,16 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.run_rules import infer_rules
 from jitter.analysis.execution.schedule import Schedule, schedule
 from jitter.analysis.execution.self_times import Alternatives, TimePart
-from jitter.analysis.execution.step_times import IdenticalRanks, StepTimes, TeamTimes, empty_step, fill_group, of_team
+from jitter.analysis.execution.step_times import (
+    IdenticalRanks,
+    PlacedOperations,
+    StepTimes,
+    TeamTimes,
+    empty_step,
+    fill_group,
+    of_team,
+    place_operations,
+)
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, MEETINGS, SYNC, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, pieces_of, spread_positions
@@ -131,6 +140,7 @@ class RunModel:
         self.reader = reader
         self.threads = cpu_count()
         self._last_ends: dict[StepKey, Floats] = {}
+        self._placed_by_signature: dict[tuple[int, Signature], PlacedOperations] = {}
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
 
@@ -258,8 +268,8 @@ class RunModel:
             numbers = np.where(here[numbers], numbers, -1)
             for team in sorted(set(self._teams[numbers[numbers >= 0]].tolist())):
                 of_team = (numbers >= 0) & (self._teams[numbers] == team)
-                places = self._places(team, key, group, int(group.ranks[of_team.argmax()]))
-                fill_group(step, group, places, self.operation_counts[team], np.where(of_team, numbers, -1))
+                placed = self._placed(team, key, group, int(group.ranks[of_team.argmax()]))
+                fill_group(step, group, placed, np.where(of_team, numbers, -1))
         return step
 
     def loading(self, key: StepKey, number: int) -> Floats:
@@ -274,6 +284,14 @@ class RunModel:
         if group.signature not in program.places:
             program.fit(group.signature, self.reader.example(key, rank))
         return program.places[group.signature]
+
+    def _placed(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> PlacedOperations:
+        """Return where a group's operations stand in a team's program, found once for each signature."""
+        if (team, group.signature) not in self._placed_by_signature:
+            places = self._places(team, key, group, rank)
+            placed = place_operations(group.kind, group.row, places, self.operation_counts[team])
+            self._placed_by_signature[team, group.signature] = placed
+        return self._placed_by_signature[team, group.signature]
 
     def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
         """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""

@@ -250,19 +250,47 @@ def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
     return StepTimes(team, row, *(np.empty(int(sizes.sum())) for _ in range(4)))
 
 
-def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, numbers: Ints) -> None:
-    """Put a group's times into the step; `places` (operations of the group,) are those in the program, -1 for none.
+class PlacedOperations(NamedTuple):
+    """Where the operations of a signature stand in a program."""
 
-    The program has `size` operations. `numbers` (ranks of the group,) are the ranks' in the run; -1 for ranks to leave
-    out.
+    stretches: Ints
+    """As `list_stretches` returns them."""
+    places: Ints
+    """(activities,) -1 for none."""
+    places_of_calls: Ints
+    """(calls,)"""
+    before_calls: Ints
+    """(calls,) the activity before each call, -1 for none."""
+    is_barrier: Bools
+    """(calls,)"""
+    lacks_operations: bool
+    """Whether the program has others."""
+    size: int
+    """How many operations the program has."""
+
+
+def place_operations(kind: KindCodes, row: Ints, places: Ints, size: int) -> PlacedOperations:
+    """Return where the operations of a signature stand in a program of `size` operations.
+
+    `kind` and `row` are those of `IdenticalRanks`, `places` (operations,) those in the program, -1 for none.
     """
-    row, is_call = np.where(numbers < 0, -1, step.row[numbers]), group.row < 0
+    is_call = row < 0
     calls, of_activities = np.flatnonzero(is_call), places[~is_call]
-    recorded = group.begun, group.ended
-    along = list_stretches(of_activities), of_activities, places[calls], calls - np.arange(1, len(calls) + 1)
-    masks = group.kind[calls] == HOST_BARRIER, bool(np.count_nonzero(places >= 0) < size)
-    times, nothing = group.times.ravel(), unknown_value(group.times.dtype)
-    fill_rows(times, *recorded, group.since, *along, *masks, size, row, nothing, *step[2:])
+    return PlacedOperations(
+        list_stretches(of_activities),
+        of_activities,
+        places[calls],
+        calls - np.arange(1, len(calls) + 1),
+        kind[calls] == HOST_BARRIER,
+        bool(np.count_nonzero(places >= 0) < size),
+        size,
+    )
+
+
+def fill_group(step: StepTimes, group: IdenticalRanks, placed: PlacedOperations, numbers: Ints) -> None:
+    """Put a group's times into the step. `numbers` (ranks of the group,) are the ranks' in the run, -1 to leave out."""
+    row, nothing = np.where(numbers < 0, -1, step.row[numbers]), unknown_value(group.times.dtype)
+    fill_rows(group.times.ravel(), group.begun, group.ended, group.since, *placed, row, nothing, *step[2:])
 
 
 def list_stretches(places: Ints) -> Ints:

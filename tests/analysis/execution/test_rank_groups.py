@@ -16,6 +16,7 @@ from jitter.analysis.execution.step_times import (
     empty_step,
     fill_group,
     group_identical_ranks,
+    place_operations,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("each_way")]
@@ -130,7 +131,7 @@ def _columns(group: IdenticalRanks, places: np.ndarray | None = None, numbers: l
     numbers = list(range(ranks)) if numbers is None else numbers
     here = np.isin(np.arange(ranks), numbers)
     step = empty_step(np.zeros(ranks, np.int64), np.full(ranks, size), here)
-    fill_group(step, group, places, size, np.array(numbers))
+    fill_group(step, group, place_operations(group.kind, group.row, places, size), np.array(numbers))
     found = []
     for values in (step.start, step.end, step.call, step.back):
         whole = np.full((size, ranks), np.nan)

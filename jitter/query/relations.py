@@ -179,17 +179,17 @@ def _self_times(analysis: RunAnalysis, step: RecordedSteps, number: int, baselin
 def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
     run, usual = analysis.run, analysis.transfers.baseline
     collectives = run.collective_arrays
-    number = np.repeat(np.arange(len(collectives.first) - 1), np.diff(collectives.first))
     for step in _steps(analysis, keys):
         indices = np.flatnonzero(~np.isnan(step.in_collectives[0]))
         rank, group = collectives.rank[indices], collectives.group[indices]
+        number = collectives.collective[group]
         team, place = step.times.team[rank], collectives.place[indices]
         took = step.transfers.took[0, group]
         columns = {
             "epoch": [step.keys[0].epoch] * len(indices),
             "step": np.full(len(indices), step.keys[0].step),
-            "collective": number[indices],
-            "group": group - collectives.first_group[number[indices]],
+            "collective": number,
+            "group": group - collectives.first_group[number],
             "rank": run.rank_numbers[rank],
             "team": team,
             "operation": place,

@@ -48,7 +48,7 @@ def measure_expert_imbalance(step: RecordedSteps, layers: Mapping[int, Layers], 
     arrays, spent_ns = step.collectives, _time_before_ends(step, layers)
     is_end = np.zeros(len(arrays.first_in_group) - 1, np.bool_)
     is_end[arrays.group[~np.isnan(spent_ns)]] = True
-    group = np.repeat(np.arange(len(is_end)), np.diff(arrays.first_in_group))
+    group = arrays.awaiting
     is_kept = is_end[group] & ~np.isnan(step.in_collectives[0])[arrays.by_group]
     attendance, group = arrays.by_group[is_kept], group[is_kept]
     if not len(group):

@@ -48,7 +48,7 @@ def survey_communication(run: RunModel, late: Sequence[tuple[StepKey, int]] = ()
         counts.update(_waits_of_rank(run, key, rank))
     return CommunicationSurvey(
         len(run.team_of),
-        any(op.kind == COLLECTIVE for program in run.programs.values() for op in program.operations if op.is_kernel),
+        any(operation.kind == COLLECTIVE for operation in run.operations if operation.is_kernel),
         run.has_hidden_communication,
         tuple(sorted(counts, key=lambda name: (-counts[name], name))),
     )

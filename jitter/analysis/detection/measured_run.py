@@ -136,8 +136,7 @@ class MeasuredRun:
         operations = np.maximum(np.stack([before, size - before, size], axis=1), 1)
         of_teams = np.array([team.noise_ns[:, :, 0].T for team in self.deviations])  # (teams, steps, parts)
         of_steps = of_teams.reshape(len(size), len(run.keys), len(OWN_PARTS)).swapaxes(0, 1)
-        sizes = [run.sizes[team] for team in sorted(run.programs)]
-        return noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), sizes)
+        return noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), np.diff(run.job.first_rank).tolist())
 
 
 def times_between_ends(ends_ns: Floats, keys: Sequence[StepKey]) -> Floats:

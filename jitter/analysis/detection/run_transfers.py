@@ -374,14 +374,13 @@ def number_alike(run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTr
     pipeline has most of the links. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
-    groups, size_of = np.diff(arrays.first_group), np.diff(arrays.first_in_group)
-    alike = np.repeat(np.arange(len(groups)), groups)
+    size_of, alike = np.diff(arrays.first_in_group), arrays.collective
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
     nodes = run.reader.nodes
     meet_at_one = meeting_at_one(arrays, alike, number_places(nodes.get(rank) for rank in run.rank_numbers.tolist()))
     meet_at_one &= (size_of > 1) & (size_of < len(run.rank_numbers))
     chosen, member = np.flatnonzero((size_of == 2) | meet_at_one), run.rank_numbers[arrays.rank[arrays.by_group]]
-    ascending = member[np.lexsort((member, np.repeat(np.arange(len(size_of)), size_of)))].tolist()
+    ascending = member[np.lexsort((member, arrays.awaiting))].tolist()
     first = arrays.first_in_group.tolist()
     members = [tuple(ascending[first[group] : first[group + 1]]) for group in chosen.tolist()]
     if len(set(members)) < 2:
@@ -396,7 +395,7 @@ def number_alike(run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTr
         if is_exchange or (kind.operation != SEND_RECV and meet_at_one[group] and kind.size is not None):
             links_by_kind.setdefault((kind, len({nodes[rank] for rank in ranks}), ranks), []).append(group)
     comparable = by_key(((kind, spanned), link) for (kind, spanned, _), link in links_by_kind.items())
-    usual, count = lower_median(np.stack(seen), axis=0)[0], len(groups)
+    usual, count = lower_median(np.stack(seen), axis=0)[0], len(arrays.first_group) - 1
     for (kind, _), links_of_size in comparable.items():
         parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]
         is_assumed, most = kind.size is None, THRESHOLDS.much_more
@@ -474,14 +473,10 @@ class RunTransfers:
         """(steps, groups of all collectives) the work of each, 1 for the usual one."""
         steps, run, arrays, work = self.measured.steps, self.run, self.run.collective_arrays, np.ones_like(self.took)
         member = arrays.by_group[arrays.first_in_group[:-1]]
-        teams = [run.team_of[rank] for rank in run.rank_numbers[arrays.rank[member]].tolist()]
-        places, is_collective = run.job.first[teams] + arrays.place[member], run.job.kind == COLLECTIVE
+        teams, is_collective = run.team_of_number[arrays.rank[member]], run.job.kind == COLLECTIVE
+        places = run.job.first[teams] + arrays.place[member]
         # of others equal launches move as much
-        may_vary = any(
-            operation.collective == "all_to_all"
-            for program in run.programs.values()
-            for operation in program.operations
-        )
+        may_vary = any(operation.collective == "all_to_all" for operation in run.operations)
         for numbers in steps.alike.by_known_size if len(places) else ():
             if len(numbers) < THRESHOLDS.min_steps:
                 continue

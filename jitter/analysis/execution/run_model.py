@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.kernel_index import RankSequence
-from jitter.analysis.alignment.program import Example, Program, Signature, lay_out, teams
+from jitter.analysis.alignment.program import Example, Operation, Program, Signature, lay_out, teams
 from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_peers, infer_attended
 from jitter.analysis.collectives.matching import (
     Attended,
@@ -229,12 +229,17 @@ class RunModel:
     @cached_property
     def _operations_of_ranks(self) -> Ints:
         """(ranks of the run,) how many operations each one's program has."""
-        return np.array([self.operation_counts[team] for team in self._teams.tolist()], np.int64)
+        return np.array([self.operation_counts[team] for team in self.team_of_number.tolist()], np.int64)
 
     @cached_property
-    def _teams(self) -> Ints:
+    def team_of_number(self) -> Ints:
         """(ranks of the run,) the team of each, by number."""
         return np.array([self.team_of[rank] for rank in self.rank_numbers.tolist()], np.int64)
+
+    @cached_property
+    def operations(self) -> tuple[Operation, ...]:
+        """The operations of all teams, one team after another as in `JobArrays`."""
+        return tuple(operation for _, program in sorted(self.programs.items()) for operation in program.operations)
 
     @cached_property
     def operation_counts(self) -> dict[int, int]:
@@ -243,7 +248,7 @@ class RunModel:
 
     def team_times(self, key: StepKey, team: int, wanted: Bools | None = None) -> TeamTimes:
         """Return one team's step, (operations, ranks), along its program; `wanted` is a mask of some of its ranks."""
-        step = self.step_times(key, self._teams == team if wanted is None else wanted)
+        step = self.step_times(key, self.team_of_number == team if wanted is None else wanted)
         return of_team(step, self.rank_numbers, team, self.operation_counts[team])
 
     def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
@@ -252,9 +257,9 @@ class RunModel:
 
     def pieces_of_team(self, team: int) -> list[Bools]:
         """Return masks, (ranks of the run,), of some of a team's ranks each: of about a million operations a step."""
-        ranks = np.flatnonzero(self._teams == team)
+        ranks = np.flatnonzero(self.team_of_number == team)
         pieces = pieces_of(np.arange(len(ranks) + 1) * self.operation_counts[team], ROWS_PER_PIECE)
-        return [np.isin(np.arange(len(self._teams)), ranks[piece]) for piece in pieces]
+        return [np.isin(np.arange(len(self.team_of_number)), ranks[piece]) for piece in pieces]
 
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
@@ -262,12 +267,12 @@ class RunModel:
         here[[self.number_of[member.rank] for member in self.reader.members(key)]] = True
         if wanted is not None:
             here[:-1] &= wanted
-        step = empty_step(self._teams, self._operations_of_ranks, here[:-1])
+        step = empty_step(self.team_of_number, self._operations_of_ranks, here[:-1])
         for group in self.reader.rank_groups(key, None if wanted is None else self.rank_numbers[here[:-1]].tolist()):
             numbers = self._numbers[np.minimum(group.ranks, len(self._numbers) - 1)]
             numbers = np.where(here[numbers], numbers, -1)
-            for team in sorted(set(self._teams[numbers[numbers >= 0]].tolist())):
-                of_team = (numbers >= 0) & (self._teams[numbers] == team)
+            for team in sorted(set(self.team_of_number[numbers[numbers >= 0]].tolist())):
+                of_team = (numbers >= 0) & (self.team_of_number[numbers] == team)
                 placed = self._placed(team, key, group, int(group.ranks[of_team.argmax()]))
                 fill_group(step, group, placed, np.where(of_team, numbers, -1))
         return step
@@ -328,8 +333,8 @@ class RunModel:
 
     def spread_ranks(self, team: int, most: int) -> Bools:
         """Return the mask, (ranks of the run,), of at most so many of a team's ranks, evenly spread."""
-        team_ranks = np.flatnonzero(self._teams == team)
-        chosen = np.zeros(len(self._teams), np.bool_)
+        team_ranks = np.flatnonzero(self.team_of_number == team)
+        chosen = np.zeros(len(self.team_of_number), np.bool_)
         chosen[team_ranks[spread_positions(len(team_ranks), most)]] = True
         return chosen
 

@@ -74,12 +74,11 @@ class OperationMasks(NamedTuple):
 
 def mask_operations(run: RunModel) -> OperationMasks:
     """Return which operations of the job begin a step, wait in their call, or copy between host and GPU."""
-    operations = [operation for team in sorted(run.programs) for operation in run.programs[team].operations]
     waits = run.job.kind == SYNC
     for team, program in run.programs.items():  # in barriers for other hosts, not for the GPU
         waits[run.job.first[team] + np.array([*program.waits_in_barriers.values()], np.int64)] = False
-    copies = np.array([_COPY_CALL.search(operation.name) is not None for operation in operations], np.bool_)
-    host_copies = np.array([operation.is_host_copy for operation in operations], np.bool_)
+    copies = np.array([_COPY_CALL.search(operation.name) is not None for operation in run.operations], np.bool_)
+    host_copies = np.array([operation.is_host_copy for operation in run.operations], np.bool_)
     of_step = np.concatenate([np.arange(size) for size in np.diff(run.job.first)])
     first = of_step <= np.repeat(run.job.first_kernel, np.diff(run.job.first))
     in_step = ~first | run.has_consecutive_steps
@@ -156,10 +155,10 @@ def list_rungs(
     of_sizes = [list_changes(masks, medians.host) for medians in self_times]
     for cause in of_sizes[0]:
         program = rungs[cause] = _change_medians(program, [changes[cause] for changes in of_sizes], hidden)
-    teams = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
-    if len(teams) > 1:
+    ranks = np.diff(job.first_rank).tolist()
+    if len(ranks) > 1:
         paces = np.array([pace_of_team.get(team, 1.0) for team in sorted(steps.run.programs)])
-        factors = (balance_programs(job, medians.gpu, teams, paces) for medians in program.self_times or ())
+        factors = (balance_programs(job, medians.gpu, ranks, paces) for medians in program.self_times or ())
         balanced = [ProgramChange("gpu_time", factor != 1, factor) for factor in factors]
         program = _change_medians(program, balanced, hidden)
     rungs["unequal_stages"] = program

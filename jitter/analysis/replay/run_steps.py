@@ -609,8 +609,8 @@ class RunSteps:
         self, lone: Mapping[int, slice], medians: Mapping[int, SelfTimes]
     ) -> dict[int, dict[int, Floats]]:
         """Return the work of operations by team of one rank, and step; `lone` says where a team's operations lie."""
-        job, programs, work = self.run.job, self.run.programs, {team: dict[int, Floats]() for team in lone}
-        labels = [operation.name for team in sorted(programs) for operation in programs[team].operations]
+        job, work = self.run.job, {team: dict[int, Floats]() for team in lone}
+        labels = [operation.name for operation in self.run.operations]
         names = np.unique(labels, return_inverse=True)[1].astype(np.int64)
         between_collectives = np.cumsum(job.kind == COLLECTIVE)
         for alike in self.alike.by_known_size:

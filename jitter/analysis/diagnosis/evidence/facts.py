@@ -279,15 +279,17 @@ class Evidence:
 
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
-        excess_ns = self._excess_ns(outlier)
-        return sorted(outlier.steps, key=lambda number: -excess_ns[number])[: THRESHOLDS.tried_steps]
+        return self._by_excess(outlier)[: THRESHOLDS.tried_steps]
 
     def _telling_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps that tell how long an outlier takes: its worst; of a usual one, those of middle excess."""
-        excess_ns = self._excess_ns(outlier)
-        ordered = sorted(outlier.steps, key=lambda number: -excess_ns[number])
+        ordered = self._by_excess(outlier)
         first = max(len(ordered) - THRESHOLDS.tried_steps, 0) // 2 if outlier.persistent else 0
         return ordered[first : first + THRESHOLDS.tried_steps]
+
+    def _by_excess(self, outlier: Outlier) -> list[int]:
+        excess_ns = self._excess_ns(outlier)
+        return sorted(outlier.steps, key=lambda number: -excess_ns[number])
 
     def workload(self, outlier: Outlier) -> WorkloadComparison:
         """Compare the work of an outlier's GPU operations with the other ranks', in its worst steps."""

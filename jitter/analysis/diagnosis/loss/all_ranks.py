@@ -538,24 +538,20 @@ def _most_of_division(loss: _Loss, measured: _Measured) -> float:
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     run = analysis.run
-    operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
-    sums, waits = np.zeros((3, len(operations))), list[Floats]()
-    rank_steps, smallest = np.zeros(len(operations)), np.min_scalar_type(last - first)
-    made = np.zeros((len(operations), len(run.rank_numbers)), smallest)
+    count, smallest = len(run.operations), np.min_scalar_type(last - first)
+    sums, rank_steps, waits = np.zeros((3, count)), np.zeros(count), list[Floats]()
+    made = np.zeros((count, len(run.rank_numbers)), smallest)
     for step in analysis.steps.steps(first, last):
         waits.append(_add_step(run.job, step, sums, rank_steps, made))
         del step  # the next step is read while it would stay
     times = np.maximum(sums[0], 1.0)
-    before = [
-        np.cumsum([op.is_kernel for op in run.programs[team].operations])
-        - [op.is_kernel for op in run.programs[team].operations]
-        for team in sorted(run.programs)
-    ]
+    is_kernel = np.array([operation.is_kernel for operation in run.operations], np.int64)
+    before = [np.cumsum(of_team) - of_team for of_team in np.split(is_kernel, run.job.first[1:-1])]
     gpu_ns, launch_ns = (total / times for total in sums[1:])
     usual = median_over_steps(analysis.steps.baselines, slice(first, last))
     return _Measured(
-        operations,
-        np.concatenate(before).astype(np.int64),
+        run.operations,
+        np.concatenate(before),
         sums[0] / np.maximum(rank_steps, 1.0),
         gpu_ns,
         launch_ns,
@@ -563,9 +559,9 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         np.nan_to_num(usual.host),
         np.nan_to_num(usual.host) + np.where(is_pause(usual.call), usual.call, 0.0),
         run.job.first[:-1],
-        np.repeat([run.sizes[team] for team in sorted(run.programs)], np.diff(run.job.first)),
+        np.repeat(np.diff(run.job.first_rank), np.diff(run.job.first)),
         run.rank_numbers,
-        np.array([run.team_of[rank] for rank in run.rank_numbers.tolist()]),
+        run.team_of_number,
         made,
     )
 

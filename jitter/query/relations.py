@@ -15,7 +15,7 @@ from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.alignment.kernel_index import UNMATCHED
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
-from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
+from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.arrow import table_of_rows
@@ -66,7 +66,7 @@ def _rows(
     losses: Losses,
 ) -> pa.Table:
     key, run = analysis.keys[number], analysis.run
-    members = [None if group < 0 else ranks_of_group(run, group) for group in losses.group.tolist()]
+    members = [None if group < 0 else run.ranks_of_group(group) for group in losses.group.tolist()]
     collectives = np.append(run.collective_arrays.collective, -1)[losses.group]  # -1 of no group
     places = losses.place.tolist()
     index = locator.locate_all(losses).tolist()

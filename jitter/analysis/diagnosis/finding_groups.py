@@ -16,7 +16,6 @@ from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.evidence.locations import ranks_of_group
 from jitter.analysis.diagnosis.model import Cause, Scope
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
@@ -499,7 +498,7 @@ def _join_places(
 
 def _describe_groups(slow: Finding, evidence: Evidence) -> tuple[str, ...]:
     """Say which groups are slow, if they have no rank in common."""
-    groups = sorted({tuple(ranks_of_group(evidence.analysis.run, transfer)) for transfer in slow.transfers})
+    groups = sorted(set(map(evidence.analysis.run.ranks_of_group, slow.transfers)))
     is_apart = len(groups) > 1 and len(set().union(*groups)) == sum(map(len, groups))
     return (_slow_together(groups),) if is_apart else ()
 

@@ -464,6 +464,11 @@ class RunModel:
         """All collectives as flat arrays."""
         return self.matching.arrays
 
+    def ranks_of_group(self, group: int) -> tuple[int, ...]:
+        """Return the ranks of a group, of all groups of all collectives, ascending."""
+        arrays = self.collective_arrays
+        return tuple(sorted(self.rank_numbers[arrays.rank[arrays.arrivals(group)]].tolist()))
+
     @cached_property
     def ring_arrivals(self) -> RingArrivals:
         """Arrivals of neighbours that ranks wait for in exchanges in a ring."""

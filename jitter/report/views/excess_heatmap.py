@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.evidence.locations import ranks_of_group
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.api import Lake
 from jitter.core.grouping import by_key
@@ -123,7 +122,7 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
         for group, ns in zip(of_groups.group.tolist(), of_groups.loss_ns.tolist(), strict=True):
             shared[group] = shared.get(group, 0.0) + ns
         for group, ns in shared.items():
-            members = [column[rank] for rank in ranks_of_group(examined.run, group)]
+            members = [column[rank] for rank in examined.run.ranks_of_group(group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
     return rank_shares, transfers
 
@@ -133,7 +132,7 @@ def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Double
     above_ns = np.zeros((len(column), len(examined.keys)))
     for number, (took, expected) in enumerate(zip(examined.transfers.took, examined.transfers.expected, strict=True)):
         for group in np.flatnonzero(took > expected).tolist():
-            members = [column[rank] for rank in ranks_of_group(examined.run, group)]
+            members = [column[rank] for rank in examined.run.ranks_of_group(group)]
             above_ns[members, number] += took[group] - expected[group]
     return above_ns
 

@@ -98,13 +98,6 @@ class KernelLocator:
         return places_read
 
 
-def ranks_of_group(run: RunModel, group: int) -> list[int]:
-    """Return the ranks of a group, of all groups of all collectives of the run, ascending."""
-    arrays = run.collective_arrays
-    ranks: list[int] = np.sort(run.rank_numbers[arrays.rank[arrays.arrivals(group)]]).tolist()
-    return ranks
-
-
 def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
     """Return for each rank of a pipeline the ranks of its stage, itself among them; without entries of other ranks.
 
@@ -119,7 +112,7 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
         is_exchange = any(run.is_exchange(*place) for place in places)
         if is_exchange and len(set(places)) == 1:
             continue
-        of_groups = (tuple(ranks_of_group(run, group)) for group in range(first, last))
+        of_groups = map(run.ranks_of_group, range(first, last))
         (exchanges if is_exchange else others).update(of_groups)
     replica_of = _join(ranks for ranks in exchanges if len(ranks) < 3)
     apart = [

@@ -352,7 +352,7 @@ class Pricing:
             sure_ns = min(alone_ns, loss_ns)
             if self._analysis.transfers.lacks_ranks(candidate):
                 return sure_ns >= max(least, THRESHOLDS.minor_share * candidate.excess_ns)
-            if self._analysis.transfers.are_incomplete(candidate):
+            if candidate.is_incomplete:
                 return sure_ns >= THRESHOLDS.much_more * least
         if self.unpriced_ns(candidate) >= THRESHOLDS.much_more * least:
             return True

@@ -226,6 +226,7 @@ def attribute_to_ranks(
                 sigmas=max(finding.sigmas for finding in same),
                 chance=min(finding.chance for finding in same),
                 transfers=tuple(transfer for finding in same for transfer in finding.transfers),
+                is_incomplete=any(finding.is_incomplete for finding in same),
             )
         )
         remaining = [finding for finding in remaining if finding not in same]
@@ -441,6 +442,7 @@ def slow_communication(run: RunModel, seen: Floats, expected: Sequence[Floats], 
         sigmas,
         chance=0.0,
         transfers=tuple(np.flatnonzero(slow).tolist()),
+        is_incomplete=bool(arrays.incomplete[slow].any()),
     )
 
 
@@ -696,10 +698,6 @@ class RunTransfers:
     def has_assumed_sizes(self, slow: Finding) -> bool:
         """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
         return bool(self.alike.have_assumed_sizes[list(slow.transfers)].any())
-
-    def are_incomplete(self, slow: Finding) -> bool:
-        """Return whether any of the slow ones has members that were not recorded."""
-        return bool(self.run.collective_arrays.incomplete[list(slow.transfers)].any())
 
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""

@@ -93,7 +93,12 @@ reading_options = _together(
         metavar="PATH",
         help="The nsys program that exports .nsys-rep files. Default: nsys on PATH, if there is one.",
     ),
-    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one per CPU."),
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Worker processes. Default: one per CPU; none for small traces.",
+    ),
 )
 """How traces are read, as `jitter.ingest` takes it, and `jobs`."""
 

@@ -198,7 +198,8 @@ def ingest(
     belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
     kept, and sources of another job replace the lake's job. A lake holds one job: without `replace`, sources that
     cannot belong to it are rejected, unless `same_job` states that they do. `executor` is where traces are converted:
-    one worker process per processor (default), `LocalExecutor()`, `PoolExecutor(workers)` or `DaskExecutor(address)`.
+    one worker process per processor (default; none where sources are small), `LocalExecutor()`,
+    `PoolExecutor(workers)` or `DaskExecutor(address)`.
     `progress` is called with bytes done and total bytes.
 
     Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not

@@ -16,7 +16,7 @@ from jitter.core.formatting import format_count
 from jitter.core.parallel.dask_client import connect
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.core.parallel.processes import WorkerDied, WorkerPool, cpu_count, server_context
-from jitter.ingestion import worker_modules
+from jitter.ingestion import WORTH_WORKERS_BYTES, worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 
 Progress = Callable[[int, int], None]
@@ -29,19 +29,23 @@ _counter: ctypes.c_int64 | None = None
 def convert_all(executor: Executor | None, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
-    The executor None is one worker process per processor. After a worker dies (for example out of memory), the tasks
-    that may have killed it run again one at a time. A task that kills its worker a second time is rejected; all other
-    tasks continue. Workers of a cluster only stage: this process publishes. Raises `UsageError` without Dask, and
-    `JitterError` if the scheduler does not answer or is lost, or has no workers, or workers of another version of
-    jitter.
+    The executor None is one worker process per processor; none where sources are small. After a worker dies (for
+    example out of memory), the tasks that may have killed it run again one at a time. A task that kills its worker a
+    second time is rejected; all other tasks continue. Workers of a cluster only stage: this process publishes. Raises
+    `UsageError` without Dask, and `JitterError` if the scheduler does not answer or is lost, or has no workers, or
+    workers of another version of jitter.
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
     if isinstance(executor, DaskExecutor):
         outcomes = _on_cluster(executor, tasks, total, report)
     else:
-        jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
-        workers = min(jobs or cpu_count(), len(tasks))
+        is_small = total < WORTH_WORKERS_BYTES and all(task.source.nsys is None for task in tasks)
+        if isinstance(executor, LocalExecutor) or (executor is None and is_small):
+            jobs = 1
+        else:
+            jobs = (executor and executor.workers) or cpu_count()
+        workers = min(jobs, len(tasks))
         outcomes = _here(tasks, total, report) if workers <= 1 else _in_pools(tasks, workers, total, report)
     yield from in_task_order(tasks, outcomes)
 

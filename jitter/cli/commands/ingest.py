@@ -89,9 +89,10 @@ def run_ingest(
 
     check_lake_path(lake)
     executor = choose_executor(jobs, scheduler, wait_s)
-    if jobs != 1 and scheduler is None:
+    from jitter.ingestion import are_worth_workers, worker_modules
+
+    if scheduler is None and (are_worth_workers(paths) if jobs is None else jobs > 1):
         from jitter.core.parallel.processes import server_context
-        from jitter.ingestion import worker_modules
 
         # the fork server imports on another core what this process imports too
         server_context(*worker_modules())

@@ -23,9 +23,8 @@ from jitter.core.arrow import coded, to_frame
 from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageError
 from jitter.core.formatting import format_numbers
 from jitter.core.numeric.arrays import begins_of, distinct_rows, pieces_of
-from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
+from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor, cpu_count
 from jitter.core.parallel.prefetch import ROWS_PER_PIECE
-from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder

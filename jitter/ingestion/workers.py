@@ -14,8 +14,8 @@ from jitter.core.durability import sync_files
 from jitter.core.errors import JitterError
 from jitter.core.formatting import format_count
 from jitter.core.parallel.dask_client import connect
-from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
-from jitter.core.parallel.processes import WorkerDied, WorkerPool, cpu_count, server_context
+from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, cpu_count
+from jitter.core.parallel.processes import WorkerDied, WorkerPool, server_context
 from jitter.ingestion import WORTH_WORKERS_BYTES, worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from jitter.core.errors import DamagedFileError, reason_of
 from jitter.core.files import errors_name
 from jitter.core.names.kernels import KINDS, MEMORY
-from jitter.core.parallel.processes import cpu_count
+from jitter.core.parallel.executors import cpu_count
 from jitter.core.schema import HOST, KERNELS
 from jitter.lake.integrity.checksums import checksum, file_checksum
 from jitter.lake.integrity.containment import read_lake_file

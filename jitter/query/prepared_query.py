@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from jitter.core.errors import JitterError, UsageError
-from jitter.core.parallel.processes import cpu_count
+from jitter.core.parallel.executors import cpu_count
 from jitter.lake.parquet import unreadable_file_error
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None

@@ -47,8 +47,8 @@ from jitter.analysis.execution.step_times import (
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, MEETINGS, SYNC, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, pieces_of, spread_positions
+from jitter.core.parallel.executors import cpu_count
 from jitter.core.parallel.prefetch import MOST_ROWS, ROWS_PER_PIECE, map_ahead
-from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.dependencies

@@ -61,7 +61,7 @@ def pieces_of(begins: Ints, size: int) -> list[slice]:
 def distinct_values(values: npt.NDArray[Element]) -> npt.NDArray[Element]:
     """Return the distinct values, without NaN among them, in ascending order.
 
-    As `np.unique`, which is slower for few values and loads `numpy.ma`: a fiftieth of a small report.
+    As `np.unique`, at less than half of the time.
 
     >>> distinct_values(np.array([[7, 5], [5, 7]])).tolist(), distinct_values(np.zeros(0)).tolist()
     ([5, 7], [])

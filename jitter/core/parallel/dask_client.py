@@ -2,7 +2,6 @@
 
 import logging
 import time
-from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -139,6 +138,8 @@ def connect(executor: DaskExecutor) -> Iterator[Cluster]:
     Raises `UsageError` if Dask is not installed, `JitterError` if no scheduler answers within 30 s, if no worker comes
     within the executor's time, if a worker has another version of jitter, or if the scheduler is lost inside the block.
     """
+    from asyncio import CancelledError  # as Dask does; takes long to import
+
     try:
         from distributed import Client
         from distributed.comm import CommClosedError

@@ -1,8 +1,14 @@
-"""Executors: descriptions of where an ingest or a diagnosis runs, interpreted by ingestion and detection."""
+"""Executors: where an ingest or a diagnosis runs, for ingestion and detection to interpret; the processors here."""
 
+import os
 from dataclasses import dataclass
 
 from jitter.core.errors import UsageError
+
+
+def cpu_count() -> int:
+    """Return the number of processors that this process may use, which a scheduler such as Slurm may limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

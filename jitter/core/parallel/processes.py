@@ -134,11 +134,6 @@ def exit_after(event: Callable[[], object]) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def cpu_count() -> int:
-    """Return the number of processors that this process may use, which a scheduler such as Slurm may limit."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 _ITEM, _END, _ERROR = range(3)
 
 

@@ -25,7 +25,7 @@ from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import COMPUTE
+from jitter.core.names.kernels import COMPUTE, SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, spread_positions
 from jitter.core.numeric.stats import known_medians, lower_median, mad_sigma, weighted_median
 from jitter.core.numeric.student_t import student_tail
@@ -321,9 +321,9 @@ def _whole_steps(counts: KernelCounts) -> Bools:
 def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     """Return the teams that send to other teams, or receive from them."""
     exchanging: set[int] = set()
-    for places in map(run.matching.places, range(len(run.matching.members))):
-        teams = {team for team, _ in places}
-        if len(teams) > 1 and any(run.is_exchange(*place) for place in places):
+    for number in range(len(run.matching.members)):
+        teams = {team for team, _ in run.matching.places(number)}
+        if len(teams) > 1 and SEND_RECV in run.operations_of_collective(number):
             exchanging |= teams
     return frozenset(exchanging)
 

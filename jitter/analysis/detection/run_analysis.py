@@ -23,6 +23,7 @@ from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_ranks
+from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import known_median
 from jitter.core.step_key import StepKey
@@ -221,7 +222,7 @@ def _find_links(transfers: RunTransfers, outliers: list[Outlier]) -> list[Findin
 def _has_exchanges(run: RunModel, collectives: Finding) -> bool:
     """Return whether any of these collectives is a send or a receive."""
     numbers = run.collective_arrays.collective[list(collectives.transfers)].tolist()
-    return any(run.is_exchange(*place) for number in numbers for place in run.matching.places(number))
+    return any(SEND_RECV in run.operations_of_collective(number) for number in numbers)
 
 
 class GainRange(NamedTuple):

@@ -319,14 +319,12 @@ def _kinds(run: RunModel, key: StepKey) -> dict[int, _Kind]:
     kind_of_group: dict[int, _Kind] = {}
     is_incomplete = arrays.incomplete.tolist()
     for number, (first, last) in enumerate(pairwise(arrays.first_group.tolist())):
-        operations = [
-            SEND_RECV if run.is_exchange(*place) else run.programs[place[0]].operations[place[1]].collective
-            for place in run.matching.places(number)
-        ]
-        operation = next((operation for operation in operations if operation is not None), None)
-        for group in range(first, last) if operation is not None else ():
+        operation = next(filter(None, run.operations_of_collective(number)), None)
+        if operation is None:
+            continue
+        for group in range(first, last):
             recorded = None if np.isnan(largest[group]) else float(largest[group])
-            kind_of_group[group] = _Kind(operation or "", int(members[group]), recorded, is_incomplete[group])
+            kind_of_group[group] = _Kind(operation, int(members[group]), recorded, is_incomplete[group])
     return kind_of_group
 
 
@@ -685,12 +683,11 @@ class RunTransfers:
 
         Not where the recorded sizes show that they carry about as much as the others.
         """
-        programs, arrays, groups = self.run.programs, self.run.collective_arrays, list(slow.transfers)
+        arrays, groups = self.run.collective_arrays, list(slow.transfers)
         numbers = set(arrays.collective[groups].tolist())
-        places = {place for number in numbers for place in self.run.matching.places(number)}
-        kinds = {programs[team].operations[at].collective for team, at in places}
+        operations = {operation for number in numbers for operation in self.run.operations_of_collective(number)}
         members = np.diff(arrays.first_in_group)[groups]
-        if not kinds <= {"all_to_all", SEND_RECV, None} or (members <= 2).any():
+        if not operations <= {"all_to_all", SEND_RECV, None} or (members <= 2).any():
             return False
         sizes = self._relative_sizes(np.array(slow.steps))[:, groups]
         return bool(np.isnan(sizes).any()) or float(np.median(sizes)) > 1 + THRESHOLDS.tolerance_share

@@ -45,7 +45,7 @@ from jitter.analysis.execution.step_times import (
     place_operations,
 )
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, MEETINGS, SYNC, WHOLE_GRAPH
+from jitter.core.names.kernels import COLLECTIVE, HOST_BARRIER, MEETINGS, SEND_RECV, SYNC, WHOLE_GRAPH
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, pieces_of, spread_positions
 from jitter.core.parallel.executors import cpu_count
 from jitter.core.parallel.prefetch import MOST_ROWS, ROWS_PER_PIECE, map_ahead
@@ -433,9 +433,12 @@ class RunModel:
         """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
         return self.unexplained_fraction > THRESHOLDS.tolerance_share
 
-    def is_exchange(self, team: int, place: int) -> bool:
-        """Return whether an operation of a team's program is a send or a receive, as named or as its ends show."""
-        return self.programs[team].operations[place].is_exchange or (team, place) in self.matching.exchanges
+    def operations_of_collective(self, number: int) -> list[str | None]:
+        """Return what each operation of a collective is: as named, or `SEND_RECV` as its ends show, else None."""
+        return [
+            SEND_RECV if (team, place) in self.matching.exchanges else self.programs[team].operations[place].collective
+            for team, place in self.matching.places(number)
+        ]
 
     @cached_property
     def lone_ranks(self) -> frozenset[int]:

@@ -12,7 +12,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Culprit, KernelLocation, ProfileLocation
 from jitter.analysis.execution.run_model import RunModel
 from jitter.core.grouping import by_key
-from jitter.core.names.kernels import MEMORY
+from jitter.core.names.kernels import MEMORY, SEND_RECV
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace, number_gpus, short_host
@@ -108,9 +108,8 @@ def stages_of_ranks(run: RunModel) -> Mapping[int, frozenset[int]]:
     exchanges: set[tuple[int, ...]] = set()
     others = {tuple(ranks) for ranks in by_key((team, rank) for rank, team in run.team_of.items()).values()}
     for number, (first, last) in enumerate(pairwise(run.collective_arrays.first_group.tolist())):
-        places = run.matching.places(number)
-        is_exchange = any(run.is_exchange(*place) for place in places)
-        if is_exchange and len(set(places)) == 1:
+        is_exchange = SEND_RECV in run.operations_of_collective(number)
+        if is_exchange and len(set(run.matching.places(number))) == 1:
             continue
         of_groups = map(run.ranks_of_group, range(first, last))
         (exchanges if is_exchange else others).update(of_groups)

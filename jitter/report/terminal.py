@@ -115,7 +115,11 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         yield _grid(name_rows("measured", diagnosis.measurements[: limits.facts]))
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
-    if limits.steps and any(finding.rung == "ranks" for finding in diagnosis.culprits):
+    if (
+        limits.steps
+        and diagnosis.loss.ns is not None
+        and any(finding.rung == "ranks" for finding in diagnosis.culprits)
+    ):
         yield _steps(diagnosis, limits.steps)
     yield _grid(list(_data_quality(diagnosis, facts, limits)))
 

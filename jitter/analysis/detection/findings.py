@@ -12,7 +12,7 @@ from jitter.analysis.detection.deviations import (
     TeamDeviations,
     compare_with_one_rank,
 )
-from jitter.analysis.detection.significance import differ_steadily
+from jitter.analysis.detection.significance import differ_steadily, runs_tail
 from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random_over, log_odds_of_all_ranks
 from jitter.analysis.execution.rank_clusters import least_gap, separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -112,6 +112,13 @@ class Finding:
     def steps(self) -> tuple[int, ...]:
         """Positions in the run of the steps in which any of the ranks is slow."""
         return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))
+
+    def contains(self, slow: "Finding") -> bool:
+        """Return whether another finding is of no other part of time, ranks or steps than this one."""
+        rank_steps = self.steps_of_rank
+        return slow.part is self.part and all(
+            set(steps).issubset(rank_steps.get(rank, ())) for rank, steps in slow.steps_of_rank.items()
+        )
 
     def is_shown_by(self, late: "Finding") -> bool:
         """Return whether what is late is ranks of this finding, or hosts that wait for these, in its steps or after."""
@@ -270,7 +277,11 @@ def _describe_random_events(
         for (node, _), count in places.items()
         if node in shares
     ]
-    if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
+    # nor are the steps of one node that follow each other, without those of another one between them
+    with_events = sorted({step for _, step in places})
+    in_turn = [runs_tail(np.array([(node, step) in places for step in with_events])) for node in times]
+    chances.append(min(in_turn) * len(in_turn))
+    if min(chances) <= THRESHOLDS.medium_chance:
         return None
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
     nodes = len(sizes) + ranks - len(node_of)  # a rank whose node is unknown counts as one

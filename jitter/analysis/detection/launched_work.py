@@ -27,6 +27,7 @@ import numpy as np
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.standouts import Outlier, Standouts
 from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.replay.like_steps import changes_for_good
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values, spread_positions
@@ -234,7 +235,20 @@ def find_shared_work(times_ns: Floats, partitions: Sequence[Ints]) -> Ints | Non
     # two ranks are close to their middle by chance
     is_of_pairs = groups is not None and np.bincount(groups).min() < THRESHOLDS.min_repeats
     most = (THRESHOLDS.minor_share if is_of_pairs else THRESHOLDS.main_share) * apart[0]
-    return groups if apart[best] < most else None
+    if groups is None or apart[best] >= most or _change_for_good(times_of_groups(relative, groups)):
+        return None
+    return groups
+
+
+def _change_for_good(relative: Floats) -> bool:
+    """Return whether most of what times (steps, ranks) vary by are changes that last: work varies back and forth."""
+    known_times = relative[~np.isnan(relative).any(axis=1)]
+    if len(known_times) < THRESHOLDS.min_steps:
+        return False
+    apart = known_times - known_times.mean(axis=1, keepdims=True)
+    variance = apart.var(axis=0)
+    lasts = np.array([of_rank > 0 and changes_for_good(apart[:, at]) for at, of_rank in enumerate(variance.tolist())])
+    return bool(variance[lasts].sum() >= THRESHOLDS.main_share * variance.sum() > 0)
 
 
 def _medians(times_ns: Floats) -> Floats:

@@ -110,7 +110,9 @@ class RunAnalysis:
     def job_findings(self) -> list[Finding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         clusters = [self._price_most_ranks(slow) for slow in self.outliers.clusters if slow.known_gain_ns is not None]
-        return clusters + self.slow_steps.findings + self.long_stages
+        # the median rank is one of a slow majority: the steps in which that is slow are slow for the same reason
+        slow_steps = (slow for slow in self.slow_steps.findings if not any(many.contains(slow) for many in clusters))
+        return [*clusters, *slow_steps, *self.long_stages]
 
     @cached_property
     def long_stages(self) -> list[Finding]:
@@ -238,6 +240,7 @@ HOST_GAPS: Final = "which host gaps are waits for the GPU is not recorded"
 PARTNERS: Final = "some exchanges name no partners"
 LOST: Final = "launches or kernels are missing in the recordings of {}"
 GRAPHS: Final = "CUDA graphs without their kernels may hold collectives"
+UNCOUPLED: Final = "no communication between the ranks is recognised"
 HOSTS: Final = "hosts wait for other ranks without a recorded call"
 UNRECORDED_PARTNERS: Final = "the ranks with which it communicates were not recorded"
 UNRECORDED: Final = "ranks that were not recorded may be as late"
@@ -345,9 +348,9 @@ class Pricing:
 
     def is_worth_fixing(self, candidate: Finding, alone_ns: float, loss_ns: float) -> bool:
         """Return whether fixing the candidate alone saves enough, or the account charges enough to it."""
-        if self._analysis.measured.are_uncoupled:
-            return False
         least = self.min_gain_ns(candidate.steps)
+        if self._analysis.measured.are_uncoupled:  # it delays itself alone, and the loss is the mean over all ranks
+            return loss_ns * len(self._analysis.run.team_of) / len(candidate.ranks) >= least
         if candidate.part is TimePart.TRANSFER:
             # the group may wait for unrecorded ranks, which waited for another fault: nothing is saved then
             sure_ns = min(alone_ns, loss_ns)
@@ -365,8 +368,9 @@ class Pricing:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
 
         In the replay, exchanges that name no partners delay no other rank, which matters where there are many, nor does
-        a host another one, nor a graph that was recorded as a whole. Where another rank's events are missing, what
-        waits for what is not known. What ranks that were not recorded wait for is not known either.
+        a host another one, nor a graph that was recorded as a whole, nor anything ranks that share no collective. Where
+        another rank's events are missing, what waits for what is not known. What ranks that were not recorded wait for
+        is not known either.
         """
         run = self._analysis.run
         if candidate.kind != "late_rank" or run.follows(candidate.worst.team, candidate.part):
@@ -376,7 +380,7 @@ class Pricing:
         # a host may be late for nothing, as its GPU has work queued
         is_alone = candidate.part is TimePart.GPU and not run.lone_ranks.isdisjoint(candidate.ranks)
         hides_effect = run.misses_partners or run.following_hosts or run.has_hidden_communication
-        is_unknown = hides_effect or is_unplaced or is_alone
+        is_unknown = hides_effect or is_unplaced or is_alone or self._analysis.measured.are_uncoupled
         return candidate.excess_ns if is_unknown else 0.0
 
     def with_unmeasured_ns(self, slow: Finding) -> float:
@@ -393,6 +397,8 @@ class Pricing:
     def unpriced_because(self) -> str:
         """Why replay cannot tell the effect of a rank on others, as a clause."""
         run = self._analysis.run
+        if self._analysis.measured.are_uncoupled:
+            return UNCOUPLED
         if run.has_hidden_communication and not run.following_hosts:
             return GRAPHS
         if run.following_hosts:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints, distinct_values
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_values
 from jitter.core.numeric.stats import MAD_TO_SIGMA, centred, known_medians, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 
@@ -93,6 +93,27 @@ def _log_spaced_tails() -> tuple[Floats, Floats]:
     """Return arcsinh of deviations, ascending, and (models, deviations) their tail probabilities."""
     places = np.linspace(-12.0, 24.0, 721)
     return places, student_tail(np.sinh(places) / _TAILS.scale[:, None], _TAILS.degrees[:, None])
+
+
+def runs_tail(labels: Bools) -> float:
+    """Return the probability that as many true labels (values,), in random order, form so few runs or fewer.
+
+    The distribution of the number of runs: Wald and Wolfowitz, "On a test whether two samples are from the same
+    population", 1940.
+
+    >>> runs_tail(np.array([True, True, False, False])), runs_tail(np.array([True, False, True]))
+    (0.3333333333333333, 1.0)
+    """
+    count, true = len(labels), int(labels.sum())
+    runs, false = 1 + int(np.count_nonzero(np.diff(labels))), count - true
+    if not true or not false:
+        return 1.0
+    ways = 0
+    for number in range(2, runs + 1):
+        first, second = (number + 1) // 2, number // 2  # runs of the label that begins, and of the other one
+        ways += math.comb(true - 1, first - 1) * math.comb(false - 1, second - 1)
+        ways += math.comb(false - 1, first - 1) * math.comb(true - 1, second - 1)
+    return ways / math.comb(count, true)
 
 
 def log_binomial(total: int, chosen: int) -> float:

@@ -21,6 +21,7 @@ from jitter.analysis.detection.significance import (
     log_binomial,
     predictive_tails,
     quiet_level,
+    runs_tail,
     scatter_over_steps,
     spread_of_others,
 )
@@ -182,29 +183,54 @@ class Standouts:
                 stray = late & (total_ns < THRESHOLDS.tolerance_share * np.nan_to_num(total_ns[late]).max())
                 if np.nansum(total_ns[stray]) <= (1 - THRESHOLDS.whole_share) * np.nansum(total_ns[late]):
                     late = late & ~stray  # no part of the pause
-            late_ns = total_ns[late]
-            excess = float(np.nansum(late_ns))
+            excess = float(np.nansum(total_ns[late]))
             if len(self.ranks) == 1 and excess > THRESHOLDS.much_more * float(np.nansum(step_ns[late])):
                 continue  # operations side by side, each of which waited for what was not recorded
             if excess < THRESHOLDS.min_excess_share * known_median(step_ns) * late.sum():
                 continue
-            is_persistent = bool(self.is_persistent[column])
-            sigmas = self.usual_sigmas[column] if is_persistent else self.sigmas[late, column].max()
-            rank_outliers.append(
-                Outlier(
-                    self.team,
-                    int(self.ranks[column]),
-                    self.part,
-                    tuple(np.flatnonzero(late).tolist()),
-                    excess,
-                    float(sigmas),
-                    float(self.chance[column]),
-                    is_persistent,
-                    int(np.isnan(late_ns).sum()),
-                    longest_ns=float(np.nan_to_num(late_ns).max()),
-                )
-            )
+            rank_outliers.append(self._outlier(column, late, is_persistent=bool(self.is_persistent[column])))
         return rank_outliers
+
+    def _outlier(self, column: int, late: Bools, *, is_persistent: bool) -> Outlier:
+        """Return the rank of a column as it stands out in the steps `late`, (steps,)."""
+        late_ns = self.total_ns[late, column]
+        sigmas = self.usual_sigmas[column] if is_persistent else self.sigmas[late, column].max()
+        return Outlier(
+            self.team,
+            int(self.ranks[column]),
+            self.part,
+            tuple(np.flatnonzero(late).tolist()),
+            float(np.nansum(late_ns)),
+            float(sigmas),
+            float(self.chance[column]),
+            is_persistent,
+            int(np.isnan(late_ns).sum()),
+            longest_ns=float(np.nan_to_num(late_ns).max()),
+        )
+
+    def split_events(self, outlier: Outlier) -> tuple[Outlier, ...]:
+        """Return a rank in its usual steps, and in those that are far longer; nothing where it has not both."""
+        (column,) = self.columns([outlier.rank]).tolist()
+        steps = np.isin(np.arange(len(self.is_event)), outlier.steps)
+        events = steps & self.is_event[:, column]
+        if not outlier.persistent or not events.any() or 2 * events.sum() >= steps.sum():
+            return ()
+        usual, long = (
+            self._outlier(column, steps & ~events, is_persistent=True),
+            self._outlier(column, events, is_persistent=False),
+        )
+        return tuple(
+            replace(
+                outlier,
+                steps=part.steps,
+                excess_ns=part.excess_ns,
+                sigmas=part.sigmas,
+                persistent=part.persistent,
+                unknown_steps=part.unknown_steps,
+                longest_ns=part.longest_ns,
+            )
+            for part in (usual, long)
+        )
 
 
 def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests: int) -> Floats:
@@ -561,21 +587,24 @@ def decide_recurrence(
         is_late = is_late | is_as_long & (standouts.sigmas >= THRESHOLDS.outlier_sigmas)
     # a group recurs if most of its ranks are late at the same time
     late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.most_share * len(columns), 1)
-    # another rank whose usual time is unusual is another thing that recurs, and no chance to be late
-    is_other = ~np.isin(standouts.ranks, list(ranks)) & ~(
-        standouts.is_persistent & (standouts.chance < THRESHOLDS.medium_chance)
-    )
+    # another rank whose usual time is unusual, or that is late again and again, is another thing that recurs
+    counts, of_ranks = np.unique(is_late.sum(axis=0), return_inverse=True)
+    events = int(is_late.sum())
+    recurs = np.array([_is_repeated(count, events - count, 1 / all_ranks) for count in counts.tolist()])[of_ranks]
+    is_usual = standouts.is_persistent & (standouts.chance < THRESHOLDS.medium_chance)
+    is_other = ~(np.isin(standouts.ranks, list(ranks)) | is_usual | recurs)
     others = is_late[:, is_other].sum(axis=1)
     times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(columns), 1)).sum())
     share = len(columns) / all_ranks
-    if times and _is_repeated(times, elsewhere, share):
+    # nor does chance put them in steps that follow each other, without those of others between
+    is_in_turn = runs_tail(late[late | (others > 0)]) <= THRESHOLDS.medium_chance
+    if times and (is_in_turn or _is_repeated(times, elsewhere, share)):
         return Recurrence("yes")
     here = np.isin(standouts.ranks, list(place))
     at_place, at_others = (int(is_late[:, columns_of].any(axis=1).sum()) for columns_of in (here, ~here))
     if here.any() and _is_repeated(at_place, at_others, float(here.mean())):
         return Recurrence("yes")
     of_steps = is_late.sum(axis=1)
-    events = int(of_steps.sum())
     if late.any():
         together = int(of_steps[late].max())
         if together > 1 and chance_of_repetition(together, events, 1 / steps) < THRESHOLDS.max_chance:

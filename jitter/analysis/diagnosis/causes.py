@@ -435,7 +435,9 @@ def _slow_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
     work = evidence.workload(late)
     if not work.excess_ns or work.copies_ns < THRESHOLDS.main_share * work.excess_ns:
         return None
-    return Match({"share": format_percent(work.copies_ns / work.excess_ns)})
+    others = 1 - work.copies_ns / work.excess_ns
+    beside = (_KERNELS_TOO.format(share=format_percent(others)),) if others >= THRESHOLDS.minor_share else ()
+    return Match({"share": format_percent(work.copies_ns / work.excess_ns)}, beside)
 
 
 def _blocking_collectives(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -537,12 +539,15 @@ def _every_nth(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     work = evidence.workload(late)
+    copies = work.copies_ns / max(work.excess_ns, 1.0)
+    beside = (_COPIES_TOO.format(share=format_percent(copies)),) if copies >= THRESHOLDS.minor_share else ()
     return Match(
         {
             "same": str(work.operations - work.differing),
             "operations": format_count(work.operations, "slower operation"),
             "where": "in its other steps" if work.own_steps else "on the other ranks",
-        }
+        },
+        beside,
     )
 
 
@@ -650,6 +655,11 @@ _OF_ANY: Final = (
 )
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
+)
+_KERNELS_TOO: Final = "the rest, {share}, is in kernels, which take longer, too: check the GPU besides"
+_COPIES_TOO: Final = (
+    "{share} of the excess GPU time is in copies between host and GPU, which take longer, too: check the PCIe link "
+    "besides"
 )
 _SAME_WORK: Final = "{same} of {operations} have the same launch shape as {where}"
 _EVEN_WORK: Final = (

@@ -24,8 +24,9 @@ from jitter.analysis.diagnosis.step_pattern import find_step_pattern
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_numbers, format_percent, format_time
 from jitter.core.grouping import by_key
+from jitter.core.numeric.arrays import Floats
 
 _LIMITS: Final = THRESHOLDS.sentences
 _GAIN_RANGE: Final = "the saving is known as a range only: {}"
@@ -53,8 +54,9 @@ def make_culprit(
         steps = tuple(at for at in steps if any(rank in evidence.records[analysis.keys[at]] for rank in ranks))
     pricing = evidence.pricing
     capped_ns = cap_gain(max(gain_ns, 0.0), loss.ns if group.known_gain_ns is None else None)
-    is_unknown = capped_ns < pricing.min_gain_ns(steps) and any(
-        pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates
+    is_unknown = analysis.measured.are_uncoupled or (
+        capped_ns < pricing.min_gain_ns(steps)
+        and any(pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates)
     )
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     late = [] if slow is not None else late  # what the ranks differ by is no part of it
@@ -245,12 +247,15 @@ def _find_costly_steps(group: FindingGroup, evidence: Evidence) -> list[int]:
         return []
     charges = evidence.analysis.account.charges
     places = np.ix_(sorted(group.parts), group.steps, charges.columns(sorted(group.group.ranks)))
-    lost = charges.own_ns[places].sum(axis=(0, 2))
-    order = np.argsort(-lost, kind="stable")
-    whole_ns = float(np.maximum(lost, 0.0).sum())
-    count = int(np.searchsorted(np.cumsum(lost[order]), THRESHOLDS.whole_share * whole_ns)) + 1
-    is_few = whole_ns > 0 and 2 * count <= len(order)
-    return sorted(group.steps[at] for at in order[:count].tolist()) if is_few else []
+    return [group.steps[at] for at in _find_few(charges.own_ns[places].sum(axis=(0, 2)))]
+
+
+def _find_few(of_steps: Floats) -> list[int]:
+    """Return where the steps stand that have nearly all of what is above 0, if they are half or fewer; else none."""
+    order = np.argsort(-of_steps, kind="stable")
+    whole = float(np.maximum(of_steps, 0.0).sum())
+    count = int(np.searchsorted(np.cumsum(of_steps[order]), THRESHOLDS.whole_share * whole)) + 1
+    return sorted(order[:count].tolist()) if whole > 0 and 2 * count <= len(order) else []
 
 
 def _worst_rank(group: FindingGroup, evidence: Evidence) -> int:
@@ -274,12 +279,22 @@ def repair_worst(group: FindingGroup, evidence: Evidence) -> Scenario:
 
 
 def _describe_worst(group: FindingGroup, evidence: Evidence) -> tuple[str, ...]:
-    """Say what fixing the worst of several ranks alone would save, where that is worth it and not the whole saving."""
+    """Say what fixing the worst of several ranks alone would save, where that is worth it and not the whole saving.
+
+    And in which steps it is later than the usual one of them, where these are few.
+    """
     (alone_ns,) = evidence.analysis.gains([repair_worst(group, evidence)])
     most_ns = (1 - THRESHOLDS.tolerance_share) * group.gain_ns
     if not evidence.pricing.min_gain_ns(group.steps) <= alone_ns <= most_ns:
         return ()
-    return (f"rank {_lost_most(group, evidence)} alone is later: fixing it first would save {format_time(alone_ns)}",)
+    worst, steps = _lost_most(group, evidence), list(group.steps)
+    excess_of = by_key((late.rank, evidence.excess_ns(late)[steps]) for late in group.outliers)
+    of_ranks = np.array([np.sum(of_rank, axis=0) for of_rank in excess_of.values()])
+    is_worst = np.array([rank == worst for rank in excess_of])
+    later_ns = of_ranks[is_worst][0] - np.median(of_ranks[~is_worst], axis=0)
+    few = [evidence.analysis.keys[steps[at]].step for at in _find_few(later_ns)]
+    where = f", nearly all of it in step{'s' if len(few) > 1 else ''} {format_numbers(few)}" if few else ""
+    return (f"rank {worst} alone is later{where}: fixing it first would save {format_time(alone_ns)}",)
 
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:

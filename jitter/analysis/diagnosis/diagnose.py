@@ -73,6 +73,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         for count in range(len(groups) + 1)
     ]
     shares = _limit_to_loss(np.diff(charged).tolist(), loss.ns)  # nothing is charged to two of them
+    if analysis.measured.are_uncoupled:
+        shares = [0.0] * len(groups)  # what a rank delays is not known
     ranges = _gain_ranges(evidence, groups, gains)
     priced = [
         replace(group, gain_ns=gain_ns, share_ns=share_ns, gain_range=gain_range)
@@ -359,7 +361,8 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
             culprits.append(replace(culprit, confidence="low", advice=advice or culprit.advice))
         else:
             culprits.append(culprit if survey.is_recognized else replace(culprit, confidence="low"))
-    if all(culprit.rung != "ranks" for culprit in culprits):
+    is_unknown = not (survey.is_recognized or survey.likely or survey.is_in_graphs)
+    if is_unknown or all(culprit.rung != "ranks" for culprit in culprits):
         diagnosis = _without_loss(diagnosis, notes[0])
     return replace(
         diagnosis,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps
+from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, of_one_rank
 from jitter.analysis.detection.run_analysis import GainRange
 from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.detection.standouts import Outlier
@@ -162,6 +162,9 @@ STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
     ),
 }
 """The causes of findings that compare pipeline stages."""
+_UNEVEN: Final = (
+    "have more work than the other ranks: check how evenly work is divided (parts of tensors or sequences, batches)"
+)
 
 
 @dataclass(frozen=True)
@@ -302,7 +305,10 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
     """
     worth = {(finding.ranks[0], finding.part): finding for finding in candidates if finding.kind == "late_rank"}
     late = {(finding.ranks[0], finding.part): finding for finding in masked} | worth
-    groups = {place: _of_rank(evidence, finding) for place, finding in worth.items()}
+    groups, events = dict[tuple[int, TimePart], FindingGroup](), list[FindingGroup]()
+    for place, finding in worth.items():
+        groups[place], *further = _by_cause(evidence, finding)
+        events += further
     for rank in dict.fromkeys(rank for rank, part in worth if part is not TimePart.GPU):
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None:
@@ -312,7 +318,19 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
         if first is cpu or main.judgement.advice == other.judgement.advice != "":
             groups.pop((rank, second.part), None)
             groups[rank, first.part] = replace(main, candidates=(first, second))
-    return list(groups.values())
+    return [*groups.values(), *events]
+
+
+def _by_cause(evidence: Evidence, finding: Finding) -> list[FindingGroup]:
+    """Return the finding of a rank; if its far longer steps are so for another reason, that of these apart."""
+    whole, late = _of_rank(evidence, finding), finding.worst
+    split = evidence.analysis.outliers.standouts_of(late).split_events(late)
+    apart = [_of_rank(evidence, of_one_rank(part)) for part in split]
+    loss_of = evidence.analysis.account.loss_of
+    is_one = len(set(map(_reason, apart))) < 2 or any(
+        loss_of(part.scenario) < evidence.pricing.min_gain_ns(part.steps) for part in apart
+    )
+    return [whole] if is_one else apart
 
 
 def _is_of_host(late: FindingGroup) -> bool:
@@ -445,6 +463,11 @@ def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
         return FindingGroup((job,), group, STAGE_KINDS[job.kind].after(*job.evidence))
     judgement = find_cause(evidence, job)
+    if job.kind == "two_clusters" and judgement.cause == "workload_imbalance":
+        judgement = judgement._replace(job_advice=judgement.advice or _UNEVEN)
+        if job.known_gain_ns is not None:  # divided evenly each rank has as much work as the mean of all
+            fast = len(job.members[0].peers)
+            job = replace(job, known_gain_ns=job.known_gain_ns * fast / (fast + len(job.ranks)))
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps", "awaited", "two_clusters"):
         return FindingGroup((job,), RankGroup("job", job.ranks), judgement.after(*job.evidence))

@@ -352,8 +352,16 @@ class Culprit:
     @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because others are as late or later."""
+        return self._saves_less_than(self.loss_ns / 2)
+
+    @property
+    def is_partly_hidden(self) -> bool:
+        """Whether fixing it alone saves clearly less than its share, for the same reason."""
+        return self._saves_less_than((1 - THRESHOLDS.tolerance_share) * self.loss_ns)
+
+    def _saves_less_than(self, ns: float) -> bool:
         most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]
-        return most_ns < self.loss_ns / 2 and not self.unpriced_because and not self.is_beyond_loss
+        return most_ns < ns and not self.unpriced_because and not self.is_beyond_loss
 
 
 @dataclass(frozen=True)

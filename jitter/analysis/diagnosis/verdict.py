@@ -166,7 +166,7 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
 def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
     """Return the culprits that have the first one's cause and hide it: only fixing them too saves its share."""
     first = culprits[0]
-    if first.scope in ("job", "unrecorded") or not first.is_hidden:
+    if first.scope in ("job", "unrecorded") or not first.is_partly_hidden:
         return []
     return [
         culprit

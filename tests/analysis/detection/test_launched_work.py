@@ -146,6 +146,15 @@ def test_the_pace_where_the_ranks_of_a_group_share_their_work():
     assert paces == pytest.approx([1.2 if rank == 3 else 1 for rank in range(16)], abs=0.01)
 
 
+@pytest.mark.parametrize(("changed", "is_shared"), [(range(6), False), (range(0, 12, 2), True)])
+def test_what_changes_once_is_no_work_that_ranks_share(changed: range, is_shared: bool):
+    """GPUs of one node are slow in the first half of the steps, and those of the other one in the second half."""
+    node = np.repeat([0, 1], 8)
+    factors = np.where(np.isin(np.arange(12), changed)[:, None] == (node == 0), 1.12, 1.0)
+    times_ns = 15e3 * factors * np.random.default_rng(2).normal(1.0, 0.01, (60, 12, 16))
+    assert (find_shared_work(times_ns, [node]) is not None) == is_shared
+
+
 @pytest.mark.parametrize(("lacked", "is_told"), [(slice(3, 10), True), (slice(None), False)])
 def test_a_rank_without_the_step_tells_nothing_of_the_work(lacked: slice, is_told: bool):
     times_ns = np.full((10, 1, 4), 5.0)

@@ -54,6 +54,19 @@ def test_a_host_that_is_slow_from_some_step_on_recurs(seed: int, ranks: int):
     assert answer(own, range(ranks // 2, ranks), 7) == Recurrence("yes")
 
 
+def test_each_of_two_halves_that_is_slow_in_one_part_of_the_run_recurs():
+    own = times(12, 8)
+    own[:6, :4] *= 1.1
+    own[6:, 4:] *= 1.1
+    assert [answer(own, half, 6).answer for half in (range(4), range(4, 8))] == ["yes", "yes"]
+
+
+def test_a_rank_that_pauses_at_times_recurs_beside_one_that_does_so_more_often():
+    pauses = [(step, rank) for rank, every in ((0, 7), (9, 2)) for step in range(2, 20, every)]
+    own = paused(times(20, 16), pauses)
+    assert [answer(own, [rank], seen).answer for rank, seen in ((0, 3), (9, 9))] == ["yes"] * 2
+
+
 def test_one_long_pause_of_a_rank_that_is_slow_in_every_step_makes_it_no_other():
     own = times(20, 16)
     own[:, 3] += 0.1 * STEP

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.findings import split_random_events
-from jitter.analysis.detection.significance import binomial_tail, predictive_tails, quiet_level, spread_of_others
+from jitter.analysis.detection.significance import (
+    binomial_tail,
+    predictive_tails,
+    quiet_level,
+    runs_tail,
+    spread_of_others,
+)
 from jitter.analysis.detection.standouts import Outlier, is_random, log_odds_of_all_ranks
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.numeric.stats import qn_sigma
@@ -46,6 +52,16 @@ def test_the_binomial_tail_is_the_sum_of_its_terms():
         assert binomial_tail(count, 10_000, 0.5) == pytest.approx(sum(ways[count:]) / 2**10_000, rel=1e-9)
     assert binomial_tail(0, 5, 0.1) == 1.0
     assert binomial_tail(2, 5, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_the_tail_of_runs_is_that_of_all_orders(count: int):
+    for true in range(count + 1):
+        orders = [np.isin(np.arange(count), some) for some in combinations(range(count), true)]
+        runs = np.array([1 + np.count_nonzero(np.diff(order)) for order in orders])
+        for order, number in zip(orders, runs.tolist(), strict=True):
+            assert runs_tail(order) == pytest.approx(float((runs <= number).mean()))
+    assert runs_tail(np.zeros(0, np.bool_)) == 1
 
 
 def test_qn_is_the_standard_deviation_of_normal_values_and_ignores_outliers():
@@ -180,6 +196,16 @@ def test_pauses_of_one_node_after_another_are_told_as_such(by_node: bool):
     alone, (job,) = split_random_events(members, 16, 12, {rank: rank // 4 for rank in range(16)})
     assert (alone, job.kind) == ([], "random_pauses")
     assert ("ranks of one node or few" in job.evidence[0]) == by_node
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_of_two_nodes_of_which_each_is_late_in_one_part_of_the_run_none_is_late_at_random(times: int):
+    """Each has as many events as the other, and as many in each step; they change places once, or five times."""
+    first = [step for step in range(12) if (step * times // 6) % 2 == 0]
+    late = {rank: first if rank < 4 else [step for step in range(12) if step not in first] for rank in range(8)}
+    members = [outlier(rank, *steps) for rank, steps in late.items()]
+    alone, shared = split_random_events(members, 8, 12, {rank: rank // 4 for rank in range(8)})
+    assert (alone == members, len(shared)) == ((True, 0) if times == 1 else (False, 1))
 
 
 @pytest.mark.parametrize("known", [0, 2, 8, 16])

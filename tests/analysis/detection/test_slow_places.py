@@ -57,6 +57,18 @@ def test_no_rank_is_where_those_of_a_node_vary_together():
     assert sum(bool(usually_late(np.repeat(nodes, 8, axis=1))) for nodes in of_nodes) <= 2
 
 
+def test_nodes_that_are_slow_one_after_the_other_are_named(tmp_path: Path):
+    """A job that goes on with other GPUs: it was said that any rank could be next."""
+    late = [(rank, step) for step in range(12) for rank in (range(4) if step < 6 else range(4, 8))]
+    faults = [Fault.parse(f"slow_gpu:rank={rank},step={step},factor=1.12") for rank, step in late]
+    run = simulate(small(ranks=8, steps=12, gpus_per_node=4), faults)
+    found = {one.ranks: one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks"}
+    assert {ranks: (one.scope, one.cause, one.recurs, one.seen.steps) for ranks, one in found.items()} == {
+        (0, 1, 2, 3): ("host", "gpu_compute", "yes", 6),
+        (4, 5, 6, 7): ("host", "gpu_compute", "yes", 6),
+    }
+
+
 def test_a_slow_rank_makes_no_slow_node():
     start_ns = loading(np.random.default_rng(0))
     start_ns[:, 3] += 2 * LOADING_NS

@@ -137,6 +137,16 @@ def test_a_pause_of_all_hosts_in_every_step_is_a_finding(tmp_path: Path):
     assert any("4.0" in line and line.endswith("before kernel 30") for line in pause.evidence)
 
 
+@pytest.mark.parametrize(("ms", "is_said"), [(0.1, False), (0.4, True)])
+def test_a_pause_of_all_hosts_is_a_finding_from_3_percent_of_a_step_on(tmp_path: Path, ms: float, is_said: bool):
+    """From 5% on it was, though it was seen in each step. Hosts begin a step some 0.1 ms late without a fault."""
+    job, fault = Job(**SHORT | {"kernels": 300}), f"late_start:rank=0-3,ms={ms}"
+    found = ingest_run(simulate(job, [Fault.parse(fault)]), tmp_path).diagnose()
+    shares = [one.fraction for one in found.of_all_ranks if one.cause == "late_start"]
+    paused = 1 - step_ns(job) / step_ns(job, fault)
+    assert shares == ([pytest.approx(paused, abs=0.01)] if is_said else [])
+
+
 def test_many_pauses_are_no_wait_for_one_rank(tmp_path: Path):
     faults = [f"cpu_stall:rank=0-3,kernel={kernel},ms=2" for kernel in (20, 30, 40)]
     pauses = losses(Job(**SHORT), tmp_path, "kineto", *faults)["cpu_launch"]

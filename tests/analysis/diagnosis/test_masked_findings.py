@@ -105,6 +105,15 @@ def test_a_host_of_slow_gpus_is_told_with_its_slowest(tmp_path: Path, factor: fl
     assert 1e6 * float(saved_ms[1]) == pytest.approx(true_ns, rel=0.02)
 
 
+def test_of_a_rank_that_is_later_than_its_host_the_steps_are_said(tmp_path: Path):
+    job = Job(ranks=8, steps=9, kernels=60, seed=3, gpus_per_node=4)
+    factors = {(rank, step): 1.5 for rank in range(4, 8) for step in range(9)} | {(6, 2): 1.9, (6, 5): 1.9}
+    faults = [Fault.parse(f"slow_gpu:rank={rank},step={step},factor={x}") for (rank, step), x in factors.items()]
+    (host,) = (one for one in ingest_run(simulate(job, faults), tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (host.scope, host.ranks) == ("host", (4, 5, 6, 7))
+    assert any(line.startswith("rank 6 alone is later, nearly all of it in steps 2,5:") for line in host.evidence)
+
+
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_slower_gpu_hides_no_slow_host_of_which_it_is_one(tmp_path: Path, seed: int):
     """Rank 11 takes 12% longer and the other ranks of its host 5%, half of all: the host was named nowhere."""

@@ -284,6 +284,58 @@ def test_each_of_a_slow_majority_is_compared_with_the_fast_ranks(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
+    ("copies", "cause", "beside"),
+    [
+        (90, "slow_copies", ["is in kernels, which take longer, too"]),
+        (30, "gpu_compute", ["is in copies between host and GPU, which take longer, too"]),
+        (5, "gpu_compute", []),
+    ],
+)
+def test_of_slow_kernels_and_slow_copies_both_are_said(tmp_path: Path, copies: int, cause: str, beside: list[str]):
+    faults = [Fault.parse("slow_gpu:rank=2,factor=1.15"), Fault.parse(f"slow_copies:rank=2,factor={copies}")]
+    (found,) = ingest_run(simulate(Job(ranks=8, steps=6, kernels=40, seed=5), faults), tmp_path).diagnose().culprits
+    assert (found.ranks, found.cause) == ((2,), cause)
+    said = [line for line in found.evidence if "take longer, too" in line]
+    assert len(said) == len(beside)
+    assert all(words in line for words, line in zip(beside, said, strict=True))
+
+
+def test_a_pause_of_a_slow_gpu_is_another_finding(tmp_path: Path):
+    """The worst steps tell the cause: the pause of one step was the cause of what the GPU loses in all of them."""
+    slow, pause = map(Fault.parse, ("slow_gpu:rank=5,factor=1.15", "gpu_pause:rank=5,step=4,kernel=17,ms=8"))
+    run = simulate(Job(ranks=8, steps=9, kernels=40, seed=5), [slow, pause])
+    found = {one.cause: one for one in ingest_run(run, tmp_path).diagnose().culprits}
+    assert {cause: (one.ranks, one.seen.steps) for cause, one in found.items()} == {
+        "gpu_pause": ((5,), 1),
+        "gpu_compute": ((5,), 8),
+    }
+    of_slow_ns, of_both_ns = run_ns(simulate(run.job, [slow])) - run_ns(simulate(run.job)), 0.0
+    of_both_ns = run_ns(run) - run_ns(simulate(run.job))
+    assert found["gpu_compute"].loss_ns == pytest.approx(of_slow_ns * 8 / 9, rel=0.1)
+    assert found["gpu_pause"].loss_ns == pytest.approx(of_both_ns - of_slow_ns * 8 / 9, rel=0.1)
+
+
+def test_of_a_majority_with_more_work_the_saving_is_that_of_even_work(tmp_path: Path):
+    """It was what the job would save if all ranks had as little to do as the few."""
+    job = Job(ranks=8, steps=8, kernels=40, seed=5)
+    uneven = simulate(job, [Fault.parse("unequal_work:ranks=0-5,factor=1.4")])
+    even = simulate(job, [Fault.parse("unequal_work:ranks=0-7,factor=1.3")])
+    (found,) = ingest_run(uneven, tmp_path).diagnose().culprits
+    assert (found.ranks, found.cause) == (tuple(range(6)), "workload_imbalance")
+    assert found.gain_ns == pytest.approx(run_ns(uneven) - run_ns(even), rel=0.05)
+    assert found.advice.startswith("have more work than the other ranks")
+
+
+def test_a_majority_that_is_slow_from_a_step_on_is_one_finding(tmp_path: Path):
+    """The steps in which the median rank is slow were a second one, of the same time."""
+    late = [f"slow_gpu:ranks=4-7+2,factor=1.15,step={step}" for step in range(6, 16)]
+    run = simulate(Job(ranks=8, steps=16, kernels=40, seed=5), [Fault.parse(fault) for fault in late])
+    (found,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert found.ranks == (2, 4, 5, 6, 7)
+    assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.1)
+
+
+@pytest.mark.parametrize(
     ("fault", "cause"),
     [("unequal_work:rank=6,factor=1.8", "workload_imbalance"), ("slow_gpu:rank=6,factor=1.5", "gpu_compute")],
 )

@@ -24,7 +24,15 @@ from tests.support.findings import evidence_of
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.printed import output_of
 from tests.support.recorded_events import remove_events
-from tests.support.simulated import ingest_partial_run, ingest_run, ingest_traces, run_ns, small, true_gain_ns
+from tests.support.simulated import (
+    ingest_partial_run,
+    ingest_run,
+    ingest_traces,
+    run_ns,
+    small,
+    true_gain_ns,
+    write_traces,
+)
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
 
@@ -468,3 +476,30 @@ def test_what_an_unrecorded_rank_may_explain_as_well_has_low_confidence(
     (of_all,), (of_some, *_) = whole.culprits, partial.culprits
     assert of_all.rank in of_some.ranks
     assert (of_all.confidence, of_some.confidence) == ("high", "low")
+
+
+@pytest.mark.parametrize(("factor", "named"), [(1.1, [((5,), "gpu_compute", "low")]), (1.0, [])])
+def test_of_ranks_without_known_communication_the_slow_one_is_named_at_no_cost(
+    tmp_path: Path, factor: float, named: list[tuple[object, ...]]
+):
+    """It was said that no rank stands out."""
+    (tmp_path / "traces").mkdir()
+    for rank in range(8):
+        slow = Fault.parse(f"slow_gpu:rank=0,factor={factor if rank == 5 else 1}")
+        run = simulate(Job(ranks=1, steps=8, kernels=40, seed=rank), [slow])
+        (trace,) = write_traces(run, tmp_path / f"alone-{rank}", "kineto")
+        document = json.loads(trace.read_text())
+        events = document["traceEvents"]
+        gone = {event["args"].get("correlation") for event in events if "nccl" in event["name"]} - {None}
+        document["traceEvents"] = [
+            event
+            for event in events
+            if "nccl" not in event["name"] and event.get("args", {}).get("correlation") not in gone
+        ]
+        document["distributedInfo"] = {"rank": rank, "world_size": 8}
+        (tmp_path / "traces" / f"rank-{rank}.pt.trace.json").write_text(json.dumps(document))
+    diagnosis = ingest_traces(tmp_path).diagnose()
+    assert [(one.ranks, one.cause, one.confidence) for one in diagnosis.culprits] == named
+    assert diagnosis.loss.ns is None
+    assert not any(one.loss_ns for one in diagnosis.culprits)
+    assert "what fixing it would save is unknown" in diagnosis.verdict or not named

@@ -209,6 +209,14 @@ def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: in
     assert "; with " not in describe_cost(second, found)
 
 
+@pytest.mark.parametrize(("gain_ms", "is_said"), [(2.0, True), (2.9, False)])
+def test_what_both_save_is_said_where_the_first_saves_clearly_less_than_its_share(gain_ms: float, is_said: bool):
+    """It was said only where that saves less than half of its share."""
+    first = culprit(gain_ns=round(gain_ms * MS), loss_ns=3 * MS)
+    found = diagnosis(first, culprit(1, gain_ns=0, loss_ns=3 * MS))
+    assert ("; with rank 1 about 6.00 ms" in describe_cost(found.culprits[0], found)) == is_said
+
+
 def test_a_finding_that_another_cause_hides_tells_its_share():
     hidden = {"gain_ns": MS, "loss_ns": 3 * MS}
     assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(

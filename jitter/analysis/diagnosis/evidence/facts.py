@@ -256,7 +256,7 @@ class Evidence:
         if finding.part is TimePart.TRANSFER:
             return self.analysis.transfers.excess_ns(finding, range(steps))
         if finding.kind == "late_rank":
-            return self._excess_ns(finding.worst)
+            return self.excess_ns(finding.worst)
         if finding.kind == "slow_steps":
             return np.array([finding.excess_of_step.get(step, 0.0) for step in range(steps)])
         if finding.known_gain_ns is not None:
@@ -265,7 +265,7 @@ class Evidence:
         of_ranks: Floats = charges.own_ns[finding.part][:, charges.columns(finding.ranks)].sum(axis=1)
         return of_ranks
 
-    def _excess_ns(self, outlier: Outlier) -> Floats:
+    def excess_ns(self, outlier: Outlier) -> Floats:
         """Return (steps,) a rank's own time above its peers'."""
         team = self.analysis.measured.deviations_of(outlier.team)
         if outlier.pace is not None:
@@ -288,7 +288,7 @@ class Evidence:
         return ordered[first : first + THRESHOLDS.tried_steps]
 
     def _by_excess(self, outlier: Outlier) -> list[int]:
-        excess_ns = self._excess_ns(outlier)
+        excess_ns = self.excess_ns(outlier)
         return sorted(outlier.steps, key=lambda number: -excess_ns[number])
 
     def workload(self, outlier: Outlier) -> WorkloadComparison:
@@ -305,7 +305,7 @@ class Evidence:
         """Return the share of a rank's excess on its GPU, in its worst steps, that no operation takes longer by."""
         if outlier.pace is not None or outlier.is_of_all_ranks or self.analysis.run.sizes[outlier.team] == 1:
             return 0.0
-        whole_ns = float(self._excess_ns(outlier)[self.worst_steps(outlier)].sum())
+        whole_ns = float(self.excess_ns(outlier)[self.worst_steps(outlier)].sum())
         return 1 - self.workload(outlier).excess_ns / whole_ns if whole_ns > 0 else 0.0
 
     def share_in_own_launches(self, outlier: Outlier) -> float:

@@ -125,10 +125,12 @@ class _Measured(NamedTuple):
         return np.array([operation.kind == COMPUTE for operation in self.operations], np.bool_)
 
 
-_SMALL: Final[tuple[Cause, ...]] = ("sync_calls", "blocking_copies", "launch_bound", "serial_copies")
-"""Causes whose cost is a finding from `min_share` of a step on."""
-_LARGE: Final[tuple[Cause, ...]] = ("late_start", "cpu_launch", "exposed_communication")
-"""Those whose cost is one from `compute_bound` on."""
+_PRICED: Final[tuple[Cause, ...]] = (
+    *("sync_calls", "blocking_copies", "launch_bound", "serial_copies", "late_start", "cpu_launch"),
+    "exposed_communication",
+)
+"""Causes whose cost is a finding from `min_share` of a step on; of the last one, which most jobs have, `compute_bound`.
+"""
 
 
 class _Loss(NamedTuple):
@@ -480,7 +482,7 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> list[_Loss]:
     is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
     small = measured.is_compute & is_small & ~(masks.in_step & is_pause(measured.host_ns))
     changes["launch_bound"] = ProgramChange("launch_time", small)
-    least = dict.fromkeys(_SMALL, _LIMITS.min_share) | dict.fromkeys(_LARGE, _LIMITS.compute_bound)
+    least = dict.fromkeys(_PRICED, _LIMITS.min_share) | {"exposed_communication": _LIMITS.compute_bound}
     hosts_ns = dict.fromkeys(PAUSES, measured.host_ns) | {"launch_bound": measured.launch_ns * measured.times}
     losses = []
     for cause, share in least.items():

@@ -22,7 +22,7 @@ from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_ranks, format_some
 from jitter.core.grouping import by_key
-from jitter.lake.rank_places import RankPlace, assign_nodes
+from jitter.lake.rank_places import RankPlace, assign_nodes, number_gpus
 
 _ROUNDING: Final = 1e-9
 """Relative error of a probability, so that equal ones compare as equal."""
@@ -38,6 +38,8 @@ class RankGroup:
     device: int | None = None
     every: int | None = None
     """For a series (every Nth rank): N."""
+    gpus: tuple[int, ...] = ()
+    """For half of a host: the numbers of its GPUs there."""
 
 
 def group_late_ranks(
@@ -48,8 +50,8 @@ def group_late_ranks(
 ) -> list[RankGroup]:
     """Divide late ranks into groups; a rank that shares nothing with the others is a group of its own.
 
-    A host, device or series is named if most of its ranks are late, and so many late ranks, drawn at random from all,
-    would seldom lie so in any group of its kind.
+    A host, half of one, device or series is named if most of its ranks are late, and so many late ranks, drawn at
+    random from all, would seldom lie so in any group of its kind.
 
     Args:
         late: the ranks to divide.
@@ -69,14 +71,12 @@ def group_late_ranks(
         if len(late_here) < 2 or len(late_here) < THRESHOLDS.most_share * group_size:
             continue
         every = candidates if candidate.every is None else _series(sorted(locations))
-        alike = [set(group.ranks) & ungrouped for group in every if group.scope == candidate.scope]
+        alike = [set(group.ranks) & ungrouped for group in every if _kind(group) == _kind(candidate)]
         if (
             chance_of_sharing(set(candidate.ranks) & ungrouped, remaining, alike, len(ungrouped))
             <= THRESHOLDS.max_chance
         ):
-            groups.append(
-                RankGroup(candidate.scope, tuple(sorted(late_here)), candidate.host, candidate.device, candidate.every)
-            )
+            groups.append(replace(candidate, ranks=tuple(sorted(late_here))))
             remaining -= late_here
             ungrouped -= set(candidate.ranks)
     others = remaining & set(masked)
@@ -85,6 +85,10 @@ def group_late_ranks(
         remaining -= others
     single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(remaining)]
     return groups + single
+
+
+def _kind(group: RankGroup) -> tuple[Scope, bool, bool]:
+    return group.scope, group.every is None, bool(group.gpus)
 
 
 def chance_of_sharing(
@@ -117,11 +121,11 @@ def chance_of_sharing(
 
 
 def _places(locations: Mapping[int, RankPlace]) -> list[RankGroup]:
-    """Return every host and every device of the run, unless it holds all ranks."""
+    """Return every host, half of a host and device of the run, unless it holds all ranks."""
     nodes = assign_nodes(locations)
     hosts = by_key((nodes[rank], rank) for rank in sorted(locations) if rank in nodes)
     devices = by_key((locations[rank].device, rank) for rank in sorted(locations))
-    places = []
+    places = _halves(hosts.values(), locations)
     if len(hosts) > 1:
         places += [
             RankGroup("host", tuple(ranks), host=locations[ranks[0]].host) for ranks in hosts.values() if len(ranks) > 1
@@ -134,6 +138,21 @@ def _places(locations: Mapping[int, RankPlace]) -> list[RankGroup]:
             and len(ranks) < len(locations)
         ]
     return places
+
+
+def _halves(hosts: Collection[Sequence[int]], locations: Mapping[int, RankPlace]) -> list[RankGroup]:
+    """Return the halves of hosts by the numbers of their GPUs, as two CPU sockets have them."""
+    numbers = number_gpus(locations)
+    half = (max(numbers.values(), default=0) + 1) // 2
+    halves = []
+    for ranks in hosts if half >= THRESHOLDS.min_repeats else ():
+        of_half = by_key((numbers[rank] >= half, rank) for rank in ranks if rank in numbers)
+        halves += [
+            RankGroup("ranks", tuple(some), locations[some[0]].host, gpus=tuple(sorted(numbers[rank] for rank in some)))
+            for some in of_half.values()
+            if THRESHOLDS.min_repeats <= len(some) < len(ranks)
+        ]
+    return halves
 
 
 def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> list[RankGroup]:
@@ -388,9 +407,10 @@ def _join_by_node(
 
 
 def _are_of_no_place(group: RankGroup, nodes: Mapping[int, object]) -> bool:
-    """Return whether late ranks are one rank, or some ranks of one node that are no series."""
+    """Return whether late ranks are one rank, or some ranks of one node that are no series and no half of it."""
     of_one_node = len({nodes.get(rank, rank) for rank in group.ranks}) == 1
-    return group.scope == "rank" or (group.scope == "ranks" and group.every is None and of_one_node)
+    is_series = group.every is not None or bool(group.gpus)
+    return group.scope == "rank" or (group.scope == "ranks" and not is_series and of_one_node)
 
 
 def _masked_beside(
@@ -443,6 +463,12 @@ def _describe_place(
     if group.every is not None:
         shared = "" if part is TimePart.GPU else ": they may share a NIC or switch"
         return (f"every {format_ordinal(group.every)} rank is late in the same steps{shared}",)
+    if group.gpus:
+        host = "one host" if group.host is None else f"host {group.host}"
+        return (
+            f"they are GPUs {format_numbers(group.gpus)} of {host}, half of it: look for what these share, as a CPU "
+            "socket, its memory and its PCIe switches",
+        )
     nodes = evidence.nodes
     late = {nodes.get(rank) for rank in group.ranks}
     if len(group.ranks) < 2 or None in late or sum(node in late for node in nodes.values()) > len(group.ranks):

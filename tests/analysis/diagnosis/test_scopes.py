@@ -27,6 +27,7 @@ from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_run, ingest_traces, run_ns, small
 
 TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
+EIGHT_GPUS = {rank: RankPlace(f"n{rank // 8}", rank % 8) for rank in range(16)}
 FOUR_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
 
 
@@ -43,6 +44,43 @@ def test_a_host():
     assert told({4, 5, 6, 7}) == [("host", (4, 5, 6, 7), "n1", None, None)]
     assert told({4, 5, 7}, FOUR_HOSTS) == [("host", (4, 5, 7), "n1", None, None)]  # three of four
     assert [one[0] for one in told({4, 5})] == ["rank", "rank"]
+
+
+@pytest.mark.parametrize(
+    ("late", "gpus"),
+    [
+        ({12, 13, 14, 15}, (4, 5, 6, 7)),
+        ({0, 1, 2, 3}, (0, 1, 2, 3)),
+        ({12, 13, 14}, (4, 5, 6, 7)),
+        ({10, 11, 12, 13}, None),  # two of each half
+        ({0, 1, 2, 3, 4, 5, 6, 7}, None),  # the whole host
+    ],
+)
+def test_half_of_a_host(late: set[int], gpus: tuple[int, ...] | None):
+    """As of one of its two CPU sockets."""
+    groups = group_late_ranks(late, EIGHT_GPUS)
+    assert [(one.scope, one.ranks, one.host, one.gpus) for one in groups if one.gpus] == (
+        [("ranks", tuple(sorted(late)), f"n{min(late) // 8}", gpus)] if gpus else []
+    )
+    without = {rank: place._replace(device=None) for rank, place in EIGHT_GPUS.items()}
+    assert not any(one.gpus for one in group_late_ranks(late, without))
+
+
+def test_luck_seldom_names_half_of_a_host():
+    many = [group_late_ranks(late, EIGHT_GPUS) for late in combinations(range(16), 4)]
+    assert 0 < sum(any(one.gpus for one in groups) for groups in many) / len(many) <= 0.05
+
+
+def test_the_hosts_of_half_of_a_node_are_one_finding(tmp_path: Path):
+    """Each is late in other steps, and none of them alone saves much: they were four findings."""
+    chance = np.random.default_rng(1)
+    stalls = [(rank, step, chance.uniform(1, 3)) for rank in range(12, 16) for step in range(8)]
+    faults = [Fault.parse(f"late_start:rank={rank},step={step},ms={ms:.2f}") for rank, step, ms in stalls]
+    run = simulate(small(ranks=16, steps=8, gpus_per_node=8), faults)
+    (found,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (found.scope, found.ranks, found.cause) == ("ranks", (12, 13, 14, 15), "late_start")
+    assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.05)
+    assert any("they are GPUs 4-7 of one host, half of it" in line for line in found.evidence)
 
 
 def test_a_host_and_somebody_else():

@@ -19,6 +19,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.stats import known_median, known_medians
 from jitter.core.numeric.student_t import student_tail
@@ -277,10 +278,13 @@ def _describe_random_events(
         for (node, _), count in places.items()
         if node in shares
     ]
-    # nor are the steps of one node that follow each other, without those of another one between them
+    # nor are steps of one node, or of ranks that are late together, that follow each other without those of others
+    of_nodes = by_key(places)
+    of_ranks = [cluster[0].steps for cluster in divide_by_steps(single)]
     with_events = sorted({step for _, step in places})
-    in_turn = [runs_tail(np.array([(node, step) in places for step in with_events])) for node in times]
-    chances.append(min(in_turn) * len(in_turn))
+    for late_steps in (list(of_nodes.values()), of_ranks):
+        in_turn = [runs_tail(np.isin(with_events, some)) for some in late_steps]
+        chances.append(min(in_turn) * len(in_turn))
     if min(chances) <= THRESHOLDS.medium_chance:
         return None
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")

@@ -464,9 +464,9 @@ def _describe_place(
         shared = "" if part is TimePart.GPU else ": they may share a NIC or switch"
         return (f"every {format_ordinal(group.every)} rank is late in the same steps{shared}",)
     if group.gpus:
-        host = "one host" if group.host is None else f"host {group.host}"
+        of_host = "one host" if group.host is None else f"host {group.host}"
         return (
-            f"they are GPUs {format_numbers(group.gpus)} of {host}, half of it: look for what these share, as a CPU "
+            f"they are GPUs {format_numbers(group.gpus)} of {of_host}, half of it: look for what these share, as a CPU "
             "socket, its memory and its PCIe switches",
         )
     nodes = evidence.nodes

@@ -198,13 +198,16 @@ def test_pauses_of_one_node_after_another_are_told_as_such(by_node: bool):
     assert ("ranks of one node or few" in job.evidence[0]) == by_node
 
 
+@pytest.mark.parametrize("nodes", [{rank: rank // 4 for rank in range(8)}, dict.fromkeys(range(8), 0), {}])
 @pytest.mark.parametrize("times", [1, 3])
-def test_of_two_nodes_of_which_each_is_late_in_one_part_of_the_run_none_is_late_at_random(times: int):
+def test_of_two_halves_of_which_each_is_late_in_one_part_of_the_run_none_is_late_at_random(
+    times: int, nodes: dict[int, object]
+):
     """Each has as many events as the other, and as many in each step; they change places once, or five times."""
     first = [step for step in range(12) if (step * times // 6) % 2 == 0]
     late = {rank: first if rank < 4 else [step for step in range(12) if step not in first] for rank in range(8)}
     members = [outlier(rank, *steps) for rank, steps in late.items()]
-    alone, shared = split_random_events(members, 8, 12, {rank: rank // 4 for rank in range(8)})
+    alone, shared = split_random_events(members, 8, 12, nodes)
     assert (alone == members, len(shared)) == ((True, 0) if times == 1 else (False, 1))
 
 

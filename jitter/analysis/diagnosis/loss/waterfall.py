@@ -50,8 +50,8 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
 
     Consecutive steps from the `first` up to but not including the `last` are replayed. Without a bandwidth benchmark
     `network` is not judged; where waits of hosts contradict the recording, no rung is. Where they are not recorded none
-    is, either, and a change other than of pauses, which may be these waits, costs what it does with or without them:
-    the less.
+    is, either, and a change costs what it does with or without them: the less. A pause is then what is left after any
+    end on the GPU that the host may wait for.
     """
     has_steps = first < last and any(analysis.run.sizes.values())
     if not has_steps or analysis.account.contradicts_recording:
@@ -65,7 +65,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
         analysis.bound_steps.find_baselines(some)
         del some  # else they stay in memory while the next ones are read
     bound = _judge(analysis, analysis.bound_steps, first, last).cost_ns
-    least = {cause: min(ns, bound[cause]) for cause, ns in rungs.cost_ns.items() if cause in bound.keys() - PAUSES}
+    least = {cause: min(ns, bound[cause]) for cause, ns in rungs.cost_ns.items() if cause in bound}
     return LowerRungs({}, least)
 
 

@@ -37,6 +37,7 @@ FindingKind = Literal[
     "late_together",
     "unequal_stages",
     "slow_stage",
+    "stage_slow_at_times",
 ]
 """`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on.
 `random_transfers`: those of any group do so at times. `in_turn`: one rank after another holds up the others.
@@ -44,7 +45,7 @@ FindingKind = Literal[
 `awaited`: they seem to wait for the hosts of a few. `random_pauses`: single ranks pause in steps that chance may
 choose. `two_clusters`: the ranks fall into a slow and a fast group. `late_together`: many ranks are late in the same
 steps. `unequal_stages`: a pipeline stage has more work than the others. `slow_stage`: it runs the same kernels more
-slowly.
+slowly. `stage_slow_at_times`: only in some steps.
 """
 
 

@@ -4,6 +4,8 @@ A stage has no peers, but the stages have each other. GPU times are compared by 
 with more layers, or a slow GPU, spends most of its time in kernels that take longer there. An embedding or a loss,
 which one stage alone has, is a small part, even if its matrix products have the names of the layers'. A replay in which
 all ranks share what longer stages have more says what equal stages would save.
+
+A stage may be slow in a part of the steps only. Steps in which the same stages are so are compared with each other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ from jitter.analysis.detection.deviations import TeamDeviations
 from jitter.analysis.detection.findings import Finding, FindingKind, join_outliers, of_one_rank
 from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
 from jitter.analysis.execution.self_times import TimePart, undisturbed_times
@@ -123,7 +126,59 @@ def find_unequal_stages(
     """
     if measured.steps.run.misses_partners:
         return []  # what the stages wait for is not known
-    stages, run_ns = _comparable_stages(measured, late), float(measured.assumed_step_ns.sum())
+    seen = _usual_times(measured)
+    parts = _divide_steps(list(seen.values()))
+    every = int(np.sum(parts))
+    findings = [found for steps in parts for found in _find_in_steps(measured, seen, steps, late, gains)]
+    joined = map(_join, by_key(((found.kind, found.ranks), found) for found in findings).values())
+    if len(parts) == 1:
+        return list(joined)
+    return [
+        replace(found, kind="stage_slow_at_times") if found.kind == "slow_stage" and len(found.steps) < every else found
+        for found in joined
+        if found.kind == "slow_stage" or 2 * len(found.steps) > every  # layers are the same in all steps
+    ]
+
+
+def _divide_steps(usual_ns: Sequence[Floats]) -> list[Bools]:
+    """Divide steps, (steps,), into those in which the same stages are slow, by each stage's time ÷ the other stages'.
+
+    Where stages are as long in all steps, or nearly so, these are one part. `usual_ns` are the times of each stage.
+    """
+    if len(usual_ns) < 2:
+        return []
+    whole = np.stack(usual_ns)
+    relative = [of_stage / known_medians(np.delete(whole, at, axis=0)) for at, of_stage in enumerate(whole)]
+    is_known: Bools = ~np.isnan(np.stack(relative)).any(axis=0)
+    fast = [find_reference_times(np.where(is_known, of_stage, np.nan)).tobytes() for of_stage in relative]
+    of_pattern = by_key(zip(zip(*fast, strict=True), range(len(is_known)), strict=True))
+    parts = [np.isin(np.arange(len(is_known)), steps) & is_known for steps in of_pattern.values()]
+    return [part for part in parts if part.sum() > 1] if len(parts) > 1 else [np.ones_like(is_known)]
+
+
+def _join(same: Sequence[Finding]) -> Finding:
+    """Return findings of the same ranks in several parts of the steps as one, at the pace that most of it has."""
+    main = max(same, key=lambda found: found.excess_ns)
+    steps = tuple(sorted(chain.from_iterable(found.steps for found in same)))
+    excess_ns = sum(found.excess_ns for found in same)
+    return replace(
+        main,
+        steps_of_rank=dict.fromkeys(main.ranks, steps),
+        excess_ns=excess_ns,
+        members=tuple(replace(member, steps=steps, excess_ns=excess_ns) for member in main.members),
+        known_gain_ns=sum(found.known_gain_ns or 0.0 for found in same),
+    )
+
+
+def _find_in_steps(
+    measured: MeasuredRun,
+    seen: Mapping[int, Floats],
+    steps: Bools,
+    late: Sequence[Outlier],
+    gains: Callable[[Sequence[Scenario]], list[float]],
+) -> list[Finding]:
+    """Return the longer stages in these `steps`, (steps,); `seen` are the times of each stage by team."""
+    stages, run_ns = _comparable_stages(measured, seen, steps, late), float(measured.assumed_step_ns.sum())
     longer = [each for stage in stages if len(stages) > 1 for each in _compare(stage, stages)]
     every_rank = sum(len(stage.ranks) for stage in stages)
     # what a slow GPU takes longer is gone with it, more work is done by all ranks then
@@ -228,9 +283,12 @@ def _compare(stage: _Stage, stages: Sequence[_Stage]) -> list[_Longer]:
     return longer
 
 
-def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_Stage]:
-    """Return the stages whose kernels can be compared, in the same steps; see `find_unequal_stages`."""
-    run, gpu_ns, seen = measured.steps.run, measured.steps.baselines.gpu, dict[int, Floats]()
+def _usual_times(measured: MeasuredRun) -> dict[int, Floats]:
+    """Return, (steps,), the GPU time of the usual rank of each stage that can be compared, by team.
+
+    NaN where the recording of that rank may lack kernels.
+    """
+    run, seen = measured.steps.run, dict[int, Floats]()
     exchanging = find_exchanging_teams(run)
     for team in measured.deviations:
         usual_ns = team.usual_ns[TimePart.GPU, :, 0]
@@ -242,6 +300,14 @@ def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_
         is_usually_whole = 2 * int((~np.isnan(known_ns)).sum()) > int((~np.isnan(usual_ns)).sum())
         if team.team in exchanging and is_usually_whole and is_alike:
             seen[team.team] = known_ns
+    return seen
+
+
+def _comparable_stages(
+    measured: MeasuredRun, seen: Mapping[int, Floats], steps: Bools, late: Sequence[Outlier]
+) -> list[_Stage]:
+    """Return the stages with their kernels in the same steps; see `find_unequal_stages` and `_find_in_steps`."""
+    run, gpu_ns = measured.steps.run, measured.steps.baselines.gpu
     # stages are compared in the same steps, as batches vary; steps in which a lone rank stands out are not usual
     unusual = {
         number
@@ -249,7 +315,7 @@ def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_
         if outlier.part is TimePart.GPU and run.sizes[outlier.team] == 1
         for number in outlier.steps
     }
-    known = np.flatnonzero(~np.isnan(sum(seen.values(), np.zeros(len(gpu_ns))))).tolist()
+    known = np.flatnonzero(steps & ~np.isnan(sum(seen.values(), np.zeros(len(gpu_ns))))).tolist()
     common = [number for number in known if number not in unusual] or known
     sampled = [common[at] for at in spread_positions(len(common), THRESHOLDS.sampled_steps)]
     stages = []
@@ -259,7 +325,8 @@ def _comparable_stages(measured: MeasuredRun, late: Sequence[Outlier]) -> list[_
         is_usual = 2 * np.isnan(of_steps).sum(axis=1) < len(sampled)
         gpu = np.where(is_usual, lower_median(of_steps)[:, 0], np.nan)
         times = _times_by_kernel(run, team.team, run.keys[sampled[0]], gpu)
-        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), seen[team.team], times))
+        usual_ns = np.where(steps, seen[team.team], np.nan)
+        stages.append(_Stage(team.team, tuple(team.ranks.tolist()), usual_ns, times))
     return stages
 
 

@@ -110,9 +110,9 @@ class RunAnalysis:
     def job_findings(self) -> list[Finding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         clusters = [self._price_most_ranks(slow) for slow in self.outliers.clusters if slow.known_gain_ns is not None]
-        # the median rank is one of a slow majority: the steps in which that is slow are slow for the same reason
-        slow_steps = (slow for slow in self.slow_steps.findings if not any(many.contains(slow) for many in clusters))
-        return [*clusters, *slow_steps, *self.long_stages]
+        # the median rank is one of a slow majority or stage: the steps in which that is slow are so for the same reason
+        larger = [*clusters, *self.long_stages]
+        return [*larger, *(slow for slow in self.slow_steps.findings if not any(one.contains(slow) for one in larger))]
 
     @cached_property
     def long_stages(self) -> list[Finding]:

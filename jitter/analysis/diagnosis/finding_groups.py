@@ -179,6 +179,9 @@ STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
         advice="takes longer for the same kernels than the other pipeline stages, and every micro-batch waits for it: "
         "check the GPU, then the share of the work, as no rank with the same work tells these apart",
     ),
+    "stage_slow_at_times": Judgement(
+        "gpu_compute", "likely", ("in its other steps the stage takes as long for them as the other stages",)
+    ),
 }
 """The causes of findings that compare pipeline stages."""
 _UNEVEN: Final = (

@@ -40,6 +40,23 @@ def test_slow_stages_of_one_node_are_one_finding(tmp_path: Path, fault: str):
     assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.06)
 
 
+@pytest.mark.parametrize("border", [4, 6, 9])
+def test_stages_that_are_slow_one_after_the_other_are_named(tmp_path: Path, border: int):
+    """Over all steps each of them took as long as the others, or half of it longer."""
+    late = [(rank, step) for step in range(12) for rank in ((2, 3) if step < border else (4, 5))]
+    faults = [Fault.parse(f"slow_gpu:rank={rank},step={step},factor=1.25") for rank, step in late]
+    run = simulate(Job(shape="pipeline", stages=4, ranks=8, steps=12, kernels=240, seed=1), faults)
+    found = {one.ranks: one for one in ingest_run(run, tmp_path).diagnose().culprits}
+    assert {ranks: (one.cause, one.seen.steps) for ranks, one in found.items()} == {
+        (2, 3): ("gpu_compute", border),
+        (4, 5): ("gpu_compute", 12 - border),
+    }
+    for ranks, one in found.items():
+        others = [fault for fault in faults if not fault.ranks <= set(ranks)]
+        assert one.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job, others)), rel=0.1)
+        assert any("in its other steps the stage takes as long" in line for line in one.evidence)
+
+
 def test_ranks_are_joined():
     assert _join([]) == {}
     joined = _join([(1, 2), (5, 4), (2, 4), (7,), (8, 9)])

@@ -32,6 +32,7 @@ from jitter.analysis.detection.measured_run import MeasuredRun
 from jitter.analysis.detection.run_account import RunAccount
 from jitter.analysis.detection.significance import binomial_tail, quiet_level, wander_over_steps
 from jitter.analysis.detection.standouts import Outlier, Standouts, chances_of_places, find_standouts
+from jitter.analysis.execution.rank_clusters import find_reference_times
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.like_steps import changes_for_good, first_of_drift
 from jitter.analysis.replay.run_steps import RunSteps
@@ -276,7 +277,8 @@ def find_in_like_steps(
     """Return those of like steps in which all ranks are slow: they would be longer than usual even without their loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
-    Where steps get longer and longer, or longer once, these may be most of them: the early ones are usual.
+    They may be most of the steps where the fast ones are a cluster (`find_reference_times`), or where steps get longer
+    and longer, or longer once: then the early ones are usual.
     Two steps show no variation: one of them is slow if it takes much longer than the other.
 
     Args:
@@ -300,17 +302,24 @@ def find_in_like_steps(
     early, late = np.array_split(base, 2)
     grows = count >= THRESHOLDS.min_steps and changes_for_good(base[is_known, 0])
     grows &= bool(known_medians(late)[0] > known_medians(early)[0])
-    sigma = np.fmin(sigma, wander_over_steps(base)) if grows else sigma
+    is_fast = find_reference_times(base[:, 0])
+    are_many_slow = int((~is_fast).sum()) >= THRESHOLDS.minor_share * count  # they tell nothing of the usual step
+    if are_many_slow:
+        grows, usual = False, np.where(is_fast[:, None], base, np.nan)
+        sigma = qn_sigma(usual)
+    else:
+        usual = early if grows else base
+        sigma = np.fmin(sigma, wander_over_steps(base)) if grows else sigma
     first_ns = first_of_drift(base[:, 0]) if grows else None
-    level = float(quiet_level(early if grows else base, sigma)[0]) if first_ns is None else first_ns
+    level = float(quiet_level(usual, sigma)[0]) if first_ns is None else first_ns
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))
     excess = np.where(is_known, base[:, 0] - level, 0.0)
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
     least_share = THRESHOLDS.host_spread_share if varies else THRESHOLDS.much_more - 1
     slow = is_known & (excess >= least_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
-    if not slow.any() or (2 * slow.sum() > len(numbers) and not grows):  # the usual step is the median of all
-        return None
+    if not slow.any() or (2 * slow.sum() > len(numbers) and not (grows or are_many_slow)):
+        return None  # the usual step is the median of all
     if not grows:
         # a step that is a little longer after a very long one is no slow one itself
         slow &= excess >= THRESHOLDS.tolerance_share * excess.max()

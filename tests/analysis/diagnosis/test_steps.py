@@ -190,6 +190,21 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     assert ("after ms" in heads) == (part == "after")
 
 
+@pytest.mark.parametrize(
+    ("fault", "cause"), [("slow_gpu:ranks=0-3,factor=1.3", "gpu_compute"), ("late_start:ranks=0-3,ms=3", "late_start")]
+)
+@pytest.mark.parametrize("slow", [(2, 3, 5, 8, 10, 11, 13), (1, 2, 4, 5, 7, 8, 9, 11, 13, 14)])
+def test_steps_in_which_all_ranks_are_slow_may_be_most_of_them(
+    tmp_path: Path, fault: str, cause: str, slow: tuple[int, ...]
+):
+    """The median step is a slow one, or no usual one, and nothing was said."""
+    run = simulate(Job(ranks=4, steps=16, kernels=60, seed=7), [Fault.parse(f"{fault},step={step}") for step in slow])
+    found = ingest_run(run, tmp_path).diagnose().culprits[0]
+    assert (found.ranks, found.cause, found.rung, found.confidence) == ((0, 1, 2, 3), cause, "steps", "high")
+    assert tuple(key.step for key in found.steps) == slow
+    assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.1)
+
+
 def test_data_loading_that_all_ranks_wait_for_in_a_step_is_compared_with_the_other_steps(tmp_path: Path):
     run = simulate(small(ranks=4, steps=7), [Fault.parse("late_start:ranks=0-3,ms=4,step=3")])
     found = ingest_run(run, tmp_path, "kineto").diagnose()

@@ -144,7 +144,8 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     lead = ", low confidence" if first.confidence == "low" and diagnosis.communication_doubt is None else ""
     recurs = describe_recurrence(first)
     again = f", {recurs}" if first.recurs == "yes" else ""
-    alike = _alike(culprits)
+    hidden = _hidden_too(culprits)
+    alike = hidden if all(culprit.cause == first.cause for culprit in hidden) else []
     said = f"{name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
     if alike:
         said += (
@@ -163,28 +164,25 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     return said
 
 
-def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the culprits that have the first one's cause and hide it: only fixing them too saves its share."""
+def _hidden_too(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Return the culprits that hide the first one, which hides them: only fixing them too saves its share."""
     first = culprits[0]
     if first.scope in ("job", "unrecorded") or not first.is_partly_hidden:
         return []
-    return [
-        culprit
-        for culprit in culprits[1:]
-        if culprit.cause == first.cause and culprit.scope not in ("job", "unrecorded") and culprit.is_hidden
-    ]
+    others = (culprit for culprit in culprits[1:] if culprit.scope not in ("job", "unrecorded"))
+    return [culprit for culprit in others if culprit.is_partly_hidden]
 
 
-def describe_gain_with_alike(culprit: Culprit, diagnosis: "Diagnosis") -> str:
+def describe_gain_with_hidden(culprit: Culprit, diagnosis: "Diagnosis") -> str:
     """Return what fixing the first culprit and all that hide it saves, as a clause; empty if none hides it."""
     culprits = _headline_first(diagnosis)
-    alike = _alike(culprits) if culprit in culprits[:1] else []
-    return f"with {_list_names(alike)} {_saved_together(diagnosis, alike)}" if alike else ""
+    hidden = _hidden_too(culprits) if culprit in culprits[:1] else []
+    return f"with {_list_names(hidden)} {_saved_together(diagnosis, hidden)}" if hidden else ""
 
 
-def _saved_together(diagnosis: "Diagnosis", alike: Sequence[Culprit]) -> str:
-    """Return what fixing the first culprit and those `alike` saves."""
-    lost_ns = sum(culprit.loss_ns for culprit in (_headline_first(diagnosis)[0], *alike))
+def _saved_together(diagnosis: "Diagnosis", hidden: Sequence[Culprit]) -> str:
+    """Return what fixing the first culprit and those `hidden` saves."""
+    lost_ns = sum(culprit.loss_ns for culprit in (_headline_first(diagnosis)[0], *hidden))
     return f"about {format_time(min(lost_ns, diagnosis.gain_of_all_ns))}"
 
 
@@ -338,7 +336,7 @@ def describe_saving_beside(culprit: Culprit, diagnosis: "Diagnosis") -> str:
     And where the headline says what fixing both saves.
     """
     saving = name_saving(culprit)
-    if not saving or culprit in _alike(_headline_first(diagnosis)):
+    if not saving or (culprit.is_hidden and culprit in _hidden_too(_headline_first(diagnosis))):
         return ""
     alone, hidden = (" alone", ", as others are as late or later") if culprit.is_hidden else ("", "")
     return f"its fix{alone} {saving}{hidden}"

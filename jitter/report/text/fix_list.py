@@ -23,7 +23,7 @@ from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
     describe_gain_of_all,
-    describe_gain_with_alike,
+    describe_gain_with_hidden,
     describe_price,
     describe_recurrence,
     describe_saving,
@@ -166,7 +166,7 @@ def list_evidence(culprit: Culprit) -> list[str]:
 def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
     """Return the culprit's loss, what fixing it alone saves and the whole loss of jitter, where they differ."""
     parts = [describe_price(culprit)]
-    if together := describe_gain_with_alike(culprit, diagnosis):
+    if together := describe_gain_with_hidden(culprit, diagnosis):
         parts.append(together)
     is_part = format_time(culprit.loss_ns) != format_time(diagnosis.loss.ns)
     if culprit.rung == "ranks" and is_part and (whole := describe_jitter(diagnosis)):

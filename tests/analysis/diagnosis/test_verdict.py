@@ -219,7 +219,9 @@ def test_what_both_save_is_said_where_the_first_saves_clearly_less_than_its_shar
 
 def test_a_finding_that_another_cause_hides_tells_its_share():
     hidden = {"gain_ns": MS, "loss_ns": 3 * MS}
-    assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(
+    found = diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden))
+    assert "; with rank 1 about 6.00 ms" in describe_cost(found.culprits[0], found)
+    assert found.verdict.endswith(
         "; fixing it alone would save about 1.00 ms, because others are as late or later; it accounts for "
         "3.00 ms of the loss. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
     )

@@ -138,9 +138,13 @@ def _lacked_pauses(
             place = int(np.flatnonzero(counts == counts.max())[-1])
             of_host = TimePart.START if place <= job.first_kernel[team] else TimePart.CPU
             part = waiting if waiting is TimePart.GPU else of_host
-            lacks = pauses_ns[:, place] < least_ns
+            # before what a rank runs there and most others do not, it pauses at the same place
+            is_common = 2 * (~np.isnan(step.times.start[cells[:, :place]])).sum(axis=0) > len(columns)
+            begin = int(np.append(-1, np.flatnonzero(is_common))[-1]) + 1
+            there_ns = pauses_ns[:, begin : place + 1].max(axis=1)
+            lacks = there_ns < least_ns
             lacked_ns = np.maximum(baseline_ns[first + place] - of_ranks_ns[lacks, place], 0.0)
-            if lacks.any() and _lie_apart(np.sort(pauses_ns[lacks, place]), np.sort(pauses_ns[~lacks, place])):
+            if lacks.any() and _lie_apart(np.sort(there_ns[lacks]), np.sort(there_ns[~lacks])):
                 yield from zip(columns[lacks].tolist(), [part] * len(lacked_ns), lacked_ns.tolist(), strict=True)
 
 

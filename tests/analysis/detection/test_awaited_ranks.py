@@ -1,6 +1,8 @@
 """Hosts that wait for another one, as in a barrier: no profiler records it, and who is waited for is to blame."""
 
+import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,34 @@ def test_a_rank_that_the_others_wait_for_in_every_step_is_to_blame(tmp_path: Pat
     assert (culprit.scope, culprit.confidence) == ("rank", "medium")
     assert any("the input pipeline stalled" in line for line in culprit.evidence)
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, *faults), rel=0.1)
+
+
+def test_a_rank_that_pauses_before_a_copy_of_its_own_pauses_as_the_others(tmp_path: Path):
+    """As the rank of a tensor-parallel group that reads the batch: the others seemed to wait for it."""
+    run = simulate(JOB, [Fault.parse("cpu_stall:ranks=0-7,step=5,kernel=60,ms=20")])
+    trace = write_traces(run, tmp_path / "traces", "kineto")[3]
+    document = json.loads(trace.read_text())
+    events = document["traceEvents"]
+    calls = sorted((event for event in events if event.get("cat") == "cuda_runtime"), key=lambda event: event["ts"])
+    _, late = max(pairwise(calls), key=lambda pair: pair[1]["ts"] - pair[0]["ts"])
+    (kernel,) = (
+        event
+        for event in events
+        if event.get("cat") == "kernel" and event["args"]["correlation"] == late["args"]["correlation"]
+    )
+    args = {"device": 3, "context": 1, "stream": kernel["args"]["stream"], "correlation": 10**7, "bytes": 4096}
+    call = {"name": "cudaMemcpyAsync", "ts": late["ts"] - 20, "dur": 5, "args": late["args"] | {"correlation": 10**7}}
+    copy = {
+        "cat": "gpu_memcpy",
+        "name": "Memcpy HtoD (Pinned -> Device)",
+        "ts": late["ts"] - 10,
+        "dur": 2,
+        "args": args,
+    }
+    events += [late | call, kernel | copy]
+    trace.write_text(json.dumps(document))
+    (found,) = ingest_traces(tmp_path).diagnose().culprits
+    assert (found.ranks, found.cause, found.rung) == (tuple(range(8)), "cpu_launch", "steps")
 
 
 def _record_barriers(trace: Path, kernel: int, kernels: int) -> None:

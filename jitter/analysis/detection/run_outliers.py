@@ -367,15 +367,20 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
 
     That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
-    their variation over steps, which alone counts where nearly all are far above their usual time: unlike pauses of all
-    ranks are no variation of the single one. 0 of few ranks.
+    their variation over steps, which alone counts where nearly all are far above their usual time, or more than half
+    and more than chance gives: unlike pauses of these are no variation of the single one. 0 of few ranks.
     """
     if len(team.ranks) < THRESHOLDS.min_samples:
         return np.zeros(team.total_ns.shape[1])
     time_ns = sum(team.usual_ns[part] + compare_with_one_rank(team.total_ns[part]) for part in OWN_PARTS)
     level = known_medians(time_ns)
     least_ns = np.maximum(THRESHOLDS.outlier_sigmas * qn_sigma(time_ns), THRESHOLDS.host_spread_share * level)
-    are_far = (time_ns - level >= least_ns).mean(axis=1) > 1 - THRESHOLDS.minor_share
+    is_far = time_ns - level >= least_ns
+    counts, ranks = is_far.sum(axis=1), is_far.shape[1]
+    distinct, of_step = np.unique(counts, return_inverse=True)
+    chances = np.array([binomial_tail(count, ranks, float(is_far.mean())) for count in distinct.tolist()])[of_step]
+    are_far = counts > (1 - THRESHOLDS.minor_share) * ranks
+    are_far |= (2 * counts > ranks) & (chances <= THRESHOLDS.medium_chance)
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
     within = [
         spread_within_steps(part_ns - lower_median(part_ns, axis=0), in_halves)[:, 0] for part_ns in team.total_ns

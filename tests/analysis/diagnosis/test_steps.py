@@ -1,5 +1,6 @@
 """What is said of single steps: how they start, where they diverge, what is slow for all ranks; one step alone."""
 
+import random
 from itertools import product
 from pathlib import Path
 
@@ -203,6 +204,19 @@ def test_steps_in_which_all_ranks_are_slow_may_be_most_of_them(
     assert (found.ranks, found.cause, found.rung, found.confidence) == ((0, 1, 2, 3), cause, "steps", "high")
     assert tuple(key.step for key in found.steps) == slow
     assert found.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.1)
+
+
+def test_more_than_half_of_the_ranks_that_pause_unlike_in_the_same_steps_are_named(tmp_path: Path):
+    """The median rank's pause was no more than how unlike the pauses are; its part is beside the loss."""
+    chance = random.Random(3)
+    stalls = [(rank, step, chance.uniform(2, 6)) for step in (4, 8) for rank in range(5)]
+    faults = [Fault.parse(f"cpu_stall:rank={rank},step={step},kernel=60,ms={ms:.2f}") for rank, step, ms in stalls]
+    run = simulate(small(ranks=8, steps=10, kernels=240), faults)
+    diagnosis = ingest_run(run, tmp_path).diagnose()
+    (found,) = diagnosis.culprits
+    assert (found.ranks, found.cause, found.seen.steps) == ((0, 1, 2, 3, 4), "cpu_launch", 2)
+    assert diagnosis.loss.ns is not None
+    assert found.gain_ns + diagnosis.loss.ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job)), rel=0.1)
 
 
 def test_data_loading_that_all_ranks_wait_for_in_a_step_is_compared_with_the_other_steps(tmp_path: Path):

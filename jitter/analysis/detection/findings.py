@@ -12,7 +12,7 @@ from jitter.analysis.detection.deviations import (
     TeamDeviations,
     compare_with_one_rank,
 )
-from jitter.analysis.detection.significance import differ_steadily, runs_tail
+from jitter.analysis.detection.significance import changes_once, differ_steadily
 from jitter.analysis.detection.standouts import Outlier, chance_of_repetition, is_random_over, log_odds_of_all_ranks
 from jitter.analysis.execution.rank_clusters import least_gap, separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -283,10 +283,9 @@ def _describe_random_events(
     of_nodes = by_key(places).values()
     of_several = [some for some, ranks_with in Counter(late.steps for late in single).items() if ranks_with > 1]
     with_events = np.unique([step for _, step in places])
-    for late_steps in (of_nodes, of_several):
-        in_turn = [runs_tail(np.isin(with_events, some)) for some in late_steps]
-        chances += [min(in_turn) * len(in_turn)] if in_turn else []
-    if min(chances) <= THRESHOLDS.medium_chance:
+    if any(changes_once(np.isin(with_events, some)) for some in (*of_nodes, *of_several)):
+        return None
+    if min(chances, default=1.0) <= THRESHOLDS.medium_chance:
         return None
     counted, late = format_count(int(is_late.sum()), "event"), format_count(len(single), "rank")
     nodes = len(sizes) + ranks - len(node_of)  # a rank whose node is unknown counts as one

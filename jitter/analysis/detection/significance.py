@@ -95,33 +95,13 @@ def _log_spaced_tails() -> tuple[Floats, Floats]:
     return places, student_tail(np.sinh(places) / _TAILS.scale[:, None], _TAILS.degrees[:, None])
 
 
-def runs_tail(labels: Bools) -> float:
-    """Return the probability that as many true labels (values,), in random order, form so few runs or fewer.
+def changes_once(labels: Bools) -> bool:
+    """Return whether labels, (values,), are one and from some value on the other, `min_steps` of each or more.
 
-    The distribution of the number of runs: Wald and Wolfowitz, "On a test whether two samples are from the same
-    population", 1940.
-
-    >>> round(runs_tail(np.array([True, True, False, False])), 9), runs_tail(np.array([True, True]))
-    (0.333333333, 1.0)
+    In random order, 5 of each or more of both are so in 2 ÷ C(10, 5) = 0.8% of the orders at most.
     """
-    count, true = len(labels), int(labels.sum())
-    runs, false = 1 + int(np.count_nonzero(np.diff(labels))), count - true
-    if not true or not false:
-        return 1.0
-    log_factorials = np.append(0.0, np.log(np.arange(1, count + 1)).cumsum())
-
-    def log_binomials(total: int, chosen: Ints) -> Floats:
-        ways = log_factorials[total] - log_factorials[chosen] - log_factorials[np.maximum(total - chosen, 0)]
-        return np.where(chosen <= total, ways, -np.inf)
-
-    number = np.arange(2, runs + 1)
-    first, second = (number + 1) // 2 - 1, number // 2 - 1  # runs of the label that begins, and of the other, after one
-    ways = [
-        log_binomials(begins - 1, first) + log_binomials(others - 1, second)
-        for begins, others in ((true, false), (false, true))
-    ]
-    log_all = log_factorials[count] - log_factorials[true] - log_factorials[false]
-    return min(float(np.exp(np.stack(ways) - log_all).sum()), 1.0)
+    least = min(int(labels.sum()), int((~labels).sum()))
+    return least >= THRESHOLDS.min_steps and int(np.count_nonzero(np.diff(labels))) == 1
 
 
 def log_binomial(total: int, chosen: int) -> float:

@@ -18,10 +18,10 @@ import numpy as np
 from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, spread_within_steps
 from jitter.analysis.detection.significance import (
     binomial_tail,
+    changes_once,
     log_binomial,
     predictive_tails,
     quiet_level,
-    runs_tail,
     scatter_over_steps,
     spread_of_others,
 )
@@ -596,9 +596,8 @@ def decide_recurrence(
     others = is_late[:, is_other].sum(axis=1)
     times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(columns), 1)).sum())
     share = len(columns) / all_ranks
-    # nor does chance put them in steps that follow each other, without those of others between
-    is_in_turn = runs_tail(late[late | (others > 0)]) <= THRESHOLDS.medium_chance
-    if times and (is_in_turn or _is_repeated(times, elsewhere, share)):
+    # nor does chance put them in one stretch, without those of others in it
+    if times and (_is_repeated(times, elsewhere, share) or changes_once(late[late | (others > 0)])):
         return Recurrence("yes")
     here = np.isin(standouts.ranks, list(place))
     at_place, at_others = (int(is_late[:, columns_of].any(axis=1).sum()) for columns_of in (here, ~here))

@@ -537,6 +537,12 @@ def _every_nth(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({**_same_work(evidence, late).values, "nth": format_ordinal(period)})
 
 
+def _most_steps(evidence: "Evidence", late: "Outlier") -> Match | None:
+    """Match most steps, of all ranks: steps of two lengths may be batches of two sizes."""
+    is_most = late.is_of_all_ranks and 2 * len(late.steps) > len(evidence.analysis.keys)
+    return _same_work(evidence, late) if is_most else None
+
+
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     work = evidence.workload(late)
     copies = work.copies_ns / max(work.excess_ns, 1.0)
@@ -656,10 +662,10 @@ _OF_ANY: Final = (
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
 )
-_KERNELS_TOO: Final = "the rest, {share}, is in kernels, which take longer, too: check the GPU besides"
+_KERNELS_TOO: Final = "the rest, {share}, is in kernels, which take longer, too: check the GPU, too"
 _COPIES_TOO: Final = (
-    "{share} of the excess GPU time is in copies between host and GPU, which take longer, too: check the PCIe link "
-    "besides"
+    "{share} of the excess GPU time is in copies between host and GPU, which take longer, too: check the PCIe link as "
+    "well"
 )
 _SAME_WORK: Final = "{same} of {operations} have the same launch shape as {where}"
 _EVEN_WORK: Final = (
@@ -794,6 +800,10 @@ RULES: Final = (
          "takes longer for the same kernels in these steps: compare the sizes of their batches, then check the GPU"),
     Rule("gpu_time", _GPU, "unknown", lambda evidence, late: _same_work(evidence, late) if late.is_in_turn else None,
          f"{_SAME_WORK}: more work in launches of a fixed size, or clocks that vary", job_advice=_CHECK_WORK),
+    Rule("gpu_time", _GPU, "unknown", _most_steps,
+         f"{_SAME_WORK}, in most steps: more work in launches of a fixed size, or GPUs that are fast in few steps",
+         "{it:takes|take} longer for the same kernels in most steps: compare the batches of these and the other steps, "
+         "then check the {it:GPU's|GPUs'} clocks"),
     Rule("gpu_time", _GPU, "unknown", _every_nth,
          f"{_SAME_WORK}, in every {{nth}} step: more work in launches of a fixed size, if it is planned so",
          "{it:takes|take} longer for the same kernels in every {nth} step: check what the program does otherwise "

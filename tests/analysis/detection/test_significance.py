@@ -10,9 +10,9 @@ import pytest
 from jitter.analysis.detection.findings import split_random_events
 from jitter.analysis.detection.significance import (
     binomial_tail,
+    changes_once,
     predictive_tails,
     quiet_level,
-    runs_tail,
     spread_of_others,
 )
 from jitter.analysis.detection.standouts import Outlier, is_random, log_odds_of_all_ranks
@@ -54,14 +54,13 @@ def test_the_binomial_tail_is_the_sum_of_its_terms():
     assert binomial_tail(2, 5, 0.0) == 0.0
 
 
-@pytest.mark.parametrize("count", range(1, 9))
-def test_the_tail_of_runs_is_that_of_all_orders(count: int):
-    for true in range(count + 1):
-        orders = [np.isin(np.arange(count), some) for some in combinations(range(count), true)]
-        runs = np.array([1 + np.count_nonzero(np.diff(order)) for order in orders])
-        for order, number in zip(orders, runs.tolist(), strict=True):
-            assert runs_tail(order) == pytest.approx(float((runs <= number).mean()))
-    assert runs_tail(np.zeros(0, np.bool_)) == 1
+def test_what_changes_once_seldom_does_by_chance():
+    orders = [np.isin(np.arange(10), some) for some in combinations(range(10), 5)]
+    assert sum(map(changes_once, orders)) == 2
+    assert len(orders) == 252
+    assert changes_once(np.arange(300) < 290)
+    assert not any(changes_once(np.isin(np.arange(300), some)) for some in ([299], range(296, 300), range(50, 56)))
+    assert not changes_once(np.zeros(0, np.bool_))
 
 
 def test_qn_is_the_standard_deviation_of_normal_values_and_ignores_outliers():

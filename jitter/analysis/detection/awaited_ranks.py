@@ -139,7 +139,8 @@ def _lacked_pauses(
             of_host = TimePart.START if place <= job.first_kernel[team] else TimePart.CPU
             part = waiting if waiting is TimePart.GPU else of_host
             # before what a rank runs there and most others do not, it pauses at the same place
-            is_common = 2 * (~np.isnan(step.times.start[cells[:, :place]])).sum(axis=0) > len(columns)
+            is_there = ~np.isnan(np.fmin(step.times.start, step.times.call)[cells[:, :place]])
+            is_common = 2 * is_there.sum(axis=0) > len(columns)
             begin = int(np.append(-1, np.flatnonzero(is_common))[-1]) + 1
             there_ns = pauses_ns[:, begin : place + 1].max(axis=1)
             lacks = there_ns < least_ns

@@ -128,32 +128,43 @@ def find_unequal_stages(
         return []  # what the stages wait for is not known
     seen = _usual_times(measured)
     parts = _divide_steps(list(seen.values()))
-    every = int(np.sum(parts))
-    findings = [found for steps in parts for found in _find_in_steps(measured, seen, steps, late, gains)]
-    joined = map(_join, by_key(((found.kind, found.ranks), found) for found in findings).values())
     if len(parts) == 1:
-        return list(joined)
-    return [
-        replace(found, kind="stage_slow_at_times") if found.kind == "slow_stage" and len(found.steps) < every else found
-        for found in joined
-        if found.kind == "slow_stage" or 2 * len(found.steps) > every  # layers are the same in all steps
+        return _find_in_steps(measured, seen, parts[0], late, gains)
+    # a node is mended at once, but its stages may be slow in steps of their own
+    findings = [
+        found for steps in parts for found in _find_in_steps(measured, seen, steps, late, gains, are_nodes_one=False)
+    ]
+    joined = list(map(_join, by_key(((found.kind, found.ranks), found) for found in findings).values()))
+    slow = [found for found in joined if found.kind == "slow_stage"]
+    nodes, every = measured.steps.run.reader.nodes, int(np.sum(parts))
+    of_nodes = by_key(((frozenset(nodes.get(rank, rank) for rank in one.ranks), one.steps), one) for one in slow)
+    # layers are the same in all steps
+    longer = [found for found in joined if found.kind != "slow_stage" and 2 * len(found.steps) > every]
+    return longer + [
+        replace(one, kind="slow_stage" if len(one.steps) == every else "stage_slow_at_times")
+        for one in (_join_stages(of_node, measured, late, gains) for of_node in of_nodes.values())
     ]
 
 
 def _divide_steps(usual_ns: Sequence[Floats]) -> list[Bools]:
     """Divide steps, (steps,), into those in which the same stages are slow, by each stage's time ÷ the other stages'.
 
-    Where stages are as long in all steps, or nearly so, these are one part. `usual_ns` are the times of each stage.
+    Where stages are as long in all steps, or nearly so, these are one part; of fewer than `min_repeats` steps none is.
+    `usual_ns` are the times of each stage.
     """
     if len(usual_ns) < 2:
         return []
     whole = np.stack(usual_ns)
-    relative = [of_stage / known_medians(np.delete(whole, at, axis=0)) for at, of_stage in enumerate(whole)]
-    is_known: Bools = ~np.isnan(np.stack(relative)).any(axis=0)
-    fast = [find_reference_times(np.where(is_known, of_stage, np.nan)).tobytes() for of_stage in relative]
-    of_pattern = by_key(zip(zip(*fast, strict=True), range(len(is_known)), strict=True))
-    parts = [np.isin(np.arange(len(is_known)), steps) & is_known for steps in of_pattern.values()]
-    return [part for part in parts if part.sum() > 1] if len(parts) > 1 else [np.ones_like(is_known)]
+    others = np.stack([known_medians(np.delete(whole, at, axis=0)) for at in range(len(whole))])
+    relative = np.divide(whole, others, out=np.full(whole.shape, np.nan), where=others > 0)
+    is_known: Bools = ~np.isnan(relative).any(axis=0)
+    is_fast = np.stack([find_reference_times(np.where(is_known, of_stage, np.nan)) for of_stage in relative], axis=1)
+    of_pattern = by_key((tuple(of_step), at) for at, of_step in enumerate(is_fast.tolist()) if is_known[at])
+    if len(of_pattern) < 2:
+        return [np.ones_like(is_known)]
+    parts = [np.isin(np.arange(len(is_known)), steps) for steps in of_pattern.values()]
+    large = [part for part in parts if part.sum() >= THRESHOLDS.min_repeats]
+    return large or [np.ones_like(is_known)]
 
 
 def _join(same: Sequence[Finding]) -> Finding:
@@ -170,14 +181,34 @@ def _join(same: Sequence[Finding]) -> Finding:
     )
 
 
+def _join_stages(
+    same: Sequence[Finding],
+    measured: MeasuredRun,
+    late: Sequence[Outlier],
+    gains: Callable[[Sequence[Scenario]], list[float]],
+) -> Finding:
+    """Return stages of one node that are slow in the same steps as one, with what mending all of them saves."""
+    if len(same) == 1:
+        return same[0]
+    members = [member for found in same for member in found.members]
+    whole = join_outliers("slow_stage", members, *chain(*(found.evidence for found in same)), are_late_together=True)
+    gain, _ = _price(whole.repair, whole.ranks, late, gains, float(measured.assumed_step_ns.sum()))
+    return replace(whole, known_gain_ns=gain)
+
+
 def _find_in_steps(
     measured: MeasuredRun,
     seen: Mapping[int, Floats],
     steps: Bools,
     late: Sequence[Outlier],
     gains: Callable[[Sequence[Scenario]], list[float]],
+    *,
+    are_nodes_one: bool = True,
 ) -> list[Finding]:
-    """Return the longer stages in these `steps`, (steps,); `seen` are the times of each stage by team."""
+    """Return the longer stages in these `steps`, (steps,); `seen` are the times of each stage by team.
+
+    Slow ones of one node are one finding if `are_nodes_one`.
+    """
     stages, run_ns = _comparable_stages(measured, seen, steps, late), float(measured.assumed_step_ns.sum())
     longer = [each for stage in stages if len(stages) > 1 for each in _compare(stage, stages)]
     every_rank = sum(len(stage.ranks) for stage in stages)
@@ -191,7 +222,10 @@ def _find_in_steps(
     longer = [each for each in longer if each.is_slow or all(each.stage is not stage for stage in relieving)]
     # a slow node holds several stages: the next one is as late with one of them mended
     nodes, slow = measured.steps.run.reader.nodes, [each for each in longer if each.is_slow]
-    of_nodes = by_key((frozenset(nodes.get(rank, rank) for rank in each.stage.ranks), each) for each in slow)
+    of_nodes = by_key(
+        (frozenset(nodes.get(rank, rank) for rank in each.stage.ranks) if are_nodes_one else each.stage.ranks, each)
+        for each in slow
+    )
     groups = [*of_nodes.values(), *([each] for each in longer if not each.is_slow)]
     findings = [_finding(group, stages, part_ns, relieving) for group in groups]
     evenly = together(found.repair for found in findings if found.kind == "unequal_stages")
@@ -238,15 +272,18 @@ def _finding(
 def _describe(longer: "_Longer", others: int) -> Iterator[str]:
     """Yield sentences on what a stage needs more than so many others, and why."""
     stage, excess_ns, pace, is_slow = longer
+    count = int((~np.isnan(stage.usual_ns)).sum())
+    is_always = count > (1 - THRESHOLDS.tolerance_share) * len(stage.usual_ns)
+    of_steps = "per step" if is_always else f"in each of {format_count(count, 'step')}"
     yield (
-        f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess_ns)} of GPU time per step "
+        f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess_ns)} of GPU time {of_steps} "
         f"({format_percent(excess_ns / (stage.median_ns - excess_ns))}) more than the median of the other "
         f"{format_count(others, 'stage')}: the loss, which compares ranks of a stage, does not contain it"
     )
     if is_slow:
         yield (
             f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names and sizes on other "
-            "stages: more work in launches of a fixed size, or slow GPUs"
+            f"stages{': more work in launches of a fixed size, or slow GPUs' if is_always else ''}"
         )
     elif pace - 1 < _MIN_SLOWER:
         yield "kernels of the same names and sizes take as long there as on other stages: it has more of them"

@@ -215,22 +215,11 @@ class Standouts:
         events = steps & self.is_event[:, column]
         if not outlier.persistent or not events.any() or 2 * events.sum() >= steps.sum():
             return ()
-        usual, long = (
+        parts = (
             self._outlier(column, steps & ~events, is_persistent=True),
             self._outlier(column, events, is_persistent=False),
         )
-        return tuple(
-            replace(
-                outlier,
-                steps=part.steps,
-                excess_ns=part.excess_ns,
-                sigmas=part.sigmas,
-                persistent=part.persistent,
-                unknown_steps=part.unknown_steps,
-                longest_ns=part.longest_ns,
-            )
-            for part in (usual, long)
-        )
+        return tuple(replace(part, pace=outlier.pace, kernels=outlier.kernels, peers=outlier.peers) for part in parts)
 
 
 def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests: int) -> Floats:
@@ -560,20 +549,22 @@ class Recurrence:
 
 
 def decide_recurrence(
-    standouts: Standouts, ranks: Collection[int], seen: int, place: Collection[int] = ()
+    standouts: Standouts, ranks: Collection[int], seen: Collection[int], place: Collection[int] = ()
 ) -> Recurrence:
     """Return whether a finding about these ranks recurs.
 
     Args:
         standouts: of the finding's team and part.
         ranks: of the finding.
-        seen: steps in which it occurs.
+        seen: positions of the steps in which it occurs.
         place: all ranks of the host that they are of, if the finding is about a host: any of them may be late there.
 
     """
     columns = standouts.columns(ranks)
     is_late = standouts.is_countable
     steps, all_ranks = is_late.shape
+    # what its ranks have in other steps is another finding
+    is_late[:, columns] &= np.isin(np.arange(steps), list(seen))[:, None]
     is_mine = is_late & np.isin(standouts.ranks, list(ranks)) & ~np.isnan(standouts.total_ns)
     if is_mine.any():
         total_ns = standouts.total_ns
@@ -610,9 +601,9 @@ def decide_recurrence(
             return Recurrence("together")
     if is_late[:, columns].any() and is_random(is_late.sum(axis=0)):
         return Recurrence("no")
-    if not times and 2 * seen > steps >= THRESHOLDS.min_steps:
+    if not times and 2 * len(seen) > steps >= THRESHOLDS.min_steps:
         return Recurrence("unknown")  # late in most steps, and by no more than the ranks differ for ever
-    return Recurrence("unknown", count_more_steps(times or max(seen, 1), elsewhere, share, steps))
+    return Recurrence("unknown", count_more_steps(times or max(len(seen), 1), elsewhere, share, steps))
 
 
 def decide_repetition(times: int, elsewhere: int, share: float, steps: int) -> Recurrence:

@@ -54,7 +54,7 @@ def make_culprit(
         steps = tuple(at for at in steps if any(rank in evidence.records[analysis.keys[at]] for rank in ranks))
     pricing = evidence.pricing
     capped_ns = cap_gain(max(gain_ns, 0.0), loss.ns if group.known_gain_ns is None else None)
-    is_unknown = analysis.measured.are_uncoupled or (
+    is_unknown = (analysis.measured.are_uncoupled and group.known_gain_ns is None) or (
         capped_ns < pricing.min_gain_ns(steps)
         and any(pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates)
     )
@@ -294,7 +294,7 @@ def _describe_worst(group: FindingGroup, evidence: Evidence) -> tuple[str, ...]:
     later_ns = of_ranks[is_worst][0] - np.median(of_ranks[~is_worst], axis=0)
     few = [evidence.analysis.keys[steps[at]].step for at in _find_few(later_ns)]
     where = f", nearly all of it in step{'s' if len(few) > 1 else ''} {format_numbers(few)}" if few else ""
-    return (f"rank {worst} alone is later{where}: fixing it first would save {format_time(alone_ns)}",)
+    return (f"rank {worst} is later than the others{where}: fixing it first would save {format_time(alone_ns)}",)
 
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
@@ -469,7 +469,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     nodes, ranks = evidence.nodes, group.group.ranks
     host = [rank for rank, node in nodes.items() if group.group.scope == "host" and node == nodes.get(ranks[0])]
     answers = answers or [
-        decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), ranks, len(group.steps), host)
+        decide_recurrence(evidence.analysis.outliers.standouts_of(outlier), ranks, group.steps, host)
         for outlier in alike.values()
     ]
     return min(answers, key=lambda test: (_ORDER.index(test.answer), test.more_steps is None, test.more_steps or 0))

@@ -180,7 +180,9 @@ STAGE_KINDS: Final[Mapping[FindingKind, Judgement]] = {
         "check the GPU, then the share of the work, as no rank with the same work tells these apart",
     ),
     "stage_slow_at_times": Judgement(
-        "gpu_compute", "likely", ("in its other steps the stage takes as long for them as the other stages",)
+        "gpu_compute",
+        "likely",
+        ("in its other steps these kernels take as long as on the other stages: the GPUs are slow at times",),
     ),
 }
 """The causes of findings that compare pipeline stages."""
@@ -345,14 +347,13 @@ def _by_rank(candidates: Sequence[Finding], masked: Sequence[Finding], evidence:
 
 def _by_cause(evidence: Evidence, finding: Finding) -> list[FindingGroup]:
     """Return the finding of a rank; if its far longer steps are so for another reason, that of these apart."""
-    whole, late = _of_rank(evidence, finding), finding.worst
-    split = evidence.analysis.outliers.standouts_of(late).split_events(late)
-    apart = [_of_rank(evidence, of_one_rank(part)) for part in split]
-    loss_of = evidence.analysis.account.loss_of
-    is_one = len(set(map(_reason, apart))) < 2 or any(
-        loss_of(part.scenario) < evidence.pricing.min_gain_ns(part.steps) for part in apart
-    )
-    return [whole] if is_one else apart
+    late, loss_of = finding.worst, evidence.analysis.account.loss_of
+    split = [of_one_rank(part) for part in evidence.analysis.outliers.standouts_of(late).split_events(late)]
+    if split and all(loss_of(part.repair) >= evidence.pricing.min_gain_ns(part.steps) for part in split):
+        apart = [_of_rank(evidence, part) for part in split]
+        if len(set(map(_reason, apart))) > 1:
+            return apart
+    return [_of_rank(evidence, finding)]
 
 
 def _is_of_host(late: FindingGroup) -> bool:

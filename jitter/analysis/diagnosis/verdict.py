@@ -165,12 +165,17 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
 
 
 def _hidden_too(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the culprits that hide the first one, which hides them: only fixing them too saves its share."""
+    """Return the culprits that hide the first one in its steps, and are hidden: only fixing all saves its share."""
     first = culprits[0]
     if first.scope in ("job", "unrecorded") or not first.is_partly_hidden:
         return []
     others = (culprit for culprit in culprits[1:] if culprit.scope not in ("job", "unrecorded"))
-    return [culprit for culprit in others if culprit.is_partly_hidden]
+    steps = set(first.steps)
+    return [
+        culprit
+        for culprit in others
+        if culprit.is_partly_hidden and 2 * len(steps.intersection(culprit.steps)) >= len(culprit.steps)
+    ]
 
 
 def describe_gain_with_hidden(culprit: Culprit, diagnosis: "Diagnosis") -> str:

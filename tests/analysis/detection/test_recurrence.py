@@ -42,7 +42,10 @@ def answer(own: np.ndarray, ranks: Sequence[int], seen: int) -> Recurrence:
         np.full((3, steps, 1), 0.001 * USUAL),
         np.full((3, steps, 1), USUAL),
     )
-    return decide_recurrence(find_standouts(team, TimePart.GPU, np.full(steps, STEP)), ranks, seen)
+    standouts = find_standouts(team, TimePart.GPU, np.full(steps, STEP))
+    late = standouts.is_late[:, standouts.columns(ranks)].any(axis=1)
+    of_finding = np.argsort(~late, kind="stable")[: max(seen, int(late.sum()))].tolist()
+    return decide_recurrence(standouts, ranks, of_finding)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -65,6 +68,14 @@ def test_a_rank_that_pauses_at_times_recurs_beside_one_that_does_so_more_often()
     pauses = [(step, rank) for rank, every in ((0, 7), (9, 2)) for step in range(2, 20, every)]
     own = paused(times(20, 16), pauses)
     assert [answer(own, [rank], seen).answer for rank, seen in ((0, 3), (9, 9))] == ["yes"] * 2
+
+
+@pytest.mark.parametrize("steps", [(259,), (40, 41), (100, 101, 102)])
+def test_one_pause_of_one_step_or_a_few_tells_of_no_other(steps: tuple[int, ...]):
+    """Nor do pauses of other ranks, between which it lies or after them."""
+    others = [(step, rank) for rank in range(4, 16) for step in (17 * rank, 17 * rank + 1)]
+    own = paused(times(260, 16), [*others, *((step, 0) for step in steps)])
+    assert answer(own, [0], len(steps)).answer != "yes"
 
 
 def test_one_long_pause_of_a_rank_that_is_slow_in_every_step_makes_it_no_other():

@@ -259,8 +259,8 @@ def test_a_rank_that_does_something_else_while_the_others_stand_in_a_barrier_is_
     assert any("`write_log` takes 4.60 ms" in told and "the other ranks' hardly any" in told for told in late.evidence)
     assert "check what `write_log` does" in late.advice
     # what all hosts lose is the barrier alone, and what a step begins with
-    paused = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
-    assert all(one.loss_ns / len(one.steps) < 0.3e6 for one in paused)
+    (paused,) = [one for one in diagnosis.of_all_ranks if one.cause == "late_start"]
+    assert 0.2e6 <= paused.loss_ns / len(paused.steps) < 0.3e6
 
 
 def test_a_host_whose_launching_threads_are_suspended_is_one_finding(tmp_path: Path):

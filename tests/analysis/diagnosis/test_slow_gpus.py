@@ -309,7 +309,8 @@ def test_a_pause_of_a_slow_gpu_is_another_finding(tmp_path: Path):
         "gpu_pause": ((5,), 1),
         "gpu_compute": ((5,), 8),
     }
-    of_slow_ns, of_both_ns = run_ns(simulate(run.job, [slow])) - run_ns(simulate(run.job)), 0.0
+    assert (found["gpu_compute"].recurs, found["gpu_pause"].recurs) == ("yes", "unknown")
+    of_slow_ns = run_ns(simulate(run.job, [slow])) - run_ns(simulate(run.job))
     of_both_ns = run_ns(run) - run_ns(simulate(run.job))
     assert found["gpu_compute"].loss_ns == pytest.approx(of_slow_ns * 8 / 9, rel=0.1)
     assert found["gpu_pause"].loss_ns == pytest.approx(of_both_ns - of_slow_ns * 8 / 9, rel=0.1)

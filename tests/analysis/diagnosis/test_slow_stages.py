@@ -54,7 +54,7 @@ def test_stages_that_are_slow_one_after_the_other_are_named(tmp_path: Path, bord
     for ranks, one in found.items():
         others = [fault for fault in faults if not fault.ranks <= set(ranks)]
         assert one.gain_ns == pytest.approx(run_ns(run) - run_ns(simulate(run.job, others)), rel=0.1)
-        assert any("in its other steps the stage takes as long" in line for line in one.evidence)
+        assert any("in its other steps these kernels take as long" in line for line in one.evidence)
 
 
 def test_ranks_are_joined():

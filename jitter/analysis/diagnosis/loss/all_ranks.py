@@ -515,7 +515,8 @@ def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[
     It is the longest stage that the others wait for, as by an embedding or a loss that it alone has.
     """
     run = analysis.run
-    if not find_exchanging_teams(run) or analysis.long_stages:
+    is_named = any(stage.kind != "stage_slow_at_times" for stage in analysis.long_stages)
+    if not find_exchanging_teams(run) or is_named:
         return
     teams, gpu_ns = sorted(run.programs), np.nan_to_num(measured.gpu_ns * measured.times)
     factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams], np.ones(len(teams)))

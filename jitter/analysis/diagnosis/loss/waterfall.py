@@ -74,7 +74,9 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    repairs = [stage.repair.paces for stage in analysis.long_stages if stage.kind == "slow_stage"]
+    stages = (stage for stage in analysis.long_stages if stage.kind != "unequal_stages")
+    # of one that is slow in most steps the usual time is a slow one
+    repairs = [stage.repair.paces for stage in stages if 2 * len(stage.steps) > len(analysis.keys)]
     paces = {analysis.run.team_of[rank]: pace for ranks in repairs for rank, (pace, _) in ranks.items()}
     usual, expected = analysis.transfers.baseline, analysis.transfers.expected
     programs, beside = list_rungs(steps, usual, expected, *window, pace_of_team=paces)

@@ -538,9 +538,10 @@ def _every_nth(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _most_steps(evidence: "Evidence", late: "Outlier") -> Match | None:
-    """Match most steps, of all ranks: steps of two lengths may be batches of two sizes."""
+    """Match most steps, of all ranks and in no one stretch: steps of two lengths may be batches of two sizes."""
     is_most = late.is_of_all_ranks and 2 * len(late.steps) > len(evidence.analysis.keys)
-    return _same_work(evidence, late) if is_most else None
+    is_stretch = late.steps[-1] - late.steps[0] == len(late.steps) - 1
+    return _same_work(evidence, late) if is_most and not is_stretch else None
 
 
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:

@@ -16,7 +16,7 @@ def are_worth_workers(paths: Iterable[Path]) -> bool:
     size = 0
     for path in paths:
         for file in chain([path], path.rglob("*")):
-            # one that is gone, or may not be read, is told when it is read
+            # the readers report a file that is gone or may not be read
             size += file.stat().st_size if os.access(file, os.R_OK) and file.is_file() else 0
             if size >= WORTH_WORKERS_BYTES:
                 return True

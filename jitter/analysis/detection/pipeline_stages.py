@@ -88,7 +88,7 @@ class _Stage:
     def pace(self, others: Sequence["_Stage"]) -> tuple[float, float]:
         """Return by what factor most of its kernels take longer than on other stages, and what all of them add, ns.
 
-        Those that no other stage has are taken to be longer by this factor, as on a slow GPU.
+        Kernels that no other stage has count as longer by this factor: a slow GPU takes longer for all of its kernels.
         """
         ratios = self._ratios(others)
         pace = weighted_median(*zip(*ratios, strict=True)) if ratios else 1.0

@@ -209,7 +209,7 @@ class Standouts:
         )
 
     def split_events(self, outlier: Outlier) -> tuple[Outlier, ...]:
-        """Return a rank in its usual steps, and in those that are far longer; nothing where it has not both."""
+        """Return two outliers of a rank, of its usual steps and of its far longer ones; none if it lacks either."""
         (column,) = self.columns([outlier.rank]).tolist()
         steps = np.isin(np.arange(len(self.is_event)), outlier.steps)
         events = steps & self.is_event[:, column]

@@ -663,7 +663,7 @@ _OF_ANY: Final = (
 _ASSUMED_SIZES: Final = (
     "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
 )
-_KERNELS_TOO: Final = "the rest, {share}, is in kernels, which take longer, too: check the GPU, too"
+_KERNELS_TOO: Final = "the rest, {share}, is in kernels, which take longer, too: check the GPU as well"
 _COPIES_TOO: Final = (
     "{share} of the excess GPU time is in copies between host and GPU, which take longer, too: check the PCIe link as "
     "well"

@@ -154,8 +154,8 @@ def divide_sync_calls(
 ) -> RunSyncCalls:
     """Return which calls each step of each recording has.
 
-    `records` and `calls` are by the recording's digest. `threads` are, by rank, those that launch: the calls of others
-    are left out, as a thread that pins memory, or a watchdog, delays no launch. A barrier is two calls, the rank comes
+    `records` and `calls` have the digests of recordings as keys. `threads` has the launching threads of each rank:
+    calls of other threads are left out, as one that pins memory, or a watchdog, delays no launch. A barrier is two calls, the rank comes
     and it waits, until the last one has come: what it takes then is time of the host.
     """
     last_come_ns = find_last_come(records, calls)

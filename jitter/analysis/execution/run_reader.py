@@ -155,8 +155,8 @@ def divide_sync_calls(
     """Return which calls each step of each recording has.
 
     `records` and `calls` have the digests of recordings as keys. `threads` has the launching threads of each rank:
-    calls of other threads are left out, as one that pins memory, or a watchdog, delays no launch. A barrier is two calls, the rank comes
-    and it waits, until the last one has come: what it takes then is time of the host.
+    calls of other threads are left out, as one that pins memory, or a watchdog, delays no launch. A barrier is two
+    calls, the rank comes and it waits, until the last one has come: what it takes then is time of the host.
     """
     last_come_ns = find_last_come(records, calls)
     of_recording = dict[str, dict[tuple[int | None, int], tuple[int, int]]]()

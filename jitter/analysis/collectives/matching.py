@@ -442,7 +442,7 @@ def match(
     rings = {number_of[group]: group for group in groups.values() if group is not None and group.is_ring}
     awaited: dict[Attendance, tuple[int, ...]] = {}
     everyone = range(max(attended, default=-1) + 1)
-    absent: dict[int, tuple[int, ...]] = {}
+    absent: dict[Attendance, tuple[int, ...]] = {}
     for (group_number, _), members in instances.items():
         where = frozenset((colour[m.rank], m.place) for m in members)
         ring = rings.get(group_number)
@@ -452,14 +452,19 @@ def match(
             rank: tuple(
                 around[other % len(around)]
                 for other in (at - 1, at + 1)
-                if ring is None or not ring.is_open or 0 <= other < len(around)
+                if not (ring and ring.is_open) or 0 <= other < len(around)
             )
             for at, rank in enumerate(around)
         }
-        awaited |= {member: neighbours[member.rank] for member in members if neighbours}
         named = everyone if group_number == number_of.get(_ALL_RANKS) else listed.get(group_number, ())
-        if ring is None and len(named) > len(members):
-            absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
+        present = {member.rank for member in members}
+        missing = set(named) - present if len(named) > len(present) else set()
+        for member in members if neighbours else members[:1]:
+            absent[member] = tuple(sorted(missing.intersection(neighbours.get(member.rank, missing))))
+        awaited |= {
+            member: tuple(rank for rank in neighbours[member.rank] if rank not in missing)
+            for member in (members if neighbours else ())
+        }
     held = [
         [[member] for members in of_place for member in members] if is_ring else of_place
         for (_, is_ring), of_place in held_at.items()
@@ -470,7 +475,7 @@ def match(
         {team: len(program.operations) for team, program in programs.items()},
         held,
         awaited,
-        [absent.get(id(members), ()) for of_place in held for members in of_place],
+        [absent[members[0]] for of_place in held for members in of_place],
     )
     return replace(matching, unrecorded=unrecorded, named=len(set().union(*listed.values())), unpaired=unpaired)
 

@@ -2,11 +2,12 @@
 
 Such a kernel ends once both neighbours have come to theirs: no two ranks leave it together, and no pair of ranks is
 enough to tell when it ends. On one clock, which other collectives of the group give, the time from the latest of these
-arrivals to the end is then the transfer alone, and varies far less than with any fewer ranks.
+arrivals to the end is then the transfer alone, and varies far less than with any fewer ranks. In a stated group with
+unrecorded ranks those tell it whose neighbours are recorded.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,8 @@ from jitter.analysis.collectives.group_inference import TeamEnds, find_unnamed_p
 from jitter.analysis.collectives.leaving_together import regular_groups
 from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_median, known_medians
 
 _LIMITS: Final = THRESHOLDS.group_inference
 _NEIGHBOURHOOD: Final = 3
@@ -44,12 +46,13 @@ def tell_rings(
     clocks = {
         group: shared
         for group, of_rank in exchanges.items()
-        if _are_alike(group, of_rank) and (shared := _shared_places(group, common))
+        if _are_alike(group, of_rank) and (shared := _shared_places(of_rank.keys(), common))
     }
     # groups that exchange at the same places do so alike, and some may have no rank that waits
     families: dict[tuple[object, ...], list[Group]] = defaultdict(list)
     for group in clocks:
-        families[tuple((team_of[rank], *exchanges[group][rank]) for rank in group.ranks or ())].append(group)
+        places = [(team_of[rank], *exchanges[group][rank]) for rank in group.ranks or () if rank in exchanges[group]]
+        families[len(group.ranks or ()), *dict.fromkeys(places)].append(group)
     seen: list[list[Floats]] = [[] for _ in families]
     for step in steps if families else ():
         for family, family_times in zip(families.values(), seen, strict=True):
@@ -111,7 +114,9 @@ def tell_unstated_rings(
             if group is not None and place not in of_team[team_of[rank]]:
                 common[group][rank].append(place)
     every = Group(tuple(sorted(exchanges)))
-    clocks = _shared_places(every, common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
+    clocks = (
+        _shared_places(exchanges.keys(), common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
+    )
     ranks = every.ranks or ()
     seen = [_on_one_clock(ranks, team_of, step, exchanges, clocks) for step in (steps if clocks else ())]
     known_times = [times for times in seen if times is not None]
@@ -135,23 +140,22 @@ def tell_unstated_rings(
 
 
 def _are_alike(group: Group, places: Mapping[int, Sequence[int]]) -> bool:
-    """Return whether all ranks of a group of three or more have as many collectives in it."""
-    ranks = group.ranks or ()
+    """Return whether three or more ranks of a group are recorded, and all have as many collectives in it."""
     return (
-        len(ranks) >= _NEIGHBOURHOOD
-        and set(ranks) == places.keys()
+        len(places) >= _NEIGHBOURHOOD
+        and places.keys() <= set(group.ranks or ())
         and len({len(rank_places) for rank_places in places.values()}) == 1
     )
 
 
 def _shared_places(
-    group: Group, common: Mapping[Group, Mapping[int, Sequence[int]]]
+    ranks: Set[int], common: Mapping[Group, Mapping[int, Sequence[int]]]
 ) -> list[Mapping[int, Sequence[int]]]:
-    """Return the places, by rank, of the collectives that all ranks of a group leave together."""
+    """Return the places, by rank, of the collectives that all these ranks leave together."""
     return [
         places
-        for shared_group, places in common.items()
-        if places.keys() >= set(group.ranks or ()) and len({len(places[rank]) for rank in group.ranks or ()}) == 1
+        for places in common.values()
+        if places.keys() >= ranks and len({len(places[rank]) for rank in ranks}) == 1
     ]
 
 
@@ -162,9 +166,13 @@ def _on_one_clock(
     places: Mapping[int, Sequence[int]],
     clocks: Sequence[Mapping[int, Sequence[int]]],
 ) -> Floats | None:
-    """Return, (start/end, exchanges, ranks), when each rank comes to its exchanges and leaves them; None if unknown."""
+    """Return, (start/end, exchanges, ranks), when each rank comes to its exchanges and leaves them; None if unknown.
+
+    NaN for ranks without a recording, which have no `places`.
+    """
+    is_recorded: Bools = np.array([rank in places for rank in ranks])
     exchange_times, together = [], []
-    for rank in ranks:
+    for rank in (rank for rank in ranks if rank in places):
         if team_of[rank] not in step:
             return None
         having, start, end = step[team_of[rank]]
@@ -175,8 +183,10 @@ def _on_one_clock(
         exchange_times.append(np.stack([start[rank_places, column], end[rank_places, column]]))
         together.append(np.concatenate([end[np.asarray(clock[rank], np.int64), column] for clock in clocks]))
     ahead = np.stack(together, axis=1)
-    times = np.stack(exchange_times, axis=2) - np.median(ahead - ahead[:, :1], axis=0)
-    return None if np.isnan(times).any() else times
+    recorded = np.stack(exchange_times, axis=2) - np.median(ahead - ahead[:, :1], axis=0)
+    times = np.full((*recorded.shape[:2], len(ranks)), np.nan)
+    times[..., is_recorded] = recorded
+    return None if np.isnan(recorded).any() else times
 
 
 def _vary(times: Floats, *, is_open: bool = False) -> float | None:
@@ -187,7 +197,7 @@ def _vary(times: Floats, *, is_open: bool = False) -> float | None:
     the waits.
 
     Args:
-        times: (steps, groups, start/end, exchanges, ranks of a group) on the clock of each group.
+        times: (steps, groups, start/end, exchanges, ranks of a group) on the clock of each group; NaN: not recorded.
         is_open: whether the first and the last rank do not exchange with each other.
 
     """
@@ -198,21 +208,22 @@ def _vary(times: Floats, *, is_open: bool = False) -> float | None:
     if is_open:
         before[..., 0] = after[..., -1] = -np.inf
     before, after = np.maximum(start, before), np.maximum(start, after)
-    both, whole = np.maximum(before, after), start.max(axis=-1, keepdims=True)
-    if (end <= both).any():
+    both, whole = np.maximum(before, after), np.fmax.reduce(start, axis=-1, keepdims=True)
+    end = np.where(np.isnan(both), np.nan, end)
+    if np.isnan(end).all() or (end <= both).any():
         return None
     links = _links(end - both)
     variation_ns, *fewer = (_variation(end - arrived - links) for arrived in (both, before, after, start))
-    if variation_ns > varying_transfer_ns(float(np.median(end - both))) or variation_ns * 2 > min(fewer):
+    if variation_ns > varying_transfer_ns(known_median(end - both)) or variation_ns * 2 > min(fewer):
         return None
-    is_whole = start.shape[-1] > _NEIGHBOURHOOD and bool((end > whole).all())
+    is_whole = start.shape[-1] > _NEIGHBOURHOOD and not (end <= whole).any()
     return None if is_whole and _variation(end - whole - _links(end - whole)) <= variation_ns else variation_ns
 
 
 def _links(transfer: Floats) -> Floats:
     """Return, (1, groups, 1, ranks), by how much longer than usual each rank's transfers always take."""
-    usual = np.median(transfer, axis=(0, 2), keepdims=True)
-    extra_ns: Floats = usual - np.median(usual)
+    usual = known_medians(np.moveaxis(transfer, 2, 1).reshape(-1, *transfer.shape[1::2]))
+    extra_ns: Floats = (usual - known_median(usual))[None, :, None]
     return extra_ns
 
 
@@ -221,6 +232,8 @@ def _variation(took: Floats) -> float:
 
     Times the usual ratio to that of a step and group: the messages of one may be longer than those of another.
     """
-    usual = np.maximum(np.median(took, axis=(0, 1, 3), keepdims=True), _LIMITS.resolution_ns)
-    ratio = np.median(took / usual, axis=(2, 3), keepdims=True)
-    return float(np.abs(took - usual * ratio).mean())
+    steps, groups, exchanges, _ = took.shape
+    by_exchange = np.moveaxis(took, 2, 0).reshape(exchanges, -1)
+    usual = np.maximum(known_medians(by_exchange, axis=1), _LIMITS.resolution_ns)[:, None]
+    ratio = known_medians((took / usual).reshape(steps * groups, -1), axis=1).reshape(steps, groups, 1, 1)
+    return float(np.nanmean(np.abs(took - usual * ratio)))

@@ -364,18 +364,18 @@ class Job:
             trace.items.append(item)
         return host + LAUNCH_US, start + took
 
-    def write(self, folder: Path, traces: list[RankTrace]) -> Path:
+    def write(self, folder: Path, traces: list[RankTrace], lost: Sequence[int] = ()) -> Path:
         clocks = np.random.default_rng(self.seed + 1).uniform(-5e6, 5e6, self.ranks)
         folder.mkdir()
-        for rank, trace in enumerate(traces):
+        for rank, trace in ((rank, trace) for rank, trace in enumerate(traces) if rank not in lost):
             write_trace(folder, rank, self.ranks, trace, 1e9 + clocks[rank], 0, with_groups=self.states_groups)
         return folder
 
 
-def diagnose(job: Job, folder: Path, **fault: float) -> tuple[Any, float]:
-    """Return the diagnosis, and what the fault costs, ns."""
+def diagnose(job: Job, folder: Path, lost: Sequence[int] = (), **fault: float) -> tuple[Any, float]:
+    """Return the diagnosis of a job with `lost` recordings, and what the fault costs, ns."""
     time, traces = job.run(**fault)
-    return ingest_traces(folder, job.write(folder / "traces", traces)).diagnose(), (time - job.run()[0]) * 1e3
+    return ingest_traces(folder, job.write(folder / "traces", traces, lost)).diagnose(), (time - job.run()[0]) * 1e3
 
 
 @fuzz
@@ -395,6 +395,25 @@ def test_a_rank_that_its_ring_waits_for(
     assert culprit.confidence != "low"
     assert culprit.gain_ns == pytest.approx(cost_ns, rel=0.05)
     assert found.loss.ns == pytest.approx(cost_ns, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "cause"), [({"slow": 1.2}, SLOW, "gpu_compute"), ({"late_us": 400.0}, LATE, "late_start")]
+)
+@pytest.mark.parametrize(
+    ("rings", "lost"), [(((*range(8),),), [7]), (((*range(8),),), [0, 7]), (COLUMNS, [0]), (COLUMNS, [6])]
+)
+def test_a_ring_with_a_rank_that_was_not_recorded(
+    tmp_path: Path, rings: Any, lost: Sequence[int], fault: Any, rank: int, cause: str
+) -> None:
+    found, cost_ns = diagnose(Job(rings, 1), tmp_path, lost, **fault)
+    (culprit,) = (one for one in found.culprits if one.rung == "ranks" and one.scope == "rank")
+    assert (culprit.ranks, culprit.cause) == ((rank,), cause)
+    assert culprit.confidence != "low"
+    # a lost rank may be as late as its neighbours that wait for it: the saving is a range
+    least_ns, most_ns = culprit.gain_range_ns or (culprit.gain_ns, culprit.gain_ns)
+    assert least_ns <= cost_ns * 1.05
+    assert most_ns == pytest.approx(cost_ns, rel=0.05)
 
 
 def test_a_rank_of_a_ring_of_two_is_no_pipeline_stage(tmp_path: Path) -> None:

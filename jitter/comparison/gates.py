@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal, get_args
 
-from jitter.analysis.diagnosis.model import Cause
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
+from jitter.analysis.diagnosis.model import Cause, Rung
 from jitter.comparison.compare_documents import Comparison, describe_costs, describe_lone, describe_rare
 from jitter.comparison.document import Document
 from jitter.comparison.significance import MIN_STEPS, Statistic, StepEffect, measure_loss
@@ -14,6 +15,8 @@ from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_pace, format_percent
 
 GateName = Literal["max-loss", "max-regression", "fail-on"]
+JITTER: Final[Rung] = "ranks"
+"""The rung that loses jitter: its ranks are unlike."""
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
 
 
@@ -41,10 +44,12 @@ class Gate:
     """The value and the limit in words, without the result."""
     statistic: Statistic | None = None
     """Of `max-regression`: whether the median or the mean step decides."""
+    rung: Rung | None = None
+    """Of `max-loss`: the rung of the waterfall that loses it."""
 
 
-def unknown_gate(gate: GateName, limit: float | None, why: str) -> Gate:
-    return Gate(gate, limit, None, None, Result.UNKNOWN, why)
+def unknown_gate(gate: GateName, limit: float | None, why: str, rung: Rung | None = None) -> Gate:
+    return Gate(gate, limit, None, None, Result.UNKNOWN, why, rung=rung)
 
 
 def parse_limit(text: str, option: str) -> float:
@@ -54,6 +59,23 @@ def parse_limit(text: str, option: str) -> float:
     if value is None or (match is not None and not match[2] and value >= 1):
         raise UsageError(f"{option}: {text!r} is no limit", "write it like 3% or 0.03")
     return value
+
+
+def parse_losses(text: str) -> dict[Rung, float]:
+    """Return the limits in a list such as `5%,steps=10%` by rung: one without a rung is of `ranks`, which is jitter.
+
+    Raises `UsageError` for any other text.
+    """
+    limits: dict[Rung, float] = {}
+    for word in text.split(","):
+        name, _, limit = word.rpartition("=")
+        rung = next((known for known in RUNG_WORDS if known == (name.strip() or JITTER)), None)
+        if rung is None:
+            raise UsageError(f"--max-loss: no rung is called {name.strip()!r}", f"there are {', '.join(RUNG_WORDS)}")
+        if rung in limits:
+            raise UsageError(f"--max-loss: two limits of {rung}", "give one")
+        limits[rung] = parse_limit(limit, "--max-loss")
+    return limits
 
 
 def parse_causes(text: str) -> list[str]:
@@ -67,6 +89,22 @@ def parse_causes(text: str) -> list[str]:
     return causes
 
 
+def check_rung(run: Document, rung: Rung, limit: float) -> Gate:
+    """Compare what a rung of the waterfall loses, of `ranks` the run's loss to jitter, with a limit.
+
+    Below `ranks` the loss of the usual step is one number without an interval, and decides alone.
+    """
+    if rung == JITTER:
+        return check_loss(run, limit)
+    whole_ns = next((time.step_time_ns for time in run.waterfall if time.rung == "recorded"), None)
+    lost_ns = next((time.loss_ns for time in run.waterfall if time.rung == rung), None)
+    if not whole_ns or lost_ns is None:
+        return unknown_gate("max-loss", limit, f"what {RUNG_WORDS[rung]} cost is not known", rung)
+    lost, result = lost_ns / whole_ns, Result.PASS if lost_ns <= limit * whole_ns else Result.FAIL
+    text = f"{RUNG_WORDS[rung]} {format_percent(lost)} (limit {format_limit(limit)})"
+    return Gate("max-loss", limit, lost, None, result, text, rung=rung)
+
+
 def check_loss(run: Document, limit: float) -> Gate:
     """Compare the run's loss to jitter with a limit; the whole interval decides.
 
@@ -75,7 +113,7 @@ def check_loss(run: Document, limit: float) -> Gate:
     """
     interval = measure_loss(run)
     if isinstance(interval, str):
-        return unknown_gate("max-loss", limit, interval)
+        return unknown_gate("max-loss", limit, interval, JITTER)
     low, high = interval
     result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
     why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
@@ -93,7 +131,7 @@ def check_loss(run: Document, limit: float) -> Gate:
     )
     measured = f"limit {format_limit(limit)}; {_span(interval)}"
     text = f"loss{whose} {format_percent(run.loss_fraction)} ({measured}){why}{beside}"
-    return Gate("max-loss", limit, run.loss_fraction, interval, result, text)
+    return Gate("max-loss", limit, run.loss_fraction, interval, result, text, rung=JITTER)
 
 
 def check_regression(comparison: Comparison, limit: float) -> Gate:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.compare_documents import CollectiveChange, Comparison, CulpritChange
 from jitter.comparison.document import Document
-from jitter.comparison.gates import Gate, format_limit, write_line
+from jitter.comparison.gates import JITTER, Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.log_tables import QUANTITIES
 from jitter.core.formatting import (
@@ -271,7 +271,7 @@ def _write_value(gate: Gate) -> str:
 
 
 _GATES: Final = (
-    Column("gate", "gate"),
+    Column("gate", lambda gate: gate.gate if gate.rung in (None, JITTER) else f"{gate.gate} {gate.rung}"),
     Column("limit", "limit", lambda limit: UNKNOWN if limit is None else format_limit(limit)),
     Column("value", _write_value),
     Column("95% interval", lambda gate: " to ".join(map(format_percent, gate.interval or ())) or UNKNOWN),

@@ -13,7 +13,15 @@ import jitter
 from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import StepEntry, decode_document
-from jitter.comparison.gates import Result, check_findings, check_loss, check_regression, parse_causes, parse_limit
+from jitter.comparison.gates import (
+    Result,
+    check_findings,
+    check_loss,
+    check_regression,
+    parse_causes,
+    parse_limit,
+    parse_losses,
+)
 from jitter.comparison.runs import build_document
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_percent
@@ -63,6 +71,28 @@ def test_what_the_loss_does_not_contain_is_named_beside_it(tmp_path, capsys):
     assert code == 0
     assert re.search(r"^PASS loss .* \(limit 5%; .*\); beside it ranks 0-3, slow GPU: \d", line)
     assert "beside it" not in check(capsys, lake, "--max-loss", "90%")[1]
+
+
+def test_a_rung_of_the_waterfall_has_a_limit_of_its_own(tmp_path, capsys):
+    """All hosts pause in most steps; the recording holds no benchmark of the network."""
+    pause = Fault.parse("cpu_stall:rank=0-3,step=1+3+4+6+7+9+11,kernel=1,ms=1")
+    run = simulate(Job(ranks=4, steps=12, kernels=40, seed=5), [pause])
+    ingest_run(run, tmp_path, "nsys")
+    recorded, *rungs = jitter.open(tmp_path / "lake").diagnose().waterfall
+    (lost_ns,) = (time.loss_ns for time in rungs if time.rung == "steps")
+    share = lost_ns / recorded.step_time_ns
+    assert lost_ns == pytest.approx(1e6 * 7 / 11, rel=0.05)
+    for factor, code, result in ((1.01, 0, "pass"), (0.99, 1, "fail")):
+        limits = f"5%,steps={100 * share * factor:.4f}%"
+        assert check(capsys, tmp_path / "lake", "--max-loss", limits)[0] == code
+        gates = json.loads(check(capsys, tmp_path / "lake", "--max-loss", limits, "--json")[1])["gates"]
+        assert [(gate["gate"], gate["rung"], gate["result"]) for gate in gates] == [
+            ("max-loss", "ranks", "pass"),
+            ("max-loss", "steps", result),
+        ]
+        assert gates[1]["value"] == pytest.approx(share)
+    code, line = check(capsys, tmp_path / "lake", "--max-loss", "network=5%")
+    assert (code, line) == (3, "UNKNOWN what a slow network cost is not known\n")
 
 
 def test_what_most_ranks_lose_to_the_others_exceeds_the_limit(tmp_path, capsys):
@@ -285,6 +315,20 @@ def test_limits(text, fraction):
 def test_unreadable_limits(text):
     with pytest.raises(UsageError, match="no limit"):
         parse_limit(text, "--max-loss")
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [("5%", {"ranks": 0.05}), ("5%, steps=0.1", {"ranks": 0.05, "steps": 0.1}), ("sync=2%", {"sync": 0.02})],
+)
+def test_limits_of_rungs(text, limits):
+    assert parse_losses(text) == pytest.approx(limits)
+
+
+@pytest.mark.parametrize("text", ["5%,", "5%,6%", "recorded=5%", "jitter=5%", "steps=", "steps=1%,steps=2%"])
+def test_unreadable_limits_of_rungs(text):
+    with pytest.raises(UsageError, match="--max-loss"):
+        parse_losses(text)
 
 
 @pytest.mark.parametrize("text", ["", ",", "gpu", "none", "gpu_compute,nothing"])

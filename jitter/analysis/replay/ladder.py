@@ -116,11 +116,13 @@ def list_rungs(
     first: int,
     last: int,
     *,
+    slow: Collection[int],
     pace_of_team: Mapping[int, float],
 ) -> tuple[dict[str, Program], list[Program]]:
     """Return the program below each loss that all ranks bear alike; each leaves out one thing more.
 
-    `slow_steps`: every self time at the median over ranks and like steps, every transfer at its baseline.
+    `slow_steps`: every self time at the median over ranks and like steps, without the `slow` ones where others are
+    left: these are positions of steps in which all ranks are slow; every transfer at its baseline.
     `slow_network`: every transfer as short as a bandwidth benchmark gives, where that is shorter.
     `sync_calls`: no call in which the host waits for the GPU, other than those that copy.
     `blocking_copies`: no copy in which the host waits for the GPU.
@@ -140,7 +142,11 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    self_times = [median_over_steps(steps.baselines, numbers) for numbers in steps.alike.by_size]
+    usual_steps = [np.setdiff1d(numbers, list(slow)) for numbers in steps.alike.by_size]
+    self_times = [
+        median_over_steps(steps.baselines, others if len(others) else numbers)
+        for numbers, others in zip(steps.alike.by_size, usual_steps, strict=True)
+    ]
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short

@@ -20,12 +20,16 @@ HISTORY_PREFIX = "history:"
 DEFAULT_LAST = 10
 """Runs of the history that a run is checked against."""
 Limits = dict["GateName", Any]
-"""By gate that the command line asks for its limit: a fraction, or for `fail-on` the causes."""
+"""By gate that the command line asks for its limit: a fraction, of `max-loss` by rung; for `fail-on` the causes."""
 
 
 @click.command
 @lake_argument
-@click.option("--max-loss", metavar="LIMIT", help="Largest loss to jitter, as a part of the run's time: 5%.")
+@click.option(
+    "--max-loss",
+    metavar="LIMIT",
+    help="Largest loss to jitter, as a part of the run's time: 5%. 5%,steps=10% limits a rung of the waterfall, too.",
+)
 @click.option(
     "--baseline",
     metavar="BASE",
@@ -61,19 +65,21 @@ def check(
     \b
     Examples:
         jitter check --max-loss 5%
+        jitter check --max-loss 5%,steps=10%,overlap=20%
         jitter check run17-lake --baseline base.json --max-regression 3%
         jitter check run17-lake --fail-on gpu_compute,communication
         jitter check run17-lake --baseline history:gpt-13b --last 10 --max-regression 3% --markdown
     """
     from jitter.cli.output.stdio import print_text
-    from jitter.comparison.gates import Result, parse_causes, parse_limit, worst
+    from jitter.comparison.gates import Result, parse_causes, parse_limit, parse_losses, worst
 
-    given: dict[GateName, str | None] = {"max-loss": max_loss, "max-regression": max_regression, "fail-on": fail_on}
-    limits: Limits = {
-        gate: parse_causes(text) if gate == "fail-on" else parse_limit(text, f"--{gate}")
-        for gate, text in given.items()
-        if text is not None
-    }
+    limits: Limits = {}
+    if max_loss is not None:
+        limits["max-loss"] = parse_losses(max_loss)
+    if max_regression is not None:
+        limits["max-regression"] = parse_limit(max_regression, "--max-regression")
+    if fail_on is not None:
+        limits["fail-on"] = parse_causes(fail_on)
     if not limits:
         raise UsageError("nothing to check", "give --max-loss, --baseline with --max-regression, or --fail-on")
     if (baseline is None) != (max_regression is None):
@@ -105,7 +111,7 @@ def _measure(
 ) -> "tuple[Document | None, Comparison | None, list[Gate]]":
     from jitter.cli.lakes import damaged_files, open_prepared
     from jitter.comparison.compare_documents import compare_documents
-    from jitter.comparison.gates import check_findings, check_loss, check_regression
+    from jitter.comparison.gates import check_findings, check_regression, check_rung
     from jitter.comparison.runs import load_run
 
     damaged_files().forbid()
@@ -120,7 +126,7 @@ def _measure(
     gates, comparison = [], None
     for gate, limit in limits.items():
         if gate == "max-loss":
-            gates.append(check_loss(run, limit))
+            gates += [check_rung(run, rung, at_most) for rung, at_most in limit.items()]
         elif gate == "fail-on":
             gates.append(check_findings(run, limit))
         elif bases:
@@ -150,7 +156,11 @@ def _unknown(limits: Limits, why: str) -> "list[Gate]":
     """Return each gate as not measured."""
     from jitter.comparison.gates import unknown_gate
 
-    return [unknown_gate(gate, None if gate == "fail-on" else limit, why) for gate, limit in limits.items()]
+    gates = []
+    for gate, limit in limits.items():
+        by_rung = limit if gate == "max-loss" else {None: None if gate == "fail-on" else limit}
+        gates += [unknown_gate(gate, at_most, why, rung) for rung, at_most in by_rung.items()]
+    return gates
 
 
 def _render(

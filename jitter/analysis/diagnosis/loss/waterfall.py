@@ -79,7 +79,8 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
     repairs = [stage.repair.paces for stage in stages if 2 * len(stage.steps) > len(analysis.keys)]
     paces = {analysis.run.team_of[rank]: pace for ranks in repairs for rank, (pace, _) in ranks.items()}
     usual, expected = analysis.transfers.baseline, analysis.transfers.expected
-    programs, beside = list_rungs(steps, usual, expected, *window, pace_of_team=paces)
+    slow = {step for finding in analysis.slow_steps.findings for step in finding.steps}
+    programs, beside = list_rungs(steps, usual, expected, *window, slow=slow, pace_of_team=paces)
     replayed = time_programs(steps, [*programs.values(), *beside], *window)
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]

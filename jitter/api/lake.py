@@ -533,8 +533,7 @@ class Lake:
 
         rows = table_schema("losses").empty_table()
         if self.step_keys:
-            loss_ns = [step.loss_ns for step in self.diagnose(steps, executor).steps]
-            rows = loss_rows(self.analyze(steps, executor), loss_ns, self.step_columns)
+            rows = loss_rows(self, self.analyze(steps, executor), self.diagnose(steps, executor).steps)
         return _frame(rows, arrow)
 
     def waits(self, *, arrow: bool = False) -> Frame:
@@ -696,10 +695,7 @@ class Lake:
         return _frame(relation_table(self, relation, self._chosen(steps)), arrow)
 
     def _metrics(self, key: StepKey, metrics: Sequence[str]) -> StepMetrics:
-        def read(columns: Sequence[str], ranks: Sequence[int]) -> "StepColumns":
-            return self.step_columns(key, columns, ranks)
-
-        indices = self.kernel_indices(key)
+        read, indices = partial(self.step_columns, key), self.kernel_indices(key)
         return StepMetrics(self.root, key, self._by_step[key], read, indices, self.cohort_members, metrics)
 
     def _choose_cohort(self, cohort: int | None) -> int:

@@ -205,7 +205,9 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         },
         "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
         "split": comparison.split,
-        "costs": comparison.costs[:_MOST_COSTS],
+        "costs": [
+            msgspec.structs.replace(cost, loss_ns=round(cost.loss_ns)) for cost in comparison.costs[:_MOST_COSTS]
+        ],
         "hosts": comparison.hosts,
         "kernel_names": kernels and {"matched": kernels.names_matched, "base": kernels.names},
         "kernels": kernels.changes if kernels else [],
@@ -220,22 +222,13 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "throughput": comparison.throughput,
         "bandwidths": comparison.bandwidths,
     }
-    plain: dict[str, Any] = _whole(msgspec.to_builtins(document))
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
     return plain
 
 
 def _effect_values(effect: StepEffect) -> dict[str, Any]:
-    values = {name: getattr(effect, name) for name in ("base_ns", "new_ns", "difference_ns", "fraction")}
-    return values | {"interval_ns": [effect.low_ns, effect.high_ns]}
-
-
-def _whole(value: Any, key: str = "") -> Any:
-    """Return plain data with times as whole ns."""
-    if isinstance(value, dict):
-        return {name: _whole(element, name) for name, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(element, key) for element in value]
-    return round(value) if isinstance(value, float) and key.endswith("_ns") else value
+    times_ns = {name: round(getattr(effect, name)) for name in ("base_ns", "new_ns", "difference_ns")}
+    return {**times_ns, "fraction": effect.fraction, "interval_ns": [round(effect.low_ns), round(effect.high_ns)]}
 
 
 def _culprit_document(change: CulpritChange) -> dict[str, Any]:

@@ -32,12 +32,6 @@ def table_schema(name: str) -> pa.Schema:
     return pa.schema([(column, _arrow_type(kind)) for column, kind, _ in _DECLARED.findall(load_sql(name))])
 
 
-def declare_table(name: str, schema: pa.Schema) -> str:
-    """Return the statement that makes an empty table with these columns."""
-    columns = ", ".join(f'"{field.name}" {_sql_type(field.type)}' for field in schema)
-    return f"CREATE TABLE {name} ({columns})"
-
-
 def describe_columns(name: str) -> tuple[str, dict[str, str]]:
     """Return the sentence on a relation's rows, and the comment on each of its columns."""
     text = load_sql(name)
@@ -51,9 +45,3 @@ def _arrow_type(kind: str) -> pa.DataType:
     if kind.startswith("STRUCT("):
         return pa.struct([(name, _TYPES[field]) for name, field in re.findall(r'"(\w+)" (\w+)', kind)])
     return _TYPES[kind]
-
-
-def _sql_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return f"{_sql_type(kind.value_type)}[]"
-    return next(name for name, arrow_type in _TYPES.items() if arrow_type == kind)

@@ -87,7 +87,12 @@ def open_query_database(folder: Path, memory_bytes: int | None) -> duckdb.DuckDB
     if memory_bytes is not None:
         config["memory_limit"] = f"{memory_bytes * _COUNTED_SHARE:.0f}B"
         config["threads"] = max(1, min(cpu_count(), memory_bytes // _THREAD_BYTES))
-    return _open_duckdb(folder / _DATABASE, config)
+    database = duckdb.connect(folder / _DATABASE, config=config)
+    # DuckDB draws a progress bar on stdout where Python runs no script
+    shown = database.execute("SELECT current_setting('enable_progress_bar')").fetchone()
+    if shown != (False,):  # it is off, and cannot be set, in a notebook without ipywidgets
+        database.execute("SET enable_progress_bar = false")
+    return database
 
 
 def set_variables(db: duckdb.DuckDBPyConnection, variables: Mapping[str, Any]) -> None:
@@ -130,12 +135,3 @@ def memory_error() -> JitterError:
         "the query needs more memory than it may use",
         "read fewer steps or columns, as in metrics(2003), or give --memory GB",
     )
-
-
-def _open_duckdb(path: Path, config: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
-    """Open a database without a progress bar, which DuckDB draws on stdout where Python runs no script."""
-    database = duckdb.connect(path, config=dict(config))
-    shown = database.execute("SELECT current_setting('enable_progress_bar')").fetchone()
-    if shown != (False,):  # it is off, and cannot be set, in a notebook without ipywidgets
-        database.execute("SET enable_progress_bar = false")
-    return database

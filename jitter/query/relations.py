@@ -16,6 +16,7 @@ from jitter.analysis.alignment.kernel_index import UNMATCHED
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
+from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.analysis.replay.run_steps import RecordedSteps
 from jitter.core.arrow import table_of_rows
@@ -27,7 +28,6 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import check_files
-from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.columns import table_schema
 from jitter.query.diagnosis_rows import culprit_rows, efficiency_rows, fact_rows, steps_table
@@ -35,25 +35,18 @@ from jitter.query.diagnosis_rows import culprit_rows, efficiency_rows, fact_rows
 if TYPE_CHECKING:
     from jitter.api.lake import Lake
 
-ReadColumns = Callable[[StepKey, Sequence[str], Sequence[int]], StepColumns]
-"""Returns columns of one step's rows of some ranks."""
 
+def loss_rows(lake: "Lake", analysis: RunAnalysis, steps: Sequence[StepAnswer]) -> pa.Table:
+    """Return the rows of all analyzed steps with a known loss (`sql/losses.sql`); those of a step add up to its loss.
 
-def loss_rows(analysis: RunAnalysis, loss_ns: Sequence[int | None], read: ReadColumns) -> pa.Table:
-    """Return the rows of all steps with a known loss (`sql/losses.sql`); those of a step add up to its loss.
-
-    Args:
-        analysis: of the run.
-        loss_ns: of each step of the run, as the diagnosis states it; None where that is unknown.
-        read: reads the lake.
-
+    `steps` are the diagnosis of each.
     """
-    phases = {team: _phases(analysis, team, read) for team in analysis.run.programs}
+    phases = {team: _phases(lake, analysis, team) for team in analysis.run.programs}
     after, locator = TimeAfterLaunches(analysis), KernelLocator(analysis)
     tables = [
         _rows(analysis, locator, phases, number, after.losses(number))
-        for number, known_ns in enumerate(loss_ns)
-        if known_ns is not None
+        for number, step in enumerate(steps)
+        if step.loss_ns is not None
     ]
     return pa.concat_tables([table_schema("losses").empty_table(), *tables])
 
@@ -102,7 +95,7 @@ def _rows(
     return pa.table(columns, table_schema("losses"))
 
 
-def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | None]:
+def _phases(lake: "Lake", analysis: RunAnalysis, team: int) -> list[str | None]:
     """Return the phase of each operation of a team's program, as its first rank recorded it in its first step."""
     run = analysis.run
     phase_of_operation: list[str | None] = [None] * len(run.programs[team].operations)
@@ -110,7 +103,7 @@ def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | N
     if key is None:
         return phase_of_operation
     first = run.ranks(key, team)[:1]
-    phases = read(key, ["phase"], first).table["phase"].to_pylist()
+    phases = lake.step_columns(key, ["phase"], first).table["phase"].to_pylist()
     for place, row in enumerate(run.file_rows(key, team, first)[:, 0].tolist()):
         if row >= 0:
             phase_of_operation[place] = phases[row]

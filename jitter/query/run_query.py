@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.query.columns import declare_table, describe_columns, load_sql
+from jitter.query.columns import describe_columns, load_sql
 from jitter.query.prepared_query import Parameters, PreparedQuery, open_query_database, query_error, set_variables
 from jitter.query.relations import Relation, lake_relations
 
@@ -256,7 +256,7 @@ def _create(
     if relation.sentence is None:
         db.execute(load_sql(relation.name))
     else:
-        db.execute(declare_table(relation.name, relation.schema))
+        _insert(db, f"CREATE TABLE {relation.name} AS FROM _rows", relation.schema.empty_table())
     if relation.tables is not None and lake is not None:
         for table in relation.tables(lake, steps):
             _insert(db, f"INSERT INTO {relation.name} FROM _rows", table)

@@ -34,19 +34,10 @@ def apply_capture(recording: RankRecording, capture: CaptureOptions) -> RankReco
     """Return the recording as this capture would have made it.
 
     Kernels of a graph share the launch of the kernel before; a format that records whole graphs writes one row per
-    graph (see `find_graph_heads`).
+    graph (see `find_graph_heads`). A graph is a step's forward kernels on the main stream.
     """
-    return recording if capture.graphs == "off" else _as_graphs(recording)
-
-
-def find_graph_heads(recording: RankRecording) -> Bools:
-    """Return a mask of the activities that are the first of a graph."""
-    heads: Bools = ~recording.shares_launch & np.append(recording.shares_launch[1:], False)
-    return heads
-
-
-def _as_graphs(recording: RankRecording) -> RankRecording:
-    """Give each step's forward kernels on the main stream one launch, that of the first kernel."""
+    if capture.graphs == "off":
+        return recording
     of_graph = np.array(
         [op.kind == "compute" and op.phase == "forward" and op.thread == MAIN_THREAD for op in recording.operations]
     )[recording.operation]
@@ -60,6 +51,12 @@ def _as_graphs(recording: RankRecording) -> RankRecording:
         launch_start_ns=recording.launch_start_ns[head],
         launch_end_ns=recording.launch_end_ns[head],
     )
+
+
+def find_graph_heads(recording: RankRecording) -> Bools:
+    """Return a mask of the activities that are the first of a graph."""
+    heads: Bools = ~recording.shares_launch & np.append(recording.shares_launch[1:], False)
+    return heads
 
 
 def list_calls(recording: RankRecording) -> list[HostCall]:

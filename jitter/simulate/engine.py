@@ -35,7 +35,8 @@ LAUNCH_FLOOR_NS = 2_400
 """Shortest time from the end of a launch to the start of its kernel."""
 _STEP_NS = 3_000
 """CPU time between two steps, and from the begin of a step to its first call."""
-_NEVER = np.iinfo(np.int64).min
+NEVER = np.iinfo(np.int64).min
+"""Start of a launch that an empty slot of the launch queue holds."""
 
 
 @dataclass
@@ -51,11 +52,6 @@ class BlockState:
     collectives: list[tuple[Ints, Ints]] = field(default_factory=list)
     """Starts and ends, (ranks,) each, of collectives that may run beside the next kernels; of a job with interference.
     """
-
-    @classmethod
-    def at(cls, begin: Ints, slots: int | None) -> "BlockState":
-        """Return a state with idle streams and an empty queue."""
-        return cls(begin, queue=None if slots is None else np.full((slots, len(begin)), _NEVER))
 
 
 @dataclass
@@ -132,17 +128,12 @@ def simulate_phase(
             done = end[at] = np.where(gone, busy, done)
         streams[op.stream] = done
         if state.queue is not None:
-            _enqueue(state.queue, np.where(gone, _NEVER, ready))
+            earliest = state.queue.argmin(axis=0), np.arange(shape[1])
+            state.queue[earliest] = np.maximum(state.queue[earliest], np.where(gone, NEVER, ready))
     finish = cpu + _STEP_NS + costs.tail
     state.cpu = finish
     launches = launch_start, launch_end
     return PhaseEvents(*launches, start, end, costs.absent, costs.grid, begin, loading_start, loading_end, finish)
-
-
-def _enqueue(queue: Ints, start: Ints) -> None:
-    """Replace the earliest start in the queue by `start`, if it is later."""
-    at = queue.argmin(axis=0), np.arange(queue.shape[1])
-    queue[at] = np.maximum(queue[at], start)
 
 
 def _end_beside(collectives: Sequence[tuple[Ints, Ints]], start: Ints, work: Ints, factor: float) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jitter.core.errors import UsageError
 from jitter.simulate.durations import draw_durations, phase_operations
-from jitter.simulate.engine import BlockState, CollectiveEnds, PhaseEvents, StageRun, run_stages, simulate_phase
+from jitter.simulate.engine import NEVER, BlockState, CollectiveEnds, PhaseEvents, StageRun, run_stages, simulate_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import MAIN_STREAM, Job
 from jitter.simulate.kernel_names import EXTRA_KERNEL
@@ -162,7 +162,9 @@ class Run:
 
     def _run_stage(self, stage: int, ranks: Ints, events: list[PhaseEvents], keep: bool) -> StageRun:
         begin = [int(np.random.default_rng((self.job.seed, int(r))).integers(400_000)) for r in ranks]
-        state = BlockState.at(np.array(begin, np.int64), self.job.launch_queue)
+        slots = self.job.launch_queue
+        queue = None if slots is None else np.full((slots, len(ranks)), NEVER)
+        state = BlockState(np.array(begin, np.int64), queue=queue)
         program = self.plan.programs[stage]
         for phase in range(self.job.steps + 2):
             ops = phase_operations(program, phase, self.job.steps)

@@ -122,19 +122,6 @@ def test_an_epoch_without_a_step_is_not_ignored(
     assert "epoch" in capsys.readouterr().err
 
 
-def test_a_foreign_file_is_kept(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    target = tmp_path / "notes.csv"
-    target.write_text("mine\n")
-    arguments = ["table", str(small_lake), "--step", "2000", "-o", str(target)]
-    assert main(arguments) == 2
-    assert "--force" in capsys.readouterr().err
-    assert target.read_text() == "mine\n"
-    assert main([*arguments, "--force"]) == 0
-    first = target.read_text()
-    assert main(arguments) == 0  # now it is ours
-    assert target.read_text() == first
-
-
 def test_steps(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     got = _csv(capsys, "steps", small_lake, "--format", "csv")
     assert got["step"].tolist() == [2000, 2001, 2002]

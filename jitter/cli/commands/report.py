@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,7 +82,6 @@ def report(
     """
     from jitter.cli.commands.ingest import print_earlier_recordings, print_ingest_report, run_ingest
     from jitter.cli.lakes import open_lake, prepare_diagnosis
-    from jitter.core.parallel.prefetch import import_ahead
     from jitter.lake.folder import LakeFolder
     from jitter.report.forms import render_report
 
@@ -102,7 +103,8 @@ def report(
     if done == ExitCode.DONE or (ingested is not None and ingested.traces_taken):
         opened = open_lake(root)
         if "html" in chosen.files:
-            import_ahead("jitter.report.page")
+            # while this thread waits for files, or runs code without the interpreter lock
+            Thread(target=import_module, args=("jitter.report.page",), daemon=True).start()
         keys = opened.steps_numbered(steps)
         prepare_diagnosis(opened, keys, choose_executor(None, scheduler, wait_s))
         if ingested is not None:

@@ -1,13 +1,11 @@
-"""Compute results and import modules on threads, and announce files to the system, before they are used."""
+"""Compute results on threads, and announce files to the system, before they are used."""
 
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import Final, TypeVar
 
 Item = TypeVar("Item")
@@ -40,11 +38,6 @@ def map_ahead(function: Callable[[Item], Result], items: Iterable[Item], ahead: 
                 yield coming.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def import_ahead(module: str) -> None:
-    """Begin to import a module on a thread: this one meanwhile waits for files, or runs code without the lock."""
-    Thread(target=import_module, args=(module,), name="import", daemon=True).start()
 
 
 _MOST_BYTES: Final = 1 << 20

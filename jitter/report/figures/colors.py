@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import numpy as np
+
 # Colours that colour-blind readers can distinguish (Okabe and Ito); lines also differ in width and dash, for print.
 # The page's script knows them by value and replaces them in dark mode: see `templates/appearance.js`.
 MAX_RANK: Final = "#d55e00"
@@ -27,13 +29,10 @@ _SHADES: Final = 64
 
 def _between(stops: tuple[str, ...]) -> list[str]:
     """Interpolate colours evenly between the stops."""
-    points = [tuple(int(stop[at : at + 2], 16) for at in (1, 3, 5)) for stop in stops]
-    shades = []
-    for n in range(_SHADES):
-        part, share = divmod(n * (len(points) - 1) / (_SHADES - 1), 1)
-        low, high = points[int(part)], points[min(int(part) + 1, len(points) - 1)]
-        shades.append("#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(low, high, strict=True)))
-    return shades
+    channels = np.array([[int(stop[at : at + 2], 16) for stop in stops] for at in (1, 3, 5)])
+    places, shown = np.arange(len(stops)), np.linspace(0, len(stops) - 1, _SHADES)
+    shades = np.rint([np.interp(shown, places, channel) for channel in channels]).astype(int)
+    return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in shades.T.tolist()]
 
 
 # one hue that darkens (in dark mode: lightens), so that print in grey and all kinds of colour vision keep the order

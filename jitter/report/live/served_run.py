@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, ParamSpec, TypeVar
@@ -156,45 +156,38 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
     """Return loss, step time and findings of runs in the text format of Prometheus; runs that are not ready say so."""
     values: dict[str, list[str]] = {}
 
-    def add(name: str, value: float | None, **labels: object) -> None:
+    def add(name: str, sentence: str, value: float | None, **labels: object) -> None:
         if value is not None:
             texts = {key: str(label).translate(_ESCAPES) for key, label in labels.items() if label is not None}
             pairs = ",".join(f'{key}="{text}"' for key, text in texts.items())
-            values.setdefault(name, []).append(f"jitter_{name}{{{pairs}}} {value!r}\n")
+            head = f"# HELP jitter_{name} {sentence}\n# TYPE jitter_{name} gauge\n"
+            values.setdefault(head, []).append(f"jitter_{name}{{{pairs}}} {value!r}\n")
 
     for run in runs:
-        lake = str(run.report.lake.root)
-        add("ready", int(run.is_ready), lake=lake)
+        of_lake = partial(add, lake=run.report.lake.root)
+        of_lake("ready", "Whether the run is analyzed.", int(run.is_ready))
         if not run.is_ready:
             continue
-        diagnosis = run.report.diagnosis
-        recorded = diagnosis.waterfall[0].step_time_ns
-        add("ranks", run.report.facts.ranks, lake=lake)
-        add("steps", run.report.facts.steps, lake=lake)
-        add("step_time_seconds", None if recorded is None else recorded / 1e9, lake=lake)
-        add("loss_seconds", None if diagnosis.loss.ns is None else diagnosis.loss.ns / 1e9, lake=lake)
-        add("loss_ratio", diagnosis.loss.fraction, lake=lake)
-        add("findings", len(diagnosis.findings), lake=lake)
+        diagnosis, facts = run.report.diagnosis, run.report.facts
+        of_lake("ranks", "Ranks with a recording.", facts.ranks)
+        of_lake("steps", "Recorded steps.", facts.steps)
+        step_s = _seconds(diagnosis.waterfall[0].step_time_ns)
+        of_lake("step_time_seconds", "Mean time of the steps that have a loss.", step_s)
+        of_lake("loss_seconds", "What jitter costs over the recorded steps.", _seconds(diagnosis.loss.ns))
+        of_lake("loss_ratio", "The loss as a part of the run's time.", diagnosis.loss.fraction)
+        of_lake("findings", "Findings of the run.", len(diagnosis.findings))
         for number, finding in enumerate(diagnosis.findings, 1):
             labels = {label: getattr(finding, label) for label in _LABELS}
             if finding.scope == "job":
                 labels["rank"] = None
-            add("finding_loss_seconds", finding.loss_ns / 1e9, lake=lake, number=number, **labels)
-    return "".join(
-        f"# HELP jitter_{name} {_METRICS[name]}\n# TYPE jitter_{name} gauge\n{''.join(lines)}"
-        for name, lines in values.items()
-    )
+            share_s = _seconds(finding.loss_ns)
+            of_lake("finding_loss_seconds", "Share of the loss of one finding.", share_s, number=number, **labels)
+    return "".join(head + "".join(lines) for head, lines in values.items())
+
+
+def _seconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e9
 
 
 _LABELS: Final = ("rung", "scope", "rank", "host", "cause", "confidence")
-_METRICS: Final = {
-    "ready": "Whether the run is analyzed.",
-    "ranks": "Ranks with a recording.",
-    "steps": "Recorded steps.",
-    "step_time_seconds": "Mean time of the steps that have a loss.",
-    "loss_seconds": "What jitter costs over the recorded steps.",
-    "loss_ratio": "The loss as a part of the run's time.",
-    "findings": "Findings of the run.",
-    "finding_loss_seconds": "Share of the loss of one finding.",
-}
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})

@@ -15,10 +15,8 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.api import Lake
 from jitter.core.grouping import by_key
+from jitter.core.numeric.arrays import Bools, Codes, Floats
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
 MAX_ROWS = 120
 """Rows that a reader can distinguish; with more ranks, neighbours on a host share a row."""
 MAX_COLUMNS = 300
@@ -33,11 +31,11 @@ class HeatmapLayer:
 
     name: str
     title: str
-    excess_ns: Floats
+    excess_ns: npt.NDArray[np.float32]
     """NaN: unknown, or a share of the loss below `low_ns`."""
-    rank: Ints
+    rank: Codes
     """Rank of the value."""
-    step: Ints
+    step: Codes
     """Position in the run of the value's step."""
     low_ns: float
     """Start of the logarithmic colour scale: `LOW_SCALE_FRACTION` of a step."""
@@ -106,7 +104,7 @@ def self_time_layer(part: int) -> str:
     return f"own:{part}"
 
 
-def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
+def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Floats, Floats]:
     """Sum the shares of the loss per rank, and of communication per group: two arrays (ranks, steps) in ns.
 
     NaN marks a rank that has none.
@@ -127,7 +125,7 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
     return rank_shares, transfers
 
 
-def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Doubles:
+def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Floats:
     """Sum how much longer each rank's transfers take than a benchmark gives, (ranks, steps) in ns."""
     above_ns = np.zeros((len(column), len(examined.keys)))
     for number, (took, expected) in enumerate(zip(examined.transfers.took, examined.transfers.expected, strict=True)):
@@ -140,8 +138,8 @@ def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Double
 def arrange_heatmap(
     ranks: Sequence[int],
     hosts: Mapping[int, str | None],
-    values: Mapping[str, tuple[str, npt.NDArray[np.float64]]],
-    there: npt.NDArray[np.bool_],
+    values: Mapping[str, tuple[str, Floats]],
+    there: Bools,
     step_ns: float,
 ) -> ExcessHeatmap:
     """Arrange layers by host, and merge rows and columns that are too fine to see.
@@ -166,7 +164,7 @@ def arrange_heatmap(
     source_rows = np.array([[merged[min(n, len(merged) - 1)] for n in range(fold)] for merged in members])
     when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
 
-    def build_layer(name: str, title: str, ns: npt.NDArray[np.float64]) -> HeatmapLayer:
+    def build_layer(name: str, title: str, ns: Floats) -> HeatmapLayer:
         comparable = np.where(np.isnan(ns), -np.inf, ns)
         cells = comparable[source_rows[:, :, None, None], when].transpose(0, 2, 1, 3)
         best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
@@ -194,6 +192,6 @@ def arrange_heatmap(
     )
 
 
-def _holes(row: int, is_recorded: npt.NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+def _holes(row: int, is_recorded: Bools) -> list[tuple[int, int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[True], is_recorded, [True]]).astype(np.int8)))
     return [(row, int(first), int(last) - 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]

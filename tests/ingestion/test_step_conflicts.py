@@ -1,5 +1,6 @@
 """Two recordings of the same rank and step, given at once: names and order decide nothing."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -63,6 +64,18 @@ def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(trace
     assert len(set(taken)) == 1
 
 
+def test_of_a_recording_and_its_unpacked_copy_one_is_taken_also_without_a_wall_clock(tmp_path: Path):
+    """Kineto states none before PyTorch 2.3."""
+    traces = tmp_path / "traces"
+    write(simulate(Job(ranks=3, steps=3, kernels=16)), traces, "kineto", layout="2021")
+    for path in sorted(traces.glob("*.json.gz")):
+        (traces / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    report = ingest(traces)
+    assert [record.rank for record in report.added] == [0, 1, 2]
+    assert all("of which one is enough" in str(error) for error in report.refused)
+    assert len(report.refused) == 3
+
+
 def test_of_two_gpus_that_are_called_one_rank_the_one_that_states_it_is_taken(tmp_path: Path):
     write(simulate(Job(ranks=4, steps=6, kernels=60, gpus_per_node=2)), tmp_path / "traces", "nsys", ranks_per_report=2)
     run_sql(
@@ -110,7 +123,8 @@ def test_of_two_hosts_whose_steps_take_as_long_none_is_taken(tmp_path: Path):
 
 def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):
     shutil.copy(traces / "rank1.sqlite", traces / "a-rank1.sqlite")
-    run_sql(traces / "a-rank1.sqlite", "PRAGMA user_version = 7")
+    for table in (*GPU_TABLES, "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):  # another run, a second later
+        run_sql(traces / "a-rank1.sqlite", f'UPDATE {table} SET start = start + 1000000000, "end" = "end" + 1000000000')
     for path in traces.iterdir():
         run_sql(path, "DROP TABLE TARGET_INFO_SESSION_START_TIME")
     report = ingest(traces)

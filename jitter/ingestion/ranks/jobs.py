@@ -898,6 +898,19 @@ def describe_steps(keys: Sequence[StepKey]) -> str:
 
 
 def _is_same_time(recording: GivenRecording, rival: GivenRecording) -> bool:
-    """Return whether two recordings state wall clocks that overlap: one execution was recorded twice."""
+    """Return whether one execution was recorded twice: the wall clocks overlap; without them, the steps are equal.
+
+    So are those of a recording and of its copy that was unpacked, or packed anew.
+    """
     ranges = recording.utc_range, rival.utc_range
-    return None not in ranges and time_apart(*ranges) <= RESTART_NS
+    if None not in ranges:
+        return time_apart(*ranges) <= RESTART_NS
+    steps, others = (
+        {
+            (rank.rank, step.key): (step.start_ns, step.end_ns, step.sequence)
+            for rank in either.ranks
+            for step in rank.record.steps
+        }
+        for either in (recording, rival)
+    )
+    return all(steps[claim] == others[claim] for claim in steps.keys() & others.keys())

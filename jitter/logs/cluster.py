@@ -64,7 +64,7 @@ def _load(row: Values, context: Context) -> Values | None:
 
 
 def _time_of_day(row: Values) -> Values:
-    """Return the time of a row of sar or mpstat, whose banner states the day: `2/23/2025`, `23.02.25`, `2025-02-23`."""
+    """Return the time of a row with a day, as of sar's or mpstat's banner: `2/23/2025`, `23.02.25`, `2025-02-23`."""
     clock, day = next(iter(re.findall(r"\b\d\d:\d\d:\d\d\b", " ".join(row.values()))), None), row.get("day")
     if clock is None or day is None:
         return {}
@@ -72,7 +72,7 @@ def _time_of_day(row: Values) -> Values:
     year, month, of_month = (first, second, third) if first > 31 else (third % 100 + 2000, first, second)
     if month > 12 or "." in day:
         month, of_month = of_month, month
-    half = row.get("AM") or row.get("PM")
+    half = row.get("AM") or row.get("PM") or row.get("half")
     hour = int(clock[:2]) % 12 + 12 * (half == "PM") if half else int(clock[:2])
     return {"time_ns": f"{year}-{month:02}-{of_month:02} {hour:02}{clock[2:]}"}
 
@@ -196,6 +196,30 @@ FORMATS: Final = (
         ),
         (b"Name:  ",),
         opens=r"^Name:\s+\S",
+    ),
+    # `kubectl get pods`, `get nodes`, with `-A` of all namespaces
+    Patterns(
+        "kubectl-get",
+        (
+            rule("exits", r"^(?:\S{1,64}\s+)?<host>\s+\d{1,4}/\d{1,4}\s+OOMKilled\s", **KILLED),
+            _state(r"^(?:\S{1,64}\s+)?<host>\s+\d{1,4}/\d{1,4}\s+(?P<what>Evicted)\s", detail="{what} in Kubernetes"),
+            _state(r"^<host>\s+(?P<what>NotReady)\S{0,64}\s+\S+\s+\w{1,16}\s+v\d", detail="{what} in Kubernetes"),
+        ),
+        (b"NAME  ",),
+        opens=r"^(?:NAMESPACE\s+)?NAME\s+(?:READY\s+STATUS|STATUS\s+ROLES)\s",
+        closes=r"^\s*$",
+    ),
+    # `ipmitool sel list` and `elist`: what a host's management controller saw
+    Patterns(
+        "ipmi-sel",
+        (
+            _state(r"^\s*[0-9a-f]{1,6} +\| +(?P<day>\d\d/\d\d/\d{2,4}) +\| +(?P<time>\d\d:\d\d:\d\d)"
+                   r"(?: (?P<half>[AP]M))?(?: [A-Z]{2,5})? +\| (?P<what>[^|]{1,80}?) +\| "
+                   r"(?P<event>(?:Upper|Lower) (?:Critical|Non-recoverable) going \w{3,4}|Failure detected|Throttled"
+                   r"|Power Supply AC lost|Thermal Trip|Uncorrectable ECC)[^|]{0,80}\| Asserted", b"| Asserted",
+                   detail="{what}: {event}, by its management controller",
+                   values=lambda match, _: _time_of_day({key: text or "" for key, text in match.groupdict().items()})),
+        ),
     ),
     # `vmstat -t`, whose last column has the name of the time zone; the first row is a mean since boot
     Columns(

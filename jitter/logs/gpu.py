@@ -145,9 +145,24 @@ _DCGM: Final[Mapping[str, Mapping[str, Values]]] = {
 }
 """By relation, what each metric of a GPU states: by column a text, or what makes it of the value."""
 _LAST_XID: Final[Mapping[str, Values]] = {"XID_ERRORS": {"code": int}}
+_PORTS: Final[Mapping[str, Values]] = {
+    "state_id": {"state": lambda value: "Active" if value == 4 else "Down"},
+    "rate_bytes_per_second": {"gb_per_s": lambda value: value / 1e9},
+    "symbol_error_total": {"count": int, "counter": "symbol_error"},
+    "link_error_recovery_total": {"count": int, "counter": "link_error_recovery"},
+    "link_downed_total": {"count": int, "counter": "link_downed"},
+    "port_errors_received_total": {"count": int, "counter": "port_rcv_errors"},
+    "port_discards_transmitted_total": {"count": int, "counter": "port_xmit_discards"},
+    "port_transmit_wait_total": {"count": int, "counter": "port_xmit_wait"},
+    "local_link_integrity_errors_total": {"count": int, "counter": "local_link_integrity_errors"},
+    "excessive_buffer_overrun_errors_total": {"count": int, "counter": "excessive_buffer_overrun_errors"},
+}
+"""Likewise what each metric of an adapter's port states; counters by the kernel's names."""
+_INSTANCE: Final = re.compile(r"(?!localhost)(?P<host>[A-Za-z][\w.-]{0,253}):\d{1,5}")
+"""The source that Prometheus asked, where it is named and no address."""
 
 
-def _dcgm_rule(relation: str, metrics: Mapping[str, Values], gauge: str | None = None) -> Rule:
+def _metrics_rule(prefix: str, relation: str, metrics: Mapping[str, Values], gauge: str | None = None) -> Rule:
     has_time = relation != "gpu_errors" or gauge is not None  # counters count since boot
 
     def values(match: re.Match[str], before: str) -> Values | None:
@@ -156,10 +171,12 @@ def _dcgm_rule(relation: str, metrics: Mapping[str, Values], gauge: str | None =
         if value >= _BLANK or (not value and not has_time):
             return None
         labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
-        stated = metrics[match["name"]].items()
+        stated, asked = metrics[match["name"]].items(), _INSTANCE.fullmatch(labels.get("instance", ""))
         return {
             "device": labels.get("gpu"),
-            "host": labels.get("Hostname") or None,
+            "nic": None if "gpu" in labels else labels.get("device"),
+            "link": labels.get("port"),
+            "host": labels.get("Hostname") or (asked and asked["host"]),
             "bus_id": bus_address(labels.get("pci_bus_id", "")),
             "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] and has_time else None,
             **{column: made if isinstance(made, str) else made(value) for column, made in stated},
@@ -168,7 +185,7 @@ def _dcgm_rule(relation: str, metrics: Mapping[str, Values], gauge: str | None =
     names = "|".join(metrics)
     return rule(
         relation,
-        rf"^DCGM_FI_DEV_(?P<name>{names})\{{(?P<labels>[^{{}}]*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
+        rf"^{prefix}(?P<name>{names})\{{(?P<labels>.*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
         values=values,
         gauge=gauge,
     )
@@ -176,20 +193,27 @@ def _dcgm_rule(relation: str, metrics: Mapping[str, Values], gauge: str | None =
 
 DCGM: Final = Patterns(
     "dcgm-exporter",
-    (*(_dcgm_rule(*metrics) for metrics in _DCGM.items()), _dcgm_rule("gpu_errors", _LAST_XID, "code")),
+    (
+        *(_metrics_rule("DCGM_FI_DEV_", *metrics) for metrics in _DCGM.items()),
+        _metrics_rule("DCGM_FI_DEV_", "gpu_errors", _LAST_XID, "code"),
+    ),
     (b"DCGM_FI_DEV_",),
 )
 """DCGM's exporter for Prometheus: a line a metric and GPU."""
+_NODE_EXPORTER: Final = Patterns(
+    "node-exporter", (_metrics_rule("node_infiniband_", "links", _PORTS),), (b"node_infiniband_",)
+)
 
 
 def read_prometheus(answer: Any, context: Context) -> None:
-    """Read what Prometheus answers of DCGM's metrics: each sample as the exporter prints it."""
-    parser = DCGM.parser(context)
+    """Read what Prometheus answers of metrics of GPUs and adapters: each sample as the exporter prints it."""
+    parsers = [declared.parser(context) for declared in (DCGM, _NODE_EXPORTER)]
     for at, one in enumerate(answer["data"]["result"], 1):
         labels = ",".join(f'{name}="{value}"' for name, value in one["metric"].items())
         for seconds, value in one.get("values") or [one["value"]]:
             line = f"{one['metric'].get('__name__')}{{{labels}}} {value} {round(float(seconds) * 1000)}"
-            parser.read_line(line.encode(), at)
+            for parser in parsers:
+                parser.read_line(line.encode(), at)
 
 
 def _stated(title: str, tag: str, value: str) -> str:
@@ -245,6 +269,14 @@ _REMAPPED: Final = {
     "f": "row remapping failed",
 }
 """By the first letter of what nvidia-smi calls it."""
+_IS_SO: Final = "(?:Yes|GPU requires reset)"
+_FABRIC: Final = {
+    "Full": "active",
+    "False": "active",
+    "Degraded": "of degraded bandwidth",
+    "True": "with an unhealthy route",
+}
+"""State of a GPU's NVLinks by the health of their fabric."""
 _NO_MEMORY: Final = r"^(?!.*(?i:module|memory))"
 """Titles of sections that are of the whole GPU."""
 
@@ -278,9 +310,16 @@ _NVIDIA_REPORT: Final = Patterns(
              memory="{what} errors", time_ns=None),
         rule("gpu_errors",
              r"^\s+(?:<remapped_row_)?(Uncorrectable Error|unc|[Pp]ending|Remapping Failure Occurred|failure)"
-             r"(?:\s+: |>)([1-9]\d*|Yes)\s*(?:$|<)",
+             rf"(?:\s+: |>)(?:([1-9]\d*)|{_IS_SO})\s*(?:$|<)",
              section="^(?i:remapped.rows)$", time_ns=None,
-             values=lambda match, _: {"memory": _REMAPPED[match[1][0].lower()], "count": match[2].replace("Yes", "1")}),
+             values=lambda match, _: {"memory": _REMAPPED[match[1][0].lower()], "count": match[2] or "1"}),
+        # of drivers from 550 on; repairs are of memory channels and of parts of the processor
+        rule("gpu_errors", rf"^\s+(?P<memory>(?:Channel|TPC) Repair Pending|Unrepairable Memory)\s+: {_IS_SO}\s*$",
+             count=1, time_ns=None),
+        rule("gpu_errors", r"^\s+GPU Recovery Action\s+: (?P<what>(?!None|N/A)\S.{0,40}?)\s*$",
+             memory="recovery actions ({what})", count=1, time_ns=None),
+        rule("links", r"^\s+(?:Bandwidth|Route Unhealthy)\s+: (?P<is>Full|Degraded|True|False)\s*$", section="^Health$",
+             values=lambda match, _: {"state": _FABRIC[match["is"]]}),
     ),
     (b"NVSMI LOG", b"<nvidia_smi_log>"),
     opens="NVSMI LOG|<nvidia_smi_log>",
@@ -441,7 +480,13 @@ _KERNEL_LOG: Final = Patterns(
         _event(r"(?:\(slave |definitely down for interface )<nic>(?:\): link status definitely down)?, disabling",
                b" definitely down", counter="link down events in its bond"),
         _event(r"\bmlx5_core [0-9a-f:.]{7,16}: .{0,160}?"
-               r"(?P<what>health compromised|[Hh]igh [Tt]emperature)", b"mlx5_core ", counter="adapter's {what}"),
+               r"(?P<what>health compromised|[Hh]igh [Tt]emperature|Bus stuck|Bad or shorted cable"
+               r"|Power budget exceeded)", b"mlx5_core ", counter="adapter's {what}"),
+        # `ice 0000:17:00.0 ens2f0: NETDEV WATCHDOG: CPU: 1: transmit queue 3 timed out 5312 ms`; older kernels name the
+        # adapter behind: `NETDEV WATCHDOG: ens2f0 (ice): transmit queue 3 timed out`
+        _event(r"(?:[ \]](?!kernel:)(?P<nic>[a-z][\w.-]{0,63}): )?NETDEV WATCHDOG: "
+               r"(?:(?P<name>[a-z][\w.-]{0,63}) )?.{0,60}?transmit queue \d{1,5} timed out", b"NETDEV WATCHDOG",
+               values=lambda match, _: {"nic": match["nic"] or match["name"]}, counter="transmissions that timed out"),
         # of adapters, by their drivers: `mlx5_core 0000:5e:00.0: 63.008 Gb/s available PCIe bandwidth, …`
         rule("links", r"(?<!\bpci) (?P<nic>[0-9a-f:.]{7,16}): (?P<gbit>[\d.]{1,16}) Gb/s available PCIe bandwidth",
              b" available PCIe bandwidth", counter="PCIe",
@@ -470,6 +515,11 @@ _KERNEL_LOG: Final = Patterns(
                   b"above threshold, cpu clock", kind="cpu_heat"),
         _incident(r"\bnfs: server \S{1,255} not responding, (?:still trying|timed out)", b" not responding, ",
                   kind="file_system", detail="an NFS server"),
+        # `nvme nvme0: I/O 123 QID 4 timeout, aborting`, newer `I/O tag 123 (307b) opcode 0x1 …`; blk-core.c
+        _incident(r"\bnvme (?P<disk>nvme\d{1,3}): I/O .{0,100}?\btimeout,", b": I/O ", kind="file_system",
+                  detail="the disk {disk}"),
+        _incident(r"\bI/O error, dev (?P<disk>\w{1,32}),", b"I/O error, dev ", kind="file_system",
+                  detail="the disk {disk}"),
         # `Lustre: x-OST3-osc-ff: Connection to … was lost`, `… Request sent has timed out … o4->x-OST3-osc-ff@…`,
         # `LustreError: 167-0: x-MDT0-mdc-ff: This client was evicted by x-MDT0`
         _incident(r"\bLustre(?:Error)?:(?=.{0,400}?[ >](?P<target>[\w-]{1,64}?)-(?:osc|mdc)-\w)"
@@ -548,6 +598,7 @@ FORMATS: Final = (
         values=_dmon_row,
     ),
     DCGM,
+    _NODE_EXPORTER,
     # `dcgmi diag`: tests by name, in DCGM 3 with lists of GPUs, in DCGM 4 with a line a GPU
     Patterns(
         "dcgmi-diag",
@@ -638,7 +689,7 @@ FORMATS: Final = (
         "nvlink",
         (
             rule("links", r"^\s+Link <link>: (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: <count>\s*$"),
-            rule("links", r"^\s+Link <link>: (?P<counter>Link recovery failed) events: <count>\s*$"),
+            rule("links", r"^\s+Link <link>: (?P<counter>Link recovery failed|Tx discards)(?: events)?: <count>\s*$"),
             rule("links", r"^\s+Link <link>: <gb_per_s> GB/s\s*$", state="active"),
             rule("links", r"^\s+Link <link>: <inactive>\s*$", state="inactive"),
             rule(None, r"^GPU <device>: (?:NVIDIA |.*\(UUID: GPU-)"),
@@ -661,15 +712,32 @@ FORMATS: Final = (
         (b"CA '", b"Infiniband device '", b"hca_id:"),
         opens=r"^(?:\s*CA '|Infiniband device '|hca_id:)",
     ),
-    # counters of an adapter's port: `perfquery`, `rdma statistic` (all in one line or, with `-p`, each in one),
-    # `mlxlink -c`, `ethtool -S` (these two do not name the adapter), the files below `/sys/class/infiniband`
+    # `ethtool eth0`, `ibdev2netdev`
+    Patterns(
+        "port-states",
+        (
+            rule("links", r"^Settings for <nic>:", begins=True),
+            rule(None, r"^\s+Speed: (?P<mbit>\d{1,9})Mb/s",
+                 values=lambda match, _: {"gb_per_s": int(match["mbit"]) / 8e3}),
+            rule(None, r"^\s+Link detected: (?P<is>yes|no)",
+                 values=lambda match, _: {"state": "Active" if match["is"] == "yes" else "Down"}),
+            rule("links", r"^<nic> port <link> ==> \S{1,64} \((?P<is>Up|Down)\)",
+                 values=lambda match, _: {**match.groupdict(), "state": "Active" if match["is"] == "Up" else "Down"}),
+        ),
+        (b"Settings for ", b" ==> "),
+        opens=r"^Settings for [\w.-]{1,64}:|^[\w.-]{1,64} port \d{1,3} ==> ",
+    ),
+    # an adapter's port by `rdma link`, and its counters: `perfquery`, `rdma statistic` (all in one line or, with `-p`,
+    # each in one), `mlxlink -c`, `ethtool -S` (these two do not name the adapter), the files below
+    # `/sys/class/infiniband`
     Patterns(
         "port-counters",
         (
             rule(None, r"^# Port (?:extended )?counters: Lid \d+ port <link>"),
             rule(None, r"^(?=link <nic>/<link>\s)"),
             rule(None, r"^(?=\S{0,64}/infiniband/<nic>/ports/<link>/)"),
-            rule("links", r"^State +: (?P<state>\w{1,32})"),
+            rule("links", r"^(?:State +: (?P<state>\w{1,32})|link .{1,300}? state (?P<up>\w{1,32}) physical_state )",
+                 values=lambda match, _: {"state": (match["state"] or match["up"]).capitalize()}),
             rule("links", rf"(?:^|[\s/])(?P<counter>{_OF_PORT})(?: *: ?\.*| )<count>(?![\w.])"),
         ),
         (b"counters:", b"link ", b"Operational Info", b"NIC statistics:", b"counters/"),

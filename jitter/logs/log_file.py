@@ -53,7 +53,7 @@ _DOCUMENTS: Final = (
     Document(b"{", (b'"gpu_data"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"[", (b'"gpu"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"{", (b'"test_categories"',), (), "dcgmi-diag", gpu.read_dcgm_diagnostic),
-    Document(b"{", (b'"resultType"', b'"DCGM_FI_DEV_'), (), gpu.DCGM.format, gpu.read_prometheus),
+    Document(b"{", (b'"resultType"',), (b'"DCGM_FI_DEV_', b'"node_infiniband_'), gpu.DCGM.format, gpu.read_prometheus),
     Document(b"{", (b'"alg_bw"', b'"bus_bw"', b'"results"'), (), nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
 _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
@@ -99,6 +99,8 @@ _BEGINS_WITH_TIME: Final = re.compile(
     rb"(?:<\d{1,3}>)?(?:\d{4}-\d\d-\d\d[T ]\d|[A-Z][a-z]{2} [ \d]\d \d\d:|\[ *\d+\.\d+\] |\[[A-Z][a-z]{2} [A-Z]|"
     rb"\{\"__|__CURSOR=)"
 )
+_OBJECT: Final = re.compile(rb"(?:\x1e|data: )?(?=\{)")
+"""The beginning of a line of `journalctl -o json`, `json-seq` or `json-sse`, or of a container's log."""
 _LAST_LINES: Final = 100
 _LARGEST_DOCUMENT: Final = 256 << 20
 _QUOTING_SUFFIXES: Final = frozenset((
@@ -318,13 +320,17 @@ def _unwrapped(chunk: bytes) -> bytes:
         chunk = b"\n\n".join(map(_exported, chunk.split(b"\n\n")))
     if b'"MESSAGE"' not in chunk and b'"log":' not in chunk:
         return chunk
-    return b"\n".join([_unwrapped_line(line) if line.startswith(b"{") else line for line in chunk.split(b"\n")])
+    return b"\n".join(map(_unwrapped_line, chunk.split(b"\n")))
 
 
 def _unwrapped_line(line: bytes) -> bytes:
+    if (begin := _OBJECT.match(line)) is None:
+        return line
     try:
-        entry = decode_json(line)
+        entry = decode_json(line[begin.end() :])
         text = entry.get("MESSAGE", entry.get("log"))
+        if isinstance(text, list):  # bytes that are no text, as those of colours
+            text = bytes(text).decode("utf-8", "replace")
         if not isinstance(text, str):
             return line
         if "log" in entry:

@@ -134,6 +134,71 @@ IBV_DEVINFO = (
     "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand (0)\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n"
     "hca_id:\tmlx5_1\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_DOWN (1)\n"
 )
+FABRIC_HEALTH = """\
+==============NVSMI LOG==============
+Attached GPUs                             : 2
+GPU 00000000:3B:00.0
+    GPU Recovery Action                   : None
+    Fabric
+        Health
+            Bandwidth                     : Full
+            Route Unhealthy               : N/A
+        TPC Repair Pending                : No
+GPU 00000000:9B:00.0
+    GPU Recovery Action                   : Reset
+    Fabric
+        Health
+            Bandwidth                     : Degraded
+            Route Unhealthy               : True
+    Remapped Rows
+        Pending                           : GPU requires reset
+    ECC Errors
+        Channel Repair Pending            : Yes
+        TPC Repair Pending                : GPU requires reset
+"""
+NODE_EXPORTER = """\
+# TYPE node_infiniband_port_transmit_wait_total counter
+node_infiniband_port_transmit_wait_total{device="mlx5_0",port="1"} 1.2345e+06
+node_infiniband_state_id{device="mlx5_1",port="1"} 1
+node_infiniband_rate_bytes_per_second{device="mlx5_0",port="1"} 5e+10
+node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"} 7
+"""
+PORT = {"__name__": "node_infiniband_link_downed_total", "device": "mlx5_0", "port": "1", "instance": "n7.cluster:9100"}
+PROMETHEUS_OF_PORT = {"data": {"resultType": "vector", "result": [{"metric": PORT, "value": [1712345678, "3"]}]}}
+ETHTOOL_OF_PORT = """\
+Settings for ens1f0np0:
+	Supported ports: [ FIBRE ]
+	Speed: 25000Mb/s
+	Link detected: yes
+Settings for ens1f1np1:
+	Speed: Unknown!
+	Link detected: no
+"""
+KERNEL_OF_DEVICES = """\
+ice 0000:b1:00.0 ens8f0: NETDEV WATCHDOG: CPU: 38: transmit queue 14 timed out 8069 ms
+Nov 12 03:14:15 n8 kernel: NETDEV WATCHDOG: ens1f0 (mlx5_core): transmit queue 3 timed out
+mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, Bus stuck(I2C or data shorted)
+nvme nvme1: I/O tag 123 (307b) opcode 0x1 (I/O Cmd) QID 4 timeout, aborting req_op:WRITE(1) size:4096
+blk_update_request: I/O error, dev sdb, sector 12
+"""
+IPMI_SEL = """\
+   1 | 02/23/2025 | 16:24:18 | Temperature CPU1 Temp | Upper Critical going high | Asserted
+   2 | 02/23/2025 | 16:24:18 | Temperature CPU1 Temp | Upper Critical going high | Deasserted
+  1a | 02/23/25 | 04:24:18 PM UTC | Power Supply PS1 Status | Failure detected | Asserted
+   3 |  Pre-Init  |Pre-Init   | Memory #0x53 | Correctable ECC | Asserted
+   5 | 02/23/2025 | 16:24:18 | Power Supply PS2 | Presence detected | Asserted
+"""
+PODS = """\
+NAMESPACE   NAME      READY   STATUS      RESTARTS   AGE
+jobs        train-3   0/1     OOMKilled   1          20m
+jobs        train-4   1/1     Running     0          20m
+jobs        train-5   0/1     Evicted     0          20m
+"""
+NODES_OF_KUBERNETES = """\
+NAME    STATUS                        ROLES    AGE   VERSION
+gpu-6   Ready                         <none>   20d   v1.29.3
+gpu-7   NotReady,SchedulingDisabled   <none>   20d   v1.29.3
+"""
 KERNEL_OF_HOST = (
     "<4>1 2024-11-12T03:14:15.003Z n8 kernel - - - mce: CPU3: Core temperature above threshold, cpu clock throttled "
     "(total events = 12)\n"
@@ -912,6 +977,74 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             (0, "PCIe replays", 7), (0, "nvidia-smi's counter of SW Power Capping, us", 12234991553),
             (0, "nvidia-smi's counter of SW Thermal Slowdown, us", 0),
         ],
+    ),
+    (
+        "nvidia-smi-q", FABRIC_HEALTH, "links", ("device", "state"),
+        [(0, "active"), (1, "of degraded bandwidth"), (1, "with an unhealthy route")],
+    ),
+    (
+        "nvidia-smi-q", FABRIC_HEALTH, "gpu_errors", ("time_ns", "device", "memory", "count"),
+        [
+            (None, 1, what, 1)
+            for what in (
+                "recovery actions (Reset)", "row remapping pending", "Channel Repair Pending", "TPC Repair Pending"
+            )
+        ],
+    ),
+    (
+        "node-exporter", NODE_EXPORTER, "links", ("nic", "link", "state", "gb_per_s", "counter", "count"),
+        [
+            ("mlx5_0", 1, None, None, "port_xmit_wait", 1_234_500), ("mlx5_1", 1, "Down", None, None, None),
+            ("mlx5_0", 1, None, 50.0, None, None),
+        ],
+    ),
+    (
+        "dcgm-exporter", json.dumps(PROMETHEUS_OF_PORT), "links",
+        ("time_ns", "host", "nic", "link", "counter", "count"),
+        [(1712345678 * 10**9, "n7.cluster", "mlx5_0", 1, "link_downed", 3)],
+    ),
+    (
+        "dcgm-exporter", 'DCGM_FI_DEV_SM_CLOCK{gpu="1",Hostname="n7",pod="{x}"} 1215\n', "gpu_clocks",
+        ("host", "device", "sm_mhz"), [("n7", 1, 1215.0)],
+    ),
+    (
+        "port-states", ETHTOOL_OF_PORT, "links", ("nic", "state", "gb_per_s"),
+        [("ens1f0np0", "Active", 3.125), ("ens1f1np1", "Down", None)],
+    ),
+    (
+        "port-states", "mlx5_0 port 1 ==> ib0 (Up)\nmlx5_1 port 1 ==> ib1 (Down)\n", "links", ("nic", "link", "state"),
+        [("mlx5_0", 1, "Active"), ("mlx5_1", 1, "Down")],
+    ),
+    (
+        "port-counters", "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ib0\n", "links",
+        ("nic", "link", "state"), [("mlx5_0", 1, "Active")],
+    ),
+    (
+        "kernel-log", KERNEL_OF_DEVICES, "links", ("host", "nic", "counter"),
+        [
+            (None, "ens8f0", "transmissions that timed out"), ("n8", "ens1f0", "transmissions that timed out"),
+            (None, None, "adapter's Bus stuck"),
+        ],
+    ),
+    (
+        "kernel-log", KERNEL_OF_DEVICES, "incidents", ("kind", "detail"),
+        [("file_system", "the disk nvme1"), ("file_system", "the disk sdb")],
+    ),
+    (
+        "ipmi-sel", IPMI_SEL, "incidents", ("time_ns", "kind", "detail"),
+        [
+            (1740327858 * 10**9, "state", f"{what}, by its management controller")
+            for what in (
+                "Temperature CPU1 Temp: Upper Critical going high", "Power Supply PS1 Status: Failure detected"
+            )
+        ],
+    ),
+    ("kubectl-get", PODS, "exits", ("host", "manner"), [("train-3", "lack of memory")]),
+    ("kubectl-get", PODS, "incidents", ("host", "detail"), [("train-5", "Evicted in Kubernetes")]),
+    ("kubectl-get", NODES_OF_KUBERNETES, "incidents", ("host", "detail"), [("gpu-7", "NotReady in Kubernetes")]),
+    (
+        "nvlink", NVLINK_OF_BLACKWELL.replace("packets", "discards"), "links", ("device", "link", "counter", "count"),
+        [(0, 0, "Tx discards", 12345), (0, 0, "Link recovery failed", 1), (0, 0, "Effective", 4)],
     ),
     (
         "fabric-manager", FABRIC, "gpu_errors", ("time_ns", "bus_id", "code"),

@@ -46,6 +46,9 @@ def test_journal_in_json_states_host_and_time():
     exported = f"__CURSOR=s=1\n{fields}MESSAGE={json.loads(line)['MESSAGE']}\nPRIORITY=3\n\n"
     assert rows(exported.encode() * 2, "gpu_errors") == [row, row]
     assert sniff(json.dumps({"MESSAGE": [1, 2], "x": "Xid ("}).encode()) is None
+    as_bytes = json.dumps(entry | {"MESSAGE": list(json.loads(line)["MESSAGE"].encode())})
+    for form in (as_bytes, f"\x1e{line}", f"data: {line}"):  # `-o json`, `-o json-seq`, `-o json-sse`
+        assert rows(form.encode(), "gpu_errors") == [row]
 
 
 @pytest.mark.parametrize("stamp", ["2024-08-27T17:20:39Z", "2024-08-27T19:20:39+02:00", "2024-08-27 13:20:39 -0400"])

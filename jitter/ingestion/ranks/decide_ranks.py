@@ -255,8 +255,8 @@ def _stated_ranks(path: Path, gpus: Sequence[GpuEvidence]) -> dict[int, tuple[in
                 first, first_from = statements[0]
                 raise UnknownRankError(
                     f"{path}: {first_from} says rank {first}, and {other_from} says rank {other_rank}",
-                    f"give the right one: --rank {first} or --rank {other_rank} (one file), or --rank-map CSV "
-                    "(file,rank)",
+                    f"give the right one: --rank {first} or --rank {other_rank} (one file), --rank-map CSV (file,rank) "
+                    "or --rank-pattern RE (group rank)",
                 )
         if gpu.stated:
             ranks[gpu.process] = gpu.stated[0]

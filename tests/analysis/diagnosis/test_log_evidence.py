@@ -533,6 +533,16 @@ def test_counters_tell_of_links_unlike_the_others(name: str, counts: list[Any], 
     assert all(("gpu_compute" in fact.causes) == is_of_clock for fact in facts)
 
 
+@pytest.mark.parametrize(
+    ("counts", "said"), [([1, 0, 2, 1, 0, 0, 2, 1], 0), ([1, 0, 9, 1, 0, 0, 0, 1], 1), ([0, 3], 0)]
+)
+def test_a_few_counts_since_boot_of_some_of_many_links_are_chance(counts: list[int], said: int):
+    """Each boot, and each time that a cable is plugged, counts a port down."""
+    row = {"host": "node0", "device": None, "link": 1, "state": None, "counter": "link_downed"}
+    links = [row | {"nic": f"mlx5_{nic}", "count": count} for nic, count in enumerate(counts)]
+    assert len(find_facts(JobLogs(links=links))) == said
+
+
 def test_a_counter_that_cannot_count_on_is_told_although_it_did_not_grow():
     row = {"host": "node0", "nic": "mlx5_3", "link": 1, "state": None, "device": None, "count": 65_535}
     names = "SymbolErrorCounter", "PortXmitWait"

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 
+from jitter.analysis.detection.significance import binomial_tail
 from jitter.analysis.diagnosis.evidence.logs.job_logs import LANES, PCIE_GENERATION, JobLogs
 from jitter.analysis.diagnosis.evidence.logs.measurements import describe_exits, describe_proxies
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
@@ -489,7 +490,15 @@ def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int, bool]]:
         if len(of_links) > 1 or not _OF_TRAFFIC.search(counter):
             usual = sorted(of_links.values())[len(of_links) // 4] if len(of_links) > 1 else 0
             least = max(_LIMITS.odd_counter * usual, max(of_links.values()) / _LIMITS.odd_counter)
-            yield from ((*one, one[0] in grown) for one in of_links.most_common(_MOST) if one[1] > least)
+            for link, count in of_links.most_common(_MOST):
+                if count > least and (link in grown or not _is_by_chance(count, of_links)):
+                    yield link, count, link in grown
+
+
+def _is_by_chance(count: int, of_links: Counter[_Link]) -> bool:
+    """Return whether one of several links may count as much where all of them count alike, as each does at a boot."""
+    chance = binomial_tail(count, of_links.total(), 1 / len(of_links))
+    return len(of_links) > 1 and len(of_links) * chance > THRESHOLDS.max_chance
 
 
 # ---- GPUs

@@ -158,6 +158,16 @@ _PORTS: Final[Mapping[str, Values]] = {
     "excessive_buffer_overrun_errors_total": {"count": int, "counter": "excessive_buffer_overrun_errors"},
 }
 """Likewise what each metric of an adapter's port states; counters by the kernel's names."""
+_AMD_METRICS: Final[Mapping[str, Mapping[str, Values]]] = {
+    "gpu_clocks": {
+        "gpu_clock": {"sm_mhz": float},
+        "gpu_junction_temperature": {"temp_c": float},
+        "gpu_package_power": {"power_w": float},
+    },
+    "gpu_errors": {"gpu_ecc_uncorrect_total": {"count": int, "memory": "amd-smi: uncorrectable errors"}},
+    "links": {"pcie_replay_count": {"count": int, "counter": "PCIe replays"}},
+}
+"""Likewise of AMD's device metrics exporter."""
 _INSTANCE: Final = re.compile(r"(?!localhost)(?P<host>[A-Za-z][\w.-]{0,253}):\d{1,5}")
 """The source that Prometheus asked, where it is named and no address."""
 
@@ -171,12 +181,15 @@ def _metrics_rule(prefix: str, relation: str, metrics: Mapping[str, Values], gau
         if value >= _BLANK or (not value and not has_time):
             return None
         labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
+        if labels.get("clock_type", "GPU_CLOCK_TYPE_SYSTEM") != "GPU_CLOCK_TYPE_SYSTEM":
+            return None
         stated, asked = metrics[match["name"]].items(), _INSTANCE.fullmatch(labels.get("instance", ""))
+        device = labels.get("gpu", labels.get("gpu_id"))
         return {
-            "device": labels.get("gpu"),
-            "nic": None if "gpu" in labels else labels.get("device"),
+            "device": device,
+            "nic": labels.get("device") if device is None else None,
             "link": labels.get("port"),
-            "host": labels.get("Hostname") or (asked and asked["host"]),
+            "host": labels.get("Hostname") or labels.get("hostname") or (asked and asked["host"]),
             "bus_id": bus_address(labels.get("pci_bus_id", "")),
             "time_ns": int(match["ms"]) * 1_000_000 if match["ms"] and has_time else None,
             **{column: made if isinstance(made, str) else made(value) for column, made in stated},
@@ -185,7 +198,8 @@ def _metrics_rule(prefix: str, relation: str, metrics: Mapping[str, Values], gau
     names = "|".join(metrics)
     return rule(
         relation,
-        rf"^{prefix}(?P<name>{names})\{{(?P<labels>.*)\}} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{{13}}))?",
+        rf'^{prefix}(?P<name>{names})\{{(?P<labels>(?:[^"}}]|"(?:[^"\\]|\\.)*")*)\}} '
+        r"(?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?",
         values=values,
         gauge=gauge,
     )
@@ -203,11 +217,17 @@ DCGM: Final = Patterns(
 _NODE_EXPORTER: Final = Patterns(
     "node-exporter", (_metrics_rule("node_infiniband_", "links", _PORTS),), (b"node_infiniband_",)
 )
+_AMD_EXPORTER: Final = Patterns(
+    "amd-exporter",
+    tuple(_metrics_rule("(?:amd_)?", *metrics) for metrics in _AMD_METRICS.items()),
+    tuple(f"{name}{{".encode() for metrics in _AMD_METRICS.values() for name in metrics),
+)
+EXPORTERS: Final = (DCGM, _NODE_EXPORTER, _AMD_EXPORTER)
 
 
 def read_prometheus(answer: Any, context: Context) -> None:
     """Read what Prometheus answers of metrics of GPUs and adapters: each sample as the exporter prints it."""
-    parsers = [declared.parser(context) for declared in (DCGM, _NODE_EXPORTER)]
+    parsers = [declared.parser(context) for declared in EXPORTERS]
     for at, one in enumerate(answer["data"]["result"], 1):
         labels = ",".join(f'{name}="{value}"' for name, value in one["metric"].items())
         for seconds, value in one.get("values") or [one["value"]]:
@@ -597,8 +617,7 @@ FORMATS: Final = (
         row=r"\s*(?:\d{8},?\s+)?(?:\d\d:\d\d:\d\d,?\s+)?\d{1,4},?\s",
         values=_dmon_row,
     ),
-    DCGM,
-    _NODE_EXPORTER,
+    *EXPORTERS,
     # `dcgmi diag`: tests by name, in DCGM 3 with lists of GPUs, in DCGM 4 with a line a GPU
     Patterns(
         "dcgmi-diag",

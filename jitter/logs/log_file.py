@@ -53,7 +53,13 @@ _DOCUMENTS: Final = (
     Document(b"{", (b'"gpu_data"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"[", (b'"gpu"',), (b'"socket_power"', b'"gfx_0"', b'"hotspot"'), "amd-smi", gpu.read_amd_json),
     Document(b"{", (b'"test_categories"',), (), "dcgmi-diag", gpu.read_dcgm_diagnostic),
-    Document(b"{", (b'"resultType"',), (b'"DCGM_FI_DEV_', b'"node_infiniband_'), gpu.DCGM.format, gpu.read_prometheus),
+    Document(
+        b"{",
+        (b'"resultType"',),
+        tuple(trigger.removesuffix(b"{") for exporter in gpu.EXPORTERS for trigger in exporter.triggers),
+        gpu.DCGM.format,
+        gpu.read_prometheus,
+    ),
     Document(b"{", (b'"alg_bw"', b'"bus_bw"', b'"results"'), (), nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
 _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (

@@ -163,6 +163,13 @@ node_infiniband_state_id{device="mlx5_1",port="1"} 1
 node_infiniband_rate_bytes_per_second{device="mlx5_0",port="1"} 5e+10
 node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"} 7
 """
+AMD_EXPORTER = """\
+gpu_clock{clock_index="0",clock_type="GPU_CLOCK_TYPE_SYSTEM",gpu_id="3",hostname="n7",serial_number="S3"} 1533
+gpu_clock{clock_index="8",clock_type="GPU_CLOCK_TYPE_MEMORY",gpu_id="3",hostname="n7",serial_number="S3"} 1292
+amd_gpu_junction_temperature{gpu_id="3",hostname="n7"} 76
+pcie_replay_count{gpu_id="3",hostname="n7"} 12
+gpu_ecc_uncorrect_total{gpu_id="3",hostname="n7"} 0
+"""
 PORT = {"__name__": "node_infiniband_link_downed_total", "device": "mlx5_0", "port": "1", "instance": "n7.cluster:9100"}
 PROMETHEUS_OF_PORT = {"data": {"resultType": "vector", "result": [{"metric": PORT, "value": [1712345678, "3"]}]}}
 ETHTOOL_OF_PORT = """\
@@ -998,6 +1005,11 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             ("mlx5_0", 1, None, 50.0, None, None),
         ],
     ),
+    (
+        "amd-exporter", AMD_EXPORTER, "gpu_clocks", ("host", "device", "sm_mhz", "temp_c"),
+        [("n7", 3, 1533.0, None), ("n7", 3, None, 76.0)],
+    ),
+    ("amd-exporter", AMD_EXPORTER, "links", ("device", "nic", "counter", "count"), [(3, None, "PCIe replays", 12)]),
     (
         "dcgm-exporter", json.dumps(PROMETHEUS_OF_PORT), "links",
         ("time_ns", "host", "nic", "link", "counter", "count"),

@@ -538,7 +538,7 @@ _KERNEL_LOG: Final = Patterns(
         # `nvme nvme0: I/O 123 QID 4 timeout, aborting`, newer `I/O tag 123 (307b) opcode 0x1 …`; blk-core.c
         _incident(r"\bnvme (?P<disk>nvme\d{1,3}): I/O .{0,100}?\btimeout,", b": I/O ", kind="file_system",
                   detail="the disk {disk}"),
-        _incident(r"\bI/O error, dev (?P<disk>\w{1,32}),", b"I/O error, dev ", kind="file_system",
+        _incident(r"\bI/O error, dev (?P<disk>(?!fd|sr|loop)\w{1,32}),", b"I/O error, dev ", kind="file_system",
                   detail="the disk {disk}"),
         # `Lustre: x-OST3-osc-ff: Connection to … was lost`, `… Request sent has timed out … o4->x-OST3-osc-ff@…`,
         # `LustreError: 167-0: x-MDT0-mdc-ff: This client was evicted by x-MDT0`
@@ -731,11 +731,12 @@ FORMATS: Final = (
         (b"CA '", b"Infiniband device '", b"hca_id:"),
         opens=r"^(?:\s*CA '|Infiniband device '|hca_id:)",
     ),
-    # `ethtool eth0`, `ibdev2netdev`
+    # `ethtool eth0`, of no bridge or tunnel; `ibdev2netdev`
     Patterns(
         "port-states",
         (
-            rule("links", r"^Settings for <nic>:", begins=True),
+            rule("links", r"^Settings for (?!lo:|docker|veth|virbr|br-|cni|cali|flannel|tun|tap|vxlan|dummy)<nic>:",
+                 begins=True),
             rule(None, r"^\s+Speed: (?P<mbit>\d{1,9})Mb/s",
                  values=lambda match, _: {"gb_per_s": int(match["mbit"]) / 8e3}),
             rule(None, r"^\s+Link detected: (?P<is>yes|no)",

@@ -177,6 +177,9 @@ Settings for ens1f0np0:
 	Supported ports: [ FIBRE ]
 	Speed: 25000Mb/s
 	Link detected: yes
+Settings for docker0:
+	Speed: Unknown!
+	Link detected: no
 Settings for ens1f1np1:
 	Speed: Unknown!
 	Link detected: no
@@ -187,6 +190,7 @@ Nov 12 03:14:15 n8 kernel: NETDEV WATCHDOG: ens1f0 (mlx5_core): transmit queue 3
 mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, Bus stuck(I2C or data shorted)
 nvme nvme1: I/O tag 123 (307b) opcode 0x1 (I/O Cmd) QID 4 timeout, aborting req_op:WRITE(1) size:4096
 blk_update_request: I/O error, dev sdb, sector 12
+blk_update_request: I/O error, dev fd0, sector 0
 """
 IPMI_SEL = """\
    1 | 02/23/2025 | 16:24:18 | Temperature CPU1 Temp | Upper Critical going high | Asserted

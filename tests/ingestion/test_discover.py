@@ -18,6 +18,8 @@ from jitter.ingestion.discovery.discover import discover
 from jitter.ingestion.discovery.unrecognized_files import describe_nearest
 from tests.support.databases import run_sql
 
+TEXT = "text: neither JSON nor CSV of a profiler, nor a log with a measurement or an error"
+
 
 @pytest.fixture(scope="module")
 def export() -> Callable[[Path], Path]:
@@ -54,7 +56,10 @@ def test_named_files_must_be_traces(tmp_path: Path, export: Callable[[Path], Pat
     found = discover([notes, tmp_path / "nothing", export(tmp_path / "1.sqlite")])
     assert [(path.name, str(error).split(";")[0]) for path, error in found.unreadable] == [
         ("nothing", f"{tmp_path / 'nothing'}: no such file or directory"),
-        ("notes.txt", f"{notes}: not a trace that jitter reads (text, and neither JSON nor CSV of a profiler)"),
+        (
+            "notes.txt",
+            f"{notes}: not a trace that jitter reads ({TEXT})",
+        ),
     ]
     assert len(found.sources) == 1
     assert discover([tmp_path]).unreadable == []
@@ -261,12 +266,12 @@ NEAREST = {
     "c.csv": (b"name,epoch,loss\nx,1,1\n", "a table without columns of kernels' names"),
     "c.log": (
         b"INFO [a.py:2] Running: 18 reqs, Waiting: 3 reqs, None\n",
-        "text, and neither JSON nor CSV of a profiler",
+        TEXT,
     ),
-    "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
-    "e.log": (b"[2026-01-01 12:00:00,000] [INFO] [a.py:1] begun\n", "text, and neither JSON nor CSV"),
-    "f.log": (b"[rank0]: begun\n[1,0]<stdout>:begun\n", "text, and neither JSON nor CSV"),
-    "e.txt": (b"Step 1, step 2, and so on\nare prose\n", "text, and neither JSON nor CSV"),
+    "d.txt": (b"loss went down\n", "text: neither JSON nor CSV"),
+    "e.log": (b"[2026-01-01 12:00:00,000] [INFO] [a.py:1] begun\n", "text: neither JSON nor CSV"),
+    "f.log": (b"[rank0]: begun\n[1,0]<stdout>:begun\n", "text: neither JSON nor CSV"),
+    "e.txt": (b"Step 1, step 2, and so on\nare prose\n", "text: neither JSON nor CSV"),
     "e.json": (b"[1, 2, 3]\n", "JSON, and no list of trace events"),
     "e.bin": (b"\x7fELF" + bytes(100), "binary data of no known kind"),
     "f.txt": (b"", "it is empty"),

@@ -115,7 +115,8 @@ class UnrecognizedFiles:
                 f"{path}: damaged beyond reading ({path.stat().st_size:,} bytes, no list of tables)",
                 "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
             )
-        return UnreadableTraceError(_unlike_all(path), f"it reads {self._formats}") if named else None
+        hint = f"it reads {self._formats}; of logs: jitter explain evidence"
+        return UnreadableTraceError(_unlike_all(path), hint) if named else None
 
     def _is_other_rank(self, path: Path) -> bool:
         """Return whether a trace's name is that of a recording with another number, whatever the suffixes."""
@@ -330,7 +331,7 @@ _RESEMBLED: Final = (
     (rb".*\0", "binary data of no known kind"),
     (rb"[^\n:]*,[^\n:]*,[^\n:]*\n[^\n]*,[^\n]*,",
      "a table without columns of kernels' names and times, as rocprof's have"),
-    (rb"", "text, and neither JSON nor CSV of a profiler"),
+    (rb"", "text: neither JSON nor CSV of a profiler, nor a log with a measurement or an error"),
 )  # fmt: skip
 """What the beginnings of files that no reader accepts resemble; the first one counts."""
 

@@ -28,6 +28,8 @@ _SYSLOG: Final = re.compile(
 _NCCL: Final = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?(?:\(\w{1,80}\) )?NCCL WARN $"
 )
+_NODE_EVENT: Final = re.compile(r"\s(?:Warning|Normal)\s+\w{1,64}\s+node/(?P<host>[A-Za-z0-9][\w.-]{0,253})\s")
+"""A line of `kubectl get events` about a node, whose message may be a kernel's."""
 _NIC_OF_FILE: Final = re.compile(r"(?<![A-Za-z0-9])(?:mlx[45]|bnxt_re|hfi1|irdma|qedr)_?\d{1,3}(?![A-Za-z0-9])")
 """The adapter whose counters a file holds, by its name: `perfquery` and others print none."""
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -186,7 +188,7 @@ class _DeclaredParser(LineParser):
         row = {"label": self.context.label, "rank": rank}
         if values.get("time_ns") is None:  # else that before it is of another clock, maybe of another zone
             row["time_ns"] = self.context.times.read(before, yearless=relation in DATED)
-        if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]):
+        if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]) or _NODE_EVENT.search(before):
             row["host"] = host["host"]
         of_columns = _FROM_TEXT[relation]
         for name, value in values.items():

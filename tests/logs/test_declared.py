@@ -750,6 +750,10 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     (
         "amd-smi", AMD_METRIC, "links", ("device", "counter", "count"), [(3, "PCIe lanes", 8), (3, "PCIe replays", 77)],
     ),
+    (
+        "kernel-log", "5m   Warning   XidError   node/gpu-7   NVRM: Xid (PCI:0000:13:00): 94, pid=1\n", "gpu_errors",
+        ("host", "bus_id", "code"), [("gpu-7", "0000:13:00", 94)],
+    ),
     ("kubectl-events", EVENTS, "exits", ("host", "process", "manner"), [("gpu-7", "python", "lack of memory")]),
     (
         "kubectl-events", EVENTS, "incidents", ("host", "detail"),

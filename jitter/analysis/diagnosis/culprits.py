@@ -126,13 +126,14 @@ def _share_host(group: FindingGroup, evidence: Evidence) -> bool:
 
 def _rung(group: FindingGroup) -> Rung | None:
     """Return the rung that holds the group's loss; a slow majority of ranks, which is the median, is in none."""
+    kinds = {candidate.kind for candidate in group.candidates}
+    if kinds <= {"slow_steps", "awaited", "stage_slow_at_times"}:
+        return "steps"
     if group.is_of_stages:
         return "balance"
     if group.known_gain_ns is None:
         return "ranks"
-    if not group.parts:
-        return "network"
-    return "steps" if {candidate.kind for candidate in group.candidates} <= {"slow_steps", "awaited"} else None
+    return None if group.parts else "network"
 
 
 def _recorded_steps(group: FindingGroup, evidence: Evidence) -> list[int]:

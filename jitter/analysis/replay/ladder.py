@@ -116,13 +116,13 @@ def list_rungs(
     first: int,
     last: int,
     *,
-    slow: Collection[int],
+    slow_steps: Mapping[int, Collection[int]],
     pace_of_team: Mapping[int, float],
 ) -> tuple[dict[str, Program], list[Program]]:
     """Return the program below each loss that all ranks bear alike; each leaves out one thing more.
 
-    `slow_steps`: every self time at the median over ranks and like steps, without the `slow` ones where others are
-    left: these are positions of steps in which all ranks are slow; every transfer at its baseline.
+    `slow_steps`: every self time at the median over ranks and like steps but those in which all ranks of the team are
+    slow, given by team, where others are left; every transfer at its baseline.
     `slow_network`: every transfer as short as a bandwidth benchmark gives, where that is shorter.
     `sync_calls`: no call in which the host waits for the GPU, other than those that copy.
     `blocking_copies`: no copy in which the host waits for the GPU.
@@ -142,11 +142,7 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    usual_steps = [np.setdiff1d(numbers, list(slow)) for numbers in steps.alike.by_size]
-    self_times = [
-        median_over_steps(steps.baselines, others if len(others) else numbers)
-        for numbers, others in zip(steps.alike.by_size, usual_steps, strict=True)
-    ]
+    self_times = [_usual_times(steps, numbers, slow_steps) for numbers in steps.alike.by_size]
     unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
@@ -171,6 +167,18 @@ def list_rungs(
     waiting = (masks.sync_calls | masks.blocking_copies) & (np.diff(job.first_wait) > 0)
     with_waits = rungs["slow_network"]._replace(job=without_waits(job, waiting & ~are_usual(steps, first, waiting)))
     return rungs, [with_waits, *(with_waits._replace(self_times=rungs[pause].self_times) for pause in PAUSES)]
+
+
+def _usual_times(steps: RunSteps, numbers: Ints, slow_steps: Mapping[int, Collection[int]]) -> SelfTimes:
+    """Return, (operations of all teams,), medians over like steps, without a team's slow ones if others are left."""
+    usual = median_over_steps(steps.baselines, numbers)
+    for team, slow in slow_steps.items():
+        others, operations = np.setdiff1d(numbers, list(slow)), steps.run.job.operations(team)
+        if 0 < len(others) < len(numbers):
+            of_team = SelfTimes(*(values[:, operations] for values in steps.baselines))
+            for values, medians in zip(usual, median_over_steps(of_team, others), strict=True):
+                values[operations] = medians
+    return usual
 
 
 def _change_medians(program: Program, changes: Sequence[ProgramChange], hidden: Sequence[Floats]) -> Program:

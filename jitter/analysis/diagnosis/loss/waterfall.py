@@ -74,13 +74,14 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
     window = analysis.measured.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.alike.by_size) > 1:  # a few steps of several kinds or sizes are not the run's mixture
         window = analysis.measured.step_ns, 0, len(analysis.keys)
-    stages = (stage for stage in analysis.long_stages if stage.kind != "unequal_stages")
+    stages = [stage for stage in analysis.long_stages if stage.kind == "slow_stage"]
     # of one that is slow in most steps the usual time is a slow one
     repairs = [stage.repair.paces for stage in stages if 2 * len(stage.steps) > len(analysis.keys)]
     paces = {analysis.run.team_of[rank]: pace for ranks in repairs for rank, (pace, _) in ranks.items()}
     usual, expected = analysis.transfers.baseline, analysis.transfers.expected
-    slow = {step for finding in analysis.slow_steps.findings for step in finding.steps}
-    programs, beside = list_rungs(steps, usual, expected, *window, slow=slow, pace_of_team=paces)
+    programs, beside = list_rungs(
+        steps, usual, expected, *window, slow_steps=_slow_steps_of_teams(analysis), pace_of_team=paces
+    )
     replayed = time_programs(steps, [*programs.values(), *beside], *window)
     times = dict(zip(programs, replayed, strict=False))
     waiting_ns, *pauseless_ns = replayed[len(programs) :]
@@ -98,6 +99,17 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
     if "sync" in of_rungs:
         of_rungs["sync"] += round(sum(costs.get(wait, 0.0) - charged.get(wait, 0.0) for wait in _WAITS))
     return LowerRungs(of_rungs, charged)
+
+
+def _slow_steps_of_teams(analysis: RunAnalysis) -> dict[int, set[int]]:
+    """Return by team the positions of the steps in which findings call all its ranks slow."""
+    teams = analysis.run.team_of
+    every = {step for finding in analysis.slow_steps.findings for step in finding.steps}
+    slow = {team: set(every) for team in analysis.run.programs}
+    for stage in (stage for stage in analysis.long_stages if stage.kind == "stage_slow_at_times"):
+        for rank, steps in stage.steps_of_rank.items():
+            slow[teams[rank]].update(steps)
+    return slow
 
 
 def choose_steps(lake: RunReader) -> tuple[int, int]:

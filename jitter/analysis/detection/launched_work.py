@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.deviations import TeamDeviations, compare_with_one_rank, subtract_median_of_others
 from jitter.analysis.detection.standouts import Outlier, Standouts
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.like_steps import changes_for_good
@@ -133,10 +133,14 @@ def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> Launch
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
+    # work varies on all ranks: where the times of half of them do, these are slow at times
+    apart = compare_with_one_rank(total)
+    apart -= lower_median(apart)
+    varies = lower_median(qn_sigma(apart)) >= THRESHOLDS.gpu_spread_share * usual
     # as many micro-batches as usual in most steps, and one more in some
-    is_other = np.abs(total - known_medians(total)) > THRESHOLDS.tolerance_share * deviations.usual_ns[TimePart.GPU]
-    is_often_other = is_other.mean() >= 1 - THRESHOLDS.always_share
-    if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual and not is_often_other:
+    is_other = np.abs(apart - known_medians(apart)) > THRESHOLDS.tolerance_share * deviations.usual_ns[TimePart.GPU]
+    is_often_other = lower_median(is_other.mean(axis=0)) >= 1 - THRESHOLDS.always_share
+    if not (varies | is_often_other).any():
         return None
     operations = len(steps.run.programs[deviations.team].operations)
     most = THRESHOLDS.max_cells // (operations * ranks)

@@ -136,7 +136,7 @@ class RunOutliers:
         of_nodes = find_standouts(team.of_places(nodes), part, step_ns, kinds, tests)
         if part is TimePart.GPU:  # hosts vary more from step to step than nodes differ
             of_nodes = of_nodes.with_usual(chances_of_places(team, nodes, tests))
-        return of_ranks.with_places(of_nodes, nodes, step_ns)
+        return of_ranks.with_places(of_nodes, nodes, step_ns).with_rest_of_places(nodes)
 
     def _tests(self, team: int) -> int:
         """Return how many parts of a rank's time are tested."""

@@ -174,6 +174,31 @@ class Standouts:
             late.chance[named] = np.minimum(late.chance[named], of_places.chance[number])
         return late
 
+    def with_rest_of_places(self, places: Sequence[Ints]) -> "Standouts":
+        """Return these with the other ranks of a place in the steps in which most of its ranks stand out.
+
+        Those that are at least half as late as these in most of such steps. `places` are the columns of their ranks.
+        """
+        late = replace(
+            self,
+            is_late=self.is_late.copy(),
+            is_event=self.is_event.copy(),
+            is_persistent=self.is_persistent.copy(),
+            chance=self.chance.copy(),
+        )
+        for place in places:
+            is_late, is_persistent = self.is_late[:, place], self.is_persistent[place]
+            steps = is_late.mean(axis=1, keepdims=True) >= THRESHOLDS.most_share
+            usual_ns = known_medians(np.where(is_late, self.total_ns[:, place], np.nan), axis=1)[:, None]
+            here = steps & (self.total_ns[:, place] >= usual_ns / 2)
+            joins = here.sum(axis=0) >= max(THRESHOLDS.most_share * steps.sum(), 1)
+            joins &= (here & ~is_late).any(axis=0)
+            late.is_late[:, place] |= here & joins
+            late.is_event[:, place] |= here & joins & self.is_event[:, place].any(axis=1, keepdims=True)
+            late.is_persistent[place[joins]] |= 2 * is_persistent.sum() > len(place)
+            late.chance[place[joins]] = np.minimum(self.chance[place[joins]], np.median(self.chance[place]))
+        return late
+
     def outliers(self, step_ns: Floats) -> list[Outlier]:
         """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""
         rank_outliers = []

@@ -298,14 +298,14 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     late = by_key((_reason(one), one) for one in every)
     placed = [group for members in late.values() for group in _group_ranks(members, evidence)]
     nodes = evidence.nodes
-    reasons_of_node = by_key((nodes.get(one.rank), _reason(one)) for one in every if _is_told_of_host(one))
+    reasons_of_node = by_key(((nodes.get(one.rank), _is_of_host(one)), _reason(one)) for one in every if _is_told(one))
 
     def reason(group: FindingGroup) -> Hashable:
-        """Return why ranks are late; of hosts of which nothing tells that, what alone their node's other ranks tell."""
-        if not _is_of_host(group) or _is_told_of_host(group):
+        """Return why ranks are late; where nothing tells that, what alone their node's other ranks tell."""
+        if _is_told(group):
             return _reason(group)
-        of_node = set(reasons_of_node.get(nodes.get(group.rank), ()))
-        return of_node.pop() if len(of_node) == 1 else True
+        of_node = set(reasons_of_node.get((nodes.get(group.rank), _is_of_host(group)), ()))
+        return of_node.pop() if len(of_node) == 1 else _is_of_host(group) or _reason(group)
 
     alike = by_key((reason(group), group) for group in placed)
     return groups + [joined for some in alike.values() for joined in _join_by_node(some, every, masked, evidence)]
@@ -361,6 +361,11 @@ def _is_of_host(late: FindingGroup) -> bool:
     return late.candidates[0].part in (TimePart.START, TimePart.CPU)
 
 
+def _is_told(late: FindingGroup) -> bool:
+    """Return whether it is known why ranks are late: a GPU may be slow or have more work."""
+    return _is_told_of_host(late) if _is_of_host(late) else late.judgement.certainty != "unknown"
+
+
 def _is_told_of_host(late: FindingGroup) -> bool:
     """Return whether something recorded says with what a host is late; else it may pause anywhere."""
     return _is_of_host(late) and late.judgement.certainty != "unknown" and bool(late.judgement.advice)
@@ -376,7 +381,7 @@ def _group_ranks(members: Sequence[FindingGroup], evidence: Evidence) -> list[Fi
         is_event = not any(outlier.persistent for late in alike for outlier in late.outliers)
         fewest = 2 if is_event else THRESHOLDS.min_repeats
         for group in group_late_ranks(by_rank, evidence.locations, hidden, fewest):
-            groups.append(_join_ranks(by_rank, group, evidence, "the same"))
+            groups.append(_join_ranks(by_rank, group, evidence))
     return groups
 
 
@@ -406,7 +411,7 @@ def _join_by_node(
         named = single.keys() & set(group.ranks)
         if group.scope == "host" and len(group.ranks) >= THRESHOLDS.min_repeats and named:
             joined = [late for late in joined if late not in few or named.isdisjoint(late.group.ranks)]
-            joined.append(_join_ranks(masked_too | single, group, evidence, "different"))
+            joined.append(_join_ranks(masked_too | single, group, evidence))
     return joined
 
 
@@ -432,13 +437,12 @@ def _masked_beside(
     return {late.rank: late for late in beside if (nodes[late.rank], late.cause, late.candidates[0].part) in alike}
 
 
-def _join_ranks(
-    by_rank: Mapping[int, FindingGroup], group: RankGroup, evidence: Evidence, which_steps: str
-) -> FindingGroup:
+def _join_ranks(by_rank: Mapping[int, FindingGroup], group: RankGroup, evidence: Evidence) -> FindingGroup:
     """Return the findings of the group's ranks as one, with the cause of the worst rank of which most is known."""
     chosen = [by_rank[rank] for rank in group.ranks]
-    worst = max(chosen, key=lambda late: (_is_told_of_host(late), late.excess_ns))
+    worst = max(chosen, key=lambda late: (_is_told(late), late.excess_ns))
     candidates = tuple(candidate for late in chosen for candidate in late.candidates)
+    which_steps = "the same" if len(divide_by_steps(chosen)) == 1 else "different"
     described = _describe_place(group, evidence, candidates[0].part, which_steps)
     return FindingGroup(candidates, group, worst.judgement.after(*described))
 

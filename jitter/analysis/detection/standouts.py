@@ -275,11 +275,11 @@ def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests:
 
 
 def _are_apart(values: Floats, others: Floats) -> bool:
-    """Return whether ascending values are a cluster, with a gap to as many others next below them, and next above."""
+    """Return whether ascending values, which may vary more, are apart from as many others next below, and next above."""
     below, above = np.sort(others[others < values[0]]), np.sort(others[others > values[-1]])
     if not len(below) or len(below) + len(above) < len(others):
         return False
-    is_above = bool(separate_clusters(below[-len(values) :], values))
+    is_above = bool(separate_clusters(below[-len(values) :], values[:1]))
     return is_above and (not len(above) or bool(separate_clusters(values, above[: len(values)])))
 
 

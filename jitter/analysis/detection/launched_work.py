@@ -133,14 +133,7 @@ def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> Launch
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
-    # work varies on all ranks: where the times of half of them do, these are slow at times
-    apart = compare_with_one_rank(total)
-    apart -= lower_median(apart)
-    varies = lower_median(qn_sigma(apart)) >= THRESHOLDS.gpu_spread_share * usual
-    # as many micro-batches as usual in most steps, and one more in some
-    is_other = np.abs(apart - known_medians(apart)) > THRESHOLDS.tolerance_share * deviations.usual_ns[TimePart.GPU]
-    is_often_other = lower_median(is_other.mean(axis=0)) >= 1 - THRESHOLDS.always_share
-    if not (varies | is_often_other).any():
+    if not varies_on_all_ranks(total, deviations.usual_ns[TimePart.GPU]):
         return None
     operations = len(steps.run.programs[deviations.team].operations)
     most = THRESHOLDS.max_cells // (operations * ranks)
@@ -172,6 +165,21 @@ def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> Launch
     return LaunchedWork(
         replace(deviations, total_ns=relative), tuple(chosen), read.gpu_ns, expected, read.name, sharing
     )
+
+
+def varies_on_all_ranks(total: Floats, usual_ns: Floats) -> bool:
+    """Return whether GPU times vary as work does: on the usual rank, beside the others, by more than GPUs do.
+
+    Where they do on half of the ranks, these are slow at times. `total` (steps, ranks) is above the median of the
+    others, `usual_ns` (steps, 1) the time of the usual one.
+    """
+    apart = compare_with_one_rank(total)
+    apart -= lower_median(apart)
+    varies = lower_median(qn_sigma(apart)) >= THRESHOLDS.gpu_spread_share * np.nanmedian(usual_ns)
+    # as many micro-batches as usual in most steps, and one more in some
+    is_other = np.abs(apart - known_medians(apart)) > THRESHOLDS.tolerance_share * usual_ns
+    is_often_other = lower_median(is_other.mean(axis=0)) >= 1 - THRESHOLDS.always_share
+    return bool((varies | is_often_other).any())
 
 
 def _tells_work(few: "_Read", sizes: Floats | Bools) -> bool:

@@ -275,7 +275,7 @@ def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests:
 
 
 def _are_apart(values: Floats, others: Floats) -> bool:
-    """Return whether ascending values, which may vary more, are apart from as many others next below, and next above."""
+    """Return whether ascending values, which may vary more, lie apart from as many others next below, and above."""
     below, above = np.sort(others[others < values[0]]), np.sort(others[others > values[-1]])
     if not len(below) or len(below) + len(above) < len(others):
         return False

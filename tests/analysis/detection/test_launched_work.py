@@ -1,5 +1,6 @@
 """GPU times relative to the sizes of launches: a slow GPU is found where sequence lengths vary."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection import launched_work
-from jitter.analysis.detection.deviations import TeamDeviations
+from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.launched_work import (
     LaunchedWork,
     expected_times,
@@ -16,6 +17,7 @@ from jitter.analysis.detection.launched_work import (
     find_shared_work,
     times_at_usual_pace,
     times_of_groups,
+    varies_on_all_ranks,
 )
 from jitter.analysis.detection.standouts import Outlier, find_standouts
 from jitter.analysis.execution.run_reader import RunReader
@@ -153,6 +155,31 @@ def test_what_changes_once_is_no_work_that_ranks_share(changed: range, is_shared
     factors = np.where(np.isin(np.arange(12), changed)[:, None] == (node == 0), 1.12, 1.0)
     times_ns = 15e3 * factors * np.random.default_rng(2).normal(1.0, 0.01, (60, 12, 16))
     assert (find_shared_work(times_ns, [node]) is not None) == is_shared
+
+
+@pytest.mark.parametrize(
+    ("varied", "steps", "is_work"),
+    [
+        (range(16), range(16), True),
+        (range(8, 16), range(16), False),
+        (range(8, 16), (2, 4, 10, 11, 13, 15), False),
+        (range(5), range(16), False),
+    ],
+)
+def test_work_varies_on_all_ranks(varied: Sequence[int], steps: Sequence[int], is_work: bool):
+    """Of two nodes one may be slow in some steps, or in each by another factor: that is no work."""
+    rng = np.random.default_rng(3)
+    time_ns = 5e6 * rng.normal(1.0, 0.004, (16, 16))
+    time_ns[np.ix_(list(steps), list(varied))] *= rng.uniform(1.0, 1.3, (len(steps), len(varied)))
+    usual_ns = np.sort(time_ns, axis=1)[:, [7]]
+    assert varies_on_all_ranks(subtract_median_of_others(time_ns[None])[0], usual_ns) == is_work
+
+
+def test_one_micro_batch_more_in_some_steps_is_work():
+    rng = np.random.default_rng(4)
+    time_ns = 5e6 * rng.normal(1.0, 0.004, (20, 16)) * np.where(rng.random((20, 16)) < 0.2, 1.25, 1.0)
+    usual_ns = np.sort(time_ns, axis=1)[:, [7]]
+    assert varies_on_all_ranks(subtract_median_of_others(time_ns[None])[0], usual_ns)
 
 
 @pytest.mark.parametrize(("lacked", "is_told"), [(slice(3, 10), True), (slice(None), False)])

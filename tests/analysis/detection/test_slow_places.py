@@ -21,14 +21,17 @@ def loading(rng: np.random.Generator, ranks: int = RANKS) -> np.ndarray:
     return LOADING_NS * rng.lognormal(0, 0.35, (STEPS, ranks))
 
 
-def standouts(start_ns: np.ndarray, nodes: Sequence[np.ndarray] = NODES) -> tuple[Standouts, np.ndarray]:
-    """Return when ranks stand out that begin (steps, ranks) at these times, and the times of the steps."""
+def deviations(start_ns: np.ndarray) -> TeamDeviations:
     own = np.zeros((len(OWN_PARTS), *start_ns.shape))
     own[TimePart.START] = start_ns
     usual = np.full((len(OWN_PARTS), len(start_ns), 1), LOADING_NS)
     noise = np.full_like(usual, 100.0)
-    team = TeamDeviations(0, np.arange(start_ns.shape[1]), subtract_median_of_others(own), noise, usual)
-    step_ns = np.full(len(start_ns), STEP_NS)
+    return TeamDeviations(0, np.arange(start_ns.shape[1]), subtract_median_of_others(own), noise, usual)
+
+
+def standouts(start_ns: np.ndarray, nodes: Sequence[np.ndarray] = NODES) -> tuple[Standouts, np.ndarray]:
+    """Return when ranks stand out that begin (steps, ranks) at these times, and the times of the steps."""
+    team, step_ns = deviations(start_ns), np.full(len(start_ns), STEP_NS)
     of_nodes = find_standouts(team.of_places(nodes), TimePart.START, step_ns)
     return find_standouts(team, TimePart.START, step_ns).with_places(of_nodes, nodes, step_ns), step_ns
 
@@ -88,6 +91,35 @@ def test_a_rank_of_a_slow_node_is_not_late_in_a_step_that_it_lacks():
         steps = [late.steps for late in of_ranks.outliers(step_ns) if late.rank == 30]
         named += steps == [tuple(step for step in range(STEPS) if step != 4)]
     assert named == 10
+
+
+def test_the_rest_of_a_node_is_late_with_most_of_it():
+    """From step 7 on each rank of node 1 is late by another time in each step: some do not stand out by themselves."""
+    named = whole = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        start_ns = LOADING_NS * rng.normal(1.0, 0.01, (STEPS, RANKS))
+        start_ns[7:, 8:] += LOADING_NS * rng.uniform(0.1, 1.2, (STEPS - 7, 8))
+        start_ns[7:, 13] = LOADING_NS
+        team, step_ns = deviations(start_ns), np.full(STEPS, STEP_NS)
+        found = find_standouts(team, TimePart.START, step_ns)
+        alone, joined = (
+            {late.rank for late in some.outliers(step_ns) if len(late.steps) > 3}
+            for some in (found, found.with_rest_of_places(NODES))
+        )
+        assert alone <= joined
+        named += joined == {*range(8, 16)} - {13}
+        whole += alone == {*range(8, 16)} - {13}
+    assert named >= 17
+    assert whole < 15
+
+
+def test_a_gpu_of_a_slow_node_whose_kernels_leave_the_cause_open_is_slow_with_it(tmp_path: Path):
+    """On rank 7 some kernels take no longer: its share of the work may be larger, but its node's GPUs are slow."""
+    slow = ["slow_gpu:rank=4-6,factor=1.2", "slow_gpu:rank=7,kernels=0-33,factor=1.2"]
+    run = simulate(small(ranks=8, steps=10, gpus_per_node=4), [Fault.parse(fault) for fault in slow])
+    (culprit,) = (one for one in ingest_run(run, tmp_path).diagnose().culprits if one.rung == "ranks")
+    assert (culprit.scope, culprit.ranks, culprit.cause) == ("host", (4, 5, 6, 7), "gpu_compute")
 
 
 def test_a_rank_of_a_slow_node_that_is_not_late_itself_does_not_stand_out():

@@ -317,6 +317,16 @@ class Pricing:
             if gain_ns < (event.known_gain_ns or 0.0)
         ]
 
+    def variation_in(self, event: Finding) -> Scenario:
+        """Return the repair of what ranks vary by in steps that are slow for all of them: the loss contains it.
+
+        Ranks that stand out by themselves with that part of their time have findings of their own.
+        """
+        named = {(rank, late.part) for late in self.worth_fixing for rank in late.ranks}
+        ranks = [rank for rank in event.ranks if (rank, event.part) not in named]
+        steps = {(rank, int(event.part)): frozenset(event.steps_of_rank[rank]) for rank in ranks}
+        return Scenario(steps if event.kind == "slow_steps" else {})
+
     def most(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[float]:
         """Return the most that each scenario may save alone, ns: waits of hosts without a record may be or not be."""
         return list(map(max, alone_ns, self._analysis.bound_gains(scenarios)))

@@ -109,9 +109,12 @@ def _price_beside(evidence: Evidence, group: FindingGroup) -> FindingGroup:
     """Return a group whose saving is no part of the loss with that, and with what it costs in the loss."""
     known_ns = group.known_gain_ns or 0.0
     shown = together(late.repair for event in group.candidates for late in evidence.pricing.shown_by(event))
-    (more_ns,) = evidence.analysis.gains([shown])
+    varied = together(map(evidence.pricing.variation_in, group.candidates))
+    more_ns, varied_ns = evidence.analysis.gains([shown, varied])
+    if varied_ns < THRESHOLDS.tolerance_share * known_ns:  # as in other steps
+        varied_ns = 0.0
     # within the loss: a GPU that need not wait makes up for its late host
-    more_ns = cap_gain(max(more_ns, 0.0), float(np.nansum(evidence.analysis.account.loss_ns)))
+    more_ns = cap_gain(max(more_ns + varied_ns, 0.0), float(np.nansum(evidence.analysis.account.loss_ns)))
     return replace(group, gain_ns=known_ns + more_ns, share_ns=known_ns)
 
 

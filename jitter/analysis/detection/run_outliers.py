@@ -41,7 +41,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.grouping import by_key
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_medians, lower_median, qn_sigma
+from jitter.core.numeric.stats import known_median, known_medians, lower_median, qn_sigma
 from jitter.core.numeric.student_t import student_tail
 from jitter.lake.records import ON_REQUEST
 
@@ -293,6 +293,76 @@ def find_in_like_steps(
         return None  # a single rank cannot be told from all of them
     # a short step after a long one has a negative loss, which does not make it a slow one
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[numbers][:, None]
+    is_known, sigma_ns = ~np.isnan(base[:, 0]), _sigma_of_medians(largest)
+    event = _find_longer_steps(base, sigma_ns)
+    if event is None:
+        return None
+    slow, excess = event.slow, event.excess_ns
+    # of two ranks that pause at different places the median pauses at none: another team tells
+    like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
+    gain = float(excess[slow].sum())
+    before: Bools = np.append(slow[1:] & (np.diff(numbers) == 1), np.False_)
+    # what a step does after its last collective makes the next one longer
+    for here, others in ((slow, is_known & ~slow), (before, ~(slow | before))):
+        excess_of = [
+            np.nan_to_num(team.usual_ns[:, here, 0] - lower_median(team.usual_ns[:, others, 0])).sum(axis=1)
+            for team in like_largest
+        ]
+        largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
+        part = TimePart(int(np.argmax(excess_of_part)))
+        if excess_of_part[part] >= THRESHOLDS.main_share * gain:
+            break
+    else:
+        return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
+    if here is slow and not event.grows:
+        slow, excess = _add_less_slow(event, base, sigma_ns, largest.usual_ns[part, :, 0])
+        here, gain = slow, float(excess[slow].sum())
+    steps = tuple(numbers[here].tolist())
+    usual_longer = float(np.median(_longer_in_slow_steps(largest, part, here, is_known)))
+    members = [
+        Outlier(team.team, rank, part, steps, gain, event.sigmas, event.chance, is_of_all_ranks=True)
+        for team in teams
+        for rank, longer in zip(
+            team.ranks.tolist(), _longer_in_slow_steps(team, part, here, is_known).tolist(), strict=True
+        )
+        if longer >= THRESHOLDS.main_share * usual_longer
+    ]
+    ranks = tuple(sorted(member.rank for member in members))
+    subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
+    sentence = (
+        f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
+        f"{'first' if event.is_drift else 'other'} steps: the loss, which compares ranks within a step, does not "
+        "contain it"
+    )
+    found = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
+    return replace(found, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))
+
+
+class _LongerSteps(NamedTuple):
+    """Like steps that are longer than usual."""
+
+    slow: Bools
+    """(steps,) which they are."""
+    excess_ns: Floats
+    """(steps,) how much longer than usual each step is; 0 where unknown."""
+    sigmas: float
+    """That of the longest one, in standard deviations of the noise."""
+    chance: float
+    grows: bool
+    """Whether steps get longer and longer, or longer once: then they may be most of them."""
+    is_drift: bool
+    """Whether they get longer and longer: each is compared with the first ones."""
+
+
+def _find_longer_steps(base: Floats, sigma_ns: Floats, least_ns: float = 0.0) -> _LongerSteps | None:
+    """Return those of like steps that are longer than usual, by `least_ns` at least; see `find_in_like_steps`.
+
+    Args:
+        base: (steps, 1) each one's time without its loss, NaN where unknown.
+        sigma_ns: (steps,) as `_sigma_of_medians` returns.
+        least_ns: so much.
+
+    """
     is_known = ~np.isnan(base[:, 0])
     count = int(is_known.sum())
     if count < 2:
@@ -313,54 +383,42 @@ def find_in_like_steps(
     first_ns = first_of_drift(base[:, 0]) if grows else None
     level = float(quiet_level(usual, sigma)[0]) if first_ns is None else first_ns
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
-    noise = np.maximum(least, _sigma_of_medians(largest))
+    noise = np.maximum(least, sigma_ns)
     excess = np.where(is_known, base[:, 0] - level, 0.0)
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
     least_share = THRESHOLDS.host_spread_share if varies else THRESHOLDS.much_more - 1
     slow = is_known & (excess >= least_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
-    if not slow.any() or (2 * slow.sum() > len(numbers) and not (grows or are_many_slow)):
+    if not slow.any() or (2 * slow.sum() > len(base) and not (grows or are_many_slow)):
         return None  # the usual step is the median of all
     if not grows:
         # a step that is a little longer after a very long one is no slow one itself
-        slow &= excess >= THRESHOLDS.tolerance_share * excess.max()
+        slow &= excess >= max(THRESHOLDS.tolerance_share * excess.max(), least_ns)
+    if not slow.any():
+        return None
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
         return None
-    # of two ranks that pause at different places the median pauses at none: another team tells
-    like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
-    gain, sigmas = float(excess[slow].sum()), float((excess / noise)[slow].max())
-    before: Bools = np.append(slow[1:] & (np.diff(numbers) == 1), np.False_)
-    # what a step does after its last collective makes the next one longer
-    for here, others in ((slow, is_known & ~slow), (before, ~(slow | before))):
-        excess_of = [
-            np.nan_to_num(team.usual_ns[:, here, 0] - lower_median(team.usual_ns[:, others, 0])).sum(axis=1)
-            for team in like_largest
-        ]
-        largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
-        part = TimePart(int(np.argmax(excess_of_part)))
-        if excess_of_part[part] >= THRESHOLDS.main_share * gain:
-            break
-    else:
-        return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
-    steps = tuple(numbers[here].tolist())
-    usual_longer = float(np.median(_longer_in_slow_steps(largest, part, here, is_known)))
-    members = [
-        Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
-        for team in teams
-        for rank, longer in zip(
-            team.ranks.tolist(), _longer_in_slow_steps(team, part, here, is_known).tolist(), strict=True
-        )
-        if longer >= THRESHOLDS.main_share * usual_longer
-    ]
-    ranks = tuple(sorted(member.rank for member in members))
-    subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
-    sentence = (
-        f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
-        f"{'other' if first_ns is None else 'first'} steps: the loss, which compares ranks within a step, does not "
-        "contain it"
-    )
-    found = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
-    return replace(found, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))
+    return _LongerSteps(slow, excess, float((excess / noise)[slow].max()), chance, grows, first_ns is not None)
+
+
+def _add_less_slow(longer: _LongerSteps, base: Floats, sigma_ns: Floats, part_ns: Floats) -> tuple[Bools, Floats]:
+    """Return, (steps,) each, which steps are slow, and by how much: some of the others, too, for which these are noise.
+
+    Those whose time is in the same part. `part_ns` (steps,) is that of the usual rank; others as of
+    `_find_longer_steps`.
+    """
+    slow, excess = longer.slow, longer.excess_ns
+    while True:
+        least_ns = THRESHOLDS.tolerance_share * float(excess.max())
+        further = _find_longer_steps(np.where(slow[:, None], np.nan, base), sigma_ns, least_ns)
+        if further is None or further.grows:
+            return slow, excess
+        level_ns = known_median(part_ns[~(slow | further.slow)])
+        of_part_ns = float(np.nansum(part_ns[further.slow] - level_ns))
+        if of_part_ns < THRESHOLDS.main_share * float(further.excess_ns[further.slow].sum()):
+            return slow, excess
+        usual_ns = known_median(base[~slow, 0] - further.excess_ns[~slow])
+        slow, excess = slow | further.slow, np.where(np.isnan(base[:, 0]), 0.0, base[:, 0] - usual_ns)
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:

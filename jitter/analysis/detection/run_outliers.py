@@ -413,12 +413,12 @@ def _add_less_slow(longer: _LongerSteps, base: Floats, sigma_ns: Floats, part_ns
         further = _find_longer_steps(np.where(slow[:, None], np.nan, base), sigma_ns, least_ns)
         if further is None or further.grows:
             return slow, excess
-        level_ns = known_median(part_ns[~(slow | further.slow)])
-        of_part_ns = float(np.nansum(part_ns[further.slow] - level_ns))
-        if of_part_ns < THRESHOLDS.main_share * float(further.excess_ns[further.slow].sum()):
+        of_part_ns = part_ns - known_median(part_ns[~(slow | further.slow)])
+        more = further.slow & (of_part_ns >= THRESHOLDS.main_share * further.excess_ns)
+        if not more.any():
             return slow, excess
         usual_ns = known_median(base[~slow, 0] - further.excess_ns[~slow])
-        slow, excess = slow | further.slow, np.where(np.isnan(base[:, 0]), 0.0, base[:, 0] - usual_ns)
+        slow, excess = slow | more, np.where(np.isnan(base[:, 0]), 0.0, base[:, 0] - usual_ns)
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:

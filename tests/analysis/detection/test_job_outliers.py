@@ -168,6 +168,33 @@ def test_steps_in_which_all_ranks_are_slow():
     assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
 
 
+def test_less_slow_steps_are_found_beside_the_slowest_ones():
+    """A clock that swings: what the worst steps vary by is no noise of the others."""
+    rng = np.random.default_rng(3)
+    own = 0.8 * STEP * (1 + 0.003 * rng.standard_normal((16, 8)))
+    usual, steps = np.full(16, 0.8 * STEP), STEP + rng.normal(0, 3e3, 16)
+    for longer, here in ((0.19, [1, 6, 11]), (0.12, [2, 7, 12])):
+        steps[here] += longer * STEP
+        usual[here] += longer * STEP
+    found = slow_steps([team(own, usual)], steps)
+    assert found is not None
+    assert (found.part, found.steps) == (TimePart.GPU, (1, 2, 6, 7, 11, 12))
+    assert found.known_gain_ns == pytest.approx(3 * (0.19 + 0.12) * STEP, rel=0.05)
+
+
+def test_what_ranks_vary_by_in_slow_steps_is_saved_with_them(tmp_path: Path):
+    """All loaders restart in two steps, each within its own time: the job waits for the last one."""
+    ms = np.random.default_rng(5).uniform(2, 4, (2, 8))
+    late = [f"late_start:rank={rank},step={4 + 4 * at},ms={ms[at, rank]:.2f}" for at in range(2) for rank in range(8)]
+    faults = [Fault.parse(fault) for fault in late]
+    run = simulate(small(ranks=8, steps=14), faults)
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (culprit.rung, culprit.cause, culprit.seen.steps) == ("steps", "late_start", 2)
+    saved_ns = true_gain_ns(run, *faults)
+    assert culprit.gain_ns == pytest.approx(saved_ns, rel=0.05)
+    assert culprit.loss_ns < 0.9 * saved_ns
+
+
 @pytest.mark.parametrize(("longer", "is_slow"), [(9.0, True), (1.2, True), (0.8, False)])
 @pytest.mark.parametrize("before", [[], [np.nan]])
 def test_of_two_timed_steps_one_is_slow_if_it_takes_more_than_twice_as_long(

@@ -50,11 +50,13 @@ def find_slow_collectives(
     step_ns: Floats,
     of_kinds: Sequence[Ints],
     nodes: Mapping[int, object],
+    exchanges: Bools,
 ) -> list[Finding]:
     """Find them by the test of self times, each group's time in a step above its baseline in place of a rank's.
 
-    First what is slow everywhere in a step, then what is slow in all groups of one kind, then what may be slow in any
-    of them, then single groups: a step in which many groups are slow says nothing about one of them.
+    First what is slow everywhere in a step, all messages between two ranks, or all else, if no node is common to them;
+    then what is slow in all groups that divide the same ranks, then what may be slow in any of them, then single
+    groups: a step in which many groups are slow says nothing about one of them.
 
     Args:
         matching: the collectives.
@@ -64,6 +66,7 @@ def find_slow_collectives(
         step_ns: (steps,) each step's time, NaN where unknown.
         of_kinds: the numbers of the steps of each kind.
         nodes: those of ranks, where known.
+        exchanges: (groups of all collectives,) whether they are messages between two ranks.
 
     """
     families = _families(matching)
@@ -87,8 +90,18 @@ def find_slow_collectives(
     chance = np.concatenate([test.chance for test in tests])
     groups = [(ranks, family.groups[:, at].tolist()) for family in families for at, ranks in enumerate(family.ranks)]
     of_families = np.split(np.arange(len(groups)), np.cumsum([len(family.ranks) for family in families])[:-1])
-    together = [of_families] if len(groups) > 1 else []
-    together += [[of_family] for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
+    usual_ns = [float(np.nansum(np.stack(usual)[:, family.groups].mean(axis=2))) for family in families]
+    of_kinds_too = [
+        [at for at, family in enumerate(families) if exchanges[family.groups[0, 0]] == is_exchange]
+        for is_exchange in (False, True)
+    ]
+    together = [list(range(len(families)))] if len(groups) > 1 else []
+    together += [
+        kind
+        for kind in of_kinds_too
+        if 1 < len(kind) < len(families) and not _share_a_node([families[at] for at in kind], nodes)
+    ]
+    together += [[at] for at, of_family in enumerate(of_families) if len(of_family) >= THRESHOLDS.min_repeats]
     findings = []
 
     def add(kind: FindingKind, columns: Ints, is_late: Bools, *evidence: str) -> None:
@@ -111,9 +124,10 @@ def find_slow_collectives(
         is_open[:, columns] &= ~is_late
 
     for parts in together:
-        is_late = np.min([is_open[:, part].mean(axis=1) for part in parts], axis=0) > 1 - THRESHOLDS.minor_share
+        shares = [is_open[:, of_families[at]].mean(axis=1) for at in _main_parts(parts, usual_ns)]
+        is_late = np.min(shares, axis=0) > 1 - THRESHOLDS.minor_share
         if is_late.any():
-            columns = np.concatenate(parts)
+            columns = np.concatenate([of_families[at] for at in parts])
             add("slow_transfers", columns, np.repeat(is_late[:, None], len(columns), axis=1))
     for of_family in of_families:
         is_late, places = is_open[:, of_family], [{nodes.get(rank) for rank in groups[at][0]} for at in of_family]
@@ -123,6 +137,24 @@ def find_slow_collectives(
     for column in np.flatnonzero(is_open.any(axis=0)).tolist():
         add("slow_transfers", np.array([column]), is_open[:, [column]])
     return findings
+
+
+def _share_a_node(families: Iterable[_Family], nodes: Mapping[int, object]) -> bool:
+    """Return whether ranks of one node are in each group: its link to the others may explain them."""
+    return bool(
+        set.intersection(*({nodes.get(rank) for rank in ranks} for family in families for ranks in family.ranks))
+    )
+
+
+def _main_parts(parts: Sequence[int], usual_ns: Sequence[float]) -> list[int]:
+    """Return the parts that take nearly all of the time: how slow the others are cannot be seen."""
+    ordered = sorted(parts, key=lambda at: usual_ns[at])
+    up_to_ns = np.cumsum([usual_ns[at] for at in ordered])
+    return [
+        at
+        for at, ns in zip(ordered, up_to_ns.tolist(), strict=True)
+        if ns > (1 - THRESHOLDS.whole_share) * up_to_ns[-1] or at == ordered[-1]
+    ]
 
 
 def _test_family(
@@ -588,7 +620,16 @@ class RunTransfers:
             self.measured.assumed_step_ns,
             self.measured.steps.alike.by_program,
             self.run.reader.nodes,
+            self._are_exchanges,
         )
+
+    @cached_property
+    def _are_exchanges(self) -> Bools:
+        """(groups of all collectives,) whether they are messages between two ranks."""
+        arrays = self.run.collective_arrays
+        numbers = range(len(arrays.first_group) - 1)
+        of_collective = np.array([SEND_RECV in self.run.operations_of_collective(number) for number in numbers])
+        return np.repeat(of_collective, np.diff(arrays.first_group))
 
     def find_clear(self, slow: Sequence[Finding], chosen: Sequence[Finding]) -> list[tuple[int, ...]]:
         """Return the ranks of each group that is never one of the slow ones, of those alike to the chosen ones."""

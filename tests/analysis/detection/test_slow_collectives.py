@@ -55,6 +55,7 @@ def found(
     nodes=None,
     *,
     are_alike: bool = False,
+    messages: tuple[int, ...] = (),
 ):
     """`late(step, ranks, collective)` ns come on top of chance; the first of alike collectives is the usual."""
     rng = np.random.default_rng(seed)
@@ -74,13 +75,10 @@ def found(
         its, like = ([at for at, (other, _) in enumerate(numbered) if other == of] for of in (number, 0))
         like = like if are_alike else its
         usual[its] = sorted(float(step[at]) for step in seen for at in like)[(len(seen) * len(like) - 1) // 2]
-    every = np.arange(len(step_ns))
+    every, exchanges = np.arange(len(step_ns)), np.array([number in messages for number, _ in numbered])
     whole = np.ones((len(seen), len(numbered)), np.bool_)
-    return (
-        find_slow_collectives(matching, np.array(seen), [usual] * len(seen), whole, step_ns, [every], nodes or {}),
-        seen,
-        usual,
-    )
+    of_run = matching, np.array(seen), [usual] * len(seen), whole, step_ns, [every], nodes or {}, exchanges
+    return find_slow_collectives(*of_run), seen, usual
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -95,6 +93,42 @@ def test_of_all_in_two_steps():
     excess = sum(seen[step][number] - usual[number] for step in (4, 5) for number in (0, 1))
     assert slow[0].excess_ns == pytest.approx(excess)
     assert slow[0].sigmas > 6
+
+
+STAGE_OF = {rank: rank // 2 for rank in range(8)}
+BORDERS, REPLICAS, WORLD = (0, 1), 2, 3
+
+
+def stages_in_a_ring():
+    """Four stages of two ranks: messages with the next stage and the one before, all-reduces of a stage, and of all."""
+    groups: dict[int, list[object]] = {}
+    for rank, stage in STAGE_OF.items():
+        upward, downward = (rank, (rank + 2) % 8), ((rank - 2) % 8, rank)
+        borders = [upward, downward] if stage % 2 == 0 else [downward, upward]
+        stage_ranks = (2 * stage, 2 * stage + 1)
+        groups[rank] = [*(Group(tuple(sorted(of))) for of in borders), Group(stage_ranks), Group(tuple(range(8)))]
+    return meetings_of(groups)
+
+
+@pytest.mark.parametrize(
+    ("slow_ones", "nodes", "findings"),
+    [
+        ((*BORDERS, REPLICAS), STAGE_OF, [13]),
+        (BORDERS, STAGE_OF, [8]),
+        ((REPLICAS,), STAGE_OF, [5]),
+        (BORDERS, dict.fromkeys(range(8), 0), [4, 4]),
+    ],
+)
+def test_of_a_network_that_is_slow_for_all_its_messages(slow_ones, nodes, findings):
+    """What takes no time, as an all-reduce of a number, tells nothing; nor do messages that all leave one node."""
+
+    def late(step: int, ranks: frozenset[int], number: int) -> float:
+        return 2e3 - USUAL if number == WORLD else 60_000.0 * (step in (4, 5) and number in slow_ones)
+
+    slow, _, _ = found(stages_in_a_ring(), late, nodes=nodes, messages=BORDERS)
+    assert [(one.ranks, one.steps, len(one.transfers)) for one in slow] == [
+        (tuple(range(8)), (4, 5), count) for count in findings
+    ]
 
 
 def test_of_one_group_all_along():

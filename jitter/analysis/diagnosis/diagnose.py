@@ -25,10 +25,10 @@ from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up, la
 from jitter.analysis.diagnosis.loss.all_ranks import add_losses_of_all_ranks
 from jitter.analysis.diagnosis.loss.split import split_loss, split_step
 from jitter.analysis.diagnosis.loss.waterfall import join_rungs
-from jitter.analysis.diagnosis.model import Culprit, KernelLocation, Loss, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Culprit, KernelLocation, Loss, StepAnswer, WhatIf, find_hidden_with
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
-from jitter.analysis.replay.what_if import together
+from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_ranks, format_some
 from jitter.core.names.kernels import short_name
@@ -86,6 +86,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = _name_suspects([make_culprit(group, loss, time_ns, steps, evidence) for group in priced])
+    culprits = _price_with_hidden(culprits, [group.scenario for group in priced], analysis)
     run = analysis.run
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
     split = split_loss(map(evidence.after_launches.losses, counted), loss.ns, time_ns or None)
@@ -116,6 +117,24 @@ def _price_beside(evidence: Evidence, group: FindingGroup) -> FindingGroup:
     # within the loss: a GPU that need not wait makes up for its late host
     more_ns = cap_gain(max(more_ns + varied_ns, 0.0), float(np.nansum(evidence.analysis.account.loss_ns)))
     return replace(group, gain_ns=known_ns + more_ns, share_ns=known_ns)
+
+
+def _price_with_hidden(
+    culprits: Sequence[Culprit], scenarios: Sequence[Scenario], analysis: RunAnalysis
+) -> list[Culprit]:
+    """Return findings with what fixing each saves together with those that hide it; `scenarios` are their repairs."""
+    repair_of = dict(zip(map(id, culprits), scenarios, strict=True))
+    hidden = [find_hidden_with(culprit, culprits) for culprit in culprits]
+    repairs = [
+        together(repair_of[id(one)] for one in culprits if one is culprit or one in hidden_with)
+        for culprit, hidden_with in zip(culprits, hidden, strict=True)
+        if hidden_with
+    ]
+    gains = iter(analysis.gains(repairs))
+    return [
+        replace(culprit, gain_with_hidden_ns=max(round(next(gains)), 0)) if hidden_with else culprit
+        for culprit, hidden_with in zip(culprits, hidden, strict=True)
+    ]
 
 
 def _name_suspects(culprits: Sequence[Culprit]) -> list[Culprit]:

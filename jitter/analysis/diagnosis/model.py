@@ -1,6 +1,6 @@
 """The parts of a diagnosis as plain data: loss, steps, culprits, what-if, conclusion."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -300,6 +300,9 @@ class Culprit:
     is_beyond_loss: bool = False
     """Whether the loss, which compares ranks within a step, does not contain it."""
 
+    gain_with_hidden_ns: int | None = None
+    """Time saved by fixing it and all that hide it (`find_hidden_with`), ns; None where none do, or it was not priced.
+    """
     gain_range_ns: tuple[int, int] | None = None
     """The least and the most of it, where waits of hosts without a record, or exchanges that name no partners, leave it
     open.
@@ -362,6 +365,21 @@ class Culprit:
     def _saves_less_than(self, ns: float) -> bool:
         most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]
         return most_ns < ns and not self.unpriced_because and not self.is_beyond_loss
+
+
+def find_hidden_with(first: Culprit, culprits: Iterable[Culprit]) -> list[Culprit]:
+    """Return which culprits hide the first one in its steps, and are hidden: only fixing all saves its share."""
+    if first.scope in ("job", "unrecorded") or not first.is_partly_hidden:
+        return []
+    steps = set(first.steps)
+    return [
+        culprit
+        for culprit in culprits
+        if culprit is not first
+        and culprit.scope not in ("job", "unrecorded")
+        and culprit.is_partly_hidden
+        and 2 * len(steps.intersection(culprit.steps)) >= len(culprit.steps)
+    ]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.hang.model import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import ADD_RANKS, SAVES_MORE, Culprit, Loss
+from jitter.analysis.diagnosis.model import ADD_RANKS, SAVES_MORE, Culprit, Loss, find_hidden_with
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -144,7 +144,7 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     lead = ", low confidence" if first.confidence == "low" and diagnosis.communication_doubt is None else ""
     recurs = describe_recurrence(first)
     again = f", {recurs}" if first.recurs == "yes" else ""
-    hidden = _hidden_too(culprits)
+    hidden = _hidden_with_first(diagnosis)
     alike = hidden if all(culprit.cause == first.cause for culprit in hidden) else []
     said = f"{name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
     if alike:
@@ -164,31 +164,26 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
     return said
 
 
-def _hidden_too(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the culprits that hide the first one in its steps, and are hidden: only fixing all saves its share."""
-    first = culprits[0]
-    if first.scope in ("job", "unrecorded") or not first.is_partly_hidden:
-        return []
-    others = (culprit for culprit in culprits[1:] if culprit.scope not in ("job", "unrecorded"))
-    steps = set(first.steps)
-    return [
-        culprit
-        for culprit in others
-        if culprit.is_partly_hidden and 2 * len(steps.intersection(culprit.steps)) >= len(culprit.steps)
-    ]
-
-
 def describe_gain_with_hidden(culprit: Culprit, diagnosis: "Diagnosis") -> str:
     """Return what fixing the first culprit and all that hide it saves, as a clause; empty if none hides it."""
-    culprits = _headline_first(diagnosis)
-    hidden = _hidden_too(culprits) if culprit in culprits[:1] else []
+    hidden = _hidden_with_first(diagnosis) if culprit in _headline_first(diagnosis)[:1] else []
     return f"with {_list_names(hidden)} {_saved_together(diagnosis, hidden)}" if hidden else ""
+
+
+def _hidden_with_first(diagnosis: "Diagnosis") -> list[Culprit]:
+    """Return what hides the culprit that heads the report; none if fixing all of it saves hardly more than one."""
+    first, *others = _headline_first(diagnosis)
+    least_ns = (1 + THRESHOLDS.tolerance_share) * first.gain_ns
+    is_more = first.gain_with_hidden_ns is None or first.gain_with_hidden_ns > least_ns
+    return find_hidden_with(first, others) if is_more else []
 
 
 def _saved_together(diagnosis: "Diagnosis", hidden: Sequence[Culprit]) -> str:
     """Return what fixing the first culprit and those `hidden` saves."""
-    lost_ns = sum(culprit.loss_ns for culprit in (_headline_first(diagnosis)[0], *hidden))
-    return f"about {format_time(min(lost_ns, diagnosis.gain_of_all_ns))}"
+    first = _headline_first(diagnosis)[0]
+    lost_ns = sum(culprit.loss_ns for culprit in (first, *hidden))
+    known_ns = first.gain_with_hidden_ns
+    return f"about {format_time(min(lost_ns, diagnosis.gain_of_all_ns) if known_ns is None else known_ns)}"
 
 
 def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str:
@@ -341,7 +336,7 @@ def describe_saving_beside(culprit: Culprit, diagnosis: "Diagnosis") -> str:
     And where the headline says what fixing both saves.
     """
     saving = name_saving(culprit)
-    if not saving or (culprit.is_hidden and culprit in _hidden_too(_headline_first(diagnosis))):
+    if not saving or (culprit.is_hidden and culprit in _hidden_with_first(diagnosis)):
         return ""
     alone, hidden = (" alone", ", as others are as late or later") if culprit.is_hidden else ("", "")
     return f"its fix{alone} {saving}{hidden}"

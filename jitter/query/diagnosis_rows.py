@@ -64,7 +64,7 @@ def step_values(step: StepAnswer) -> dict[str, object]:
 _CULPRIT: Final = (
     *("rung", "loss_class", "scope", "rank", "ranks", "host", "device", "bus_id", "cause"),
     *("cause_certainty", "confidence", "seen", "recurs", "loss_ns", "fraction", "excess_ns", "gain_ns"),
-    *("gain_range_ns", "steps"),
+    *("gain_with_hidden_ns", "gain_range_ns", "steps"),
 )
 
 

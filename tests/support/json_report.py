@@ -64,6 +64,7 @@ CULPRIT = {
     "fraction": (int, float, NULL),
     "excess_ns": INT,
     "gain_ns": INT,
+    "gain_with_hidden_ns": (NULL, INT),
     "gain_range_ns": (NULL, [INT]),
     "steps": [INT],
     "step_pattern": TEXT,

@@ -17,6 +17,7 @@ CREATE TABLE culprits (
     fraction        DOUBLE,       -- that share of the run's time; null: unknown
     excess_ns       BIGINT,       -- self time above that of the other ranks, in its steps
     gain_ns         BIGINT,       -- time that the run saves if it alone is fixed
+    gain_with_hidden_ns BIGINT,   -- time that fixing it and the findings that hide it saves; NULL where none does
     gain_range_ns   BIGINT[],     -- the least and the most of it, where host gaps may be waits; null: they differ by little
     steps           BIGINT[],     -- the steps in which it occurs
     epochs          BIGINT[],     -- of each of these steps; null: the markers state none

@@ -4,7 +4,7 @@ Steps in which all recorded ranks are slow are findings of their own, as the los
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -22,6 +22,7 @@ from jitter.analysis.detection.deviations import (
 from jitter.analysis.detection.findings import (
     Clusters,
     Finding,
+    are_same_steps,
     find_clusters,
     find_fast_ranks,
     join_outliers,
@@ -233,11 +234,18 @@ class SlowSteps(NamedTuple):
 def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOutliers) -> SlowSteps:
     """Return the steps of the run in which all ranks are slow."""
     steps, run = measured.steps, measured.steps.run
-    of_sizes = [
-        find_in_like_steps(*_at_usual_size(measured, numbers), account.loss_ns, numbers)
+    found = [
+        finding
         for numbers in steps.alike.but_for_batches
+        for finding in find_in_like_steps(*_at_usual_size(measured, numbers), account.loss_ns, numbers)
     ]
-    every = [finding for finding in of_sizes if finding is not None]
+    # steps of several kinds, as with unlike numbers of micro-batches, are slow for one reason
+    kinds = [steps.alike.kinds[finding.steps[0]] for finding in found]
+    of_reason = by_key(
+        ((finding.part, finding.ranks, number if kind in ON_REQUEST else None), finding)
+        for number, (kind, finding) in enumerate(zip(kinds, found, strict=True))
+    )
+    every = [_join_kinds(alike, len(run.team_of)) for alike in of_reason.values()]
     idle = [finding for finding in every if may_be_idle(steps, finding)]
     slow = [
         finding
@@ -271,15 +279,28 @@ def _at_usual_size(measured: MeasuredRun, numbers: Ints) -> tuple[list[TeamDevia
     return [team.with_equal_batches() for team in teams], step_ns
 
 
+def _join_kinds(found: Sequence[Finding], ranks: int) -> Finding:
+    """Return findings about slow steps of several kinds as one; the run has so many ranks."""
+    if len(found) == 1:
+        return found[0]
+    steps = tuple(sorted({step for one in found for step in one.steps}))
+    gain_ns = sum(one.known_gain_ns or 0.0 for one in found)
+    members = [replace(member, steps=steps, excess_ns=gain_ns) for member in found[0].members]
+    sentence = _describe_longer_steps(len(steps), gain_ns, found[0].ranks, ranks, is_drift=False)
+    joined = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain_ns)
+    excess_of_step = {step: excess_ns for one in found for step, excess_ns in one.excess_of_step.items()}
+    return replace(joined, excess_of_step=excess_of_step)
+
+
 def find_in_like_steps(
     teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats, numbers: Ints
-) -> Finding | None:
+) -> list[Finding]:
     """Return those of like steps in which all ranks are slow: they would be longer than usual even without their loss.
 
-    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
     They may be most of the steps where the fast ones are a cluster (`find_reference_times`), or where steps get longer
     and longer, or longer once: then the early ones are usual.
     Two steps show no variation: one of them is slow if it takes much longer than the other.
+    What makes some steps longer may hide what makes others so: each part of the ranks' time is also asked by itself.
 
     Args:
         teams: the deviations of each team in these steps; the usual times of one with most ranks say in which part.
@@ -290,32 +311,67 @@ def find_in_like_steps(
     """
     largest = max(teams, key=lambda team: len(team.ranks), default=None)
     if largest is None or len(largest.ranks) < 2:
-        return None  # a single rank cannot be told from all of them
+        return []  # a single rank cannot be told from all of them
     # a short step after a long one has a negative loss, which does not make it a slow one
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[numbers][:, None]
+    usual_ns = largest.usual_ns[..., 0]
+    above_ns = [np.nan_to_num(of_part - known_median(of_part[find_reference_times(of_part)])) for of_part in usual_ns]
+
+    def find_in(part: TimePart, others: Iterable[TimePart]) -> Finding | None:
+        at_usual = sum((above_ns[other] for other in others if other is not part), np.zeros(len(base)))
+        return _find_event(teams, base - at_usual[:, None], numbers, part)
+
+    by_itself = {part: finding for part in OWN_PARTS if (finding := find_in(part, OWN_PARTS)) is not None}
+    apart = dict[TimePart, Finding]()
+    for part, finding in sorted(by_itself.items(), key=lambda of_part: -of_part[1].excess_ns):
+        # what else takes longer in these steps is of the same event
+        if not any(are_same_steps(finding.steps, larger.steps) for larger in apart.values()):
+            apart[part] = finding
+    if apart:
+        return [find_in(part, apart) or finding for part, finding in apart.items()]
+    whole = _find_event(teams, base, numbers)
+    return [] if whole is None else [whole]
+
+
+def _find_event(
+    teams: Sequence[TeamDeviations], base: Floats, numbers: Ints, only: TimePart | None = None
+) -> Finding | None:
+    """Return the longer ones of like steps, in the part of their time in which most of it lies, or in `only` this one.
+
+    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
+    Others as of `find_in_like_steps` and `_find_longer_steps`.
+    """
+    largest = max(teams, key=lambda team: len(team.ranks))
     is_known, sigma_ns = ~np.isnan(base[:, 0]), _sigma_of_medians(largest)
     event = _find_longer_steps(base, sigma_ns)
     if event is None:
         return None
     slow, excess = event.slow, event.excess_ns
+    if only is not None:
+        slow = _slow_in_part(largest.usual_ns[only, :, 0], slow, excess)
+        if not slow.any():
+            return None
     # of two ranks that pause at different places the median pauses at none: another team tells
     like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
     gain = float(excess[slow].sum())
     before: Bools = np.append(slow[1:] & (np.diff(numbers) == 1), np.False_)
     # what a step does after its last collective makes the next one longer
-    for here, others in ((slow, is_known & ~slow), (before, ~(slow | before))):
+    places = [(slow, is_known & ~slow), (before, ~(slow | before))]
+    for here, others in places if only is None else places[:1]:
         excess_of = [
             np.nan_to_num(team.usual_ns[:, here, 0] - lower_median(team.usual_ns[:, others, 0])).sum(axis=1)
             for team in like_largest
         ]
         largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
-        part = TimePart(int(np.argmax(excess_of_part)))
+        part = TimePart(int(np.argmax(excess_of_part))) if only is None else only
         if excess_of_part[part] >= THRESHOLDS.main_share * gain:
             break
     else:
         return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     if here is slow and not event.grows:
-        slow, excess = _add_less_slow(event, base, sigma_ns, largest.usual_ns[part, :, 0])
+        part_ns = largest.usual_ns[part, :, 0]
+        event = event._replace(slow=_slow_in_part(part_ns, slow, excess))
+        slow, excess = _add_less_slow(event, base, sigma_ns, part_ns)
         here, gain = slow, float(excess[slow].sum())
     steps = tuple(numbers[here].tolist())
     usual_longer = float(np.median(_longer_in_slow_steps(largest, part, here, is_known)))
@@ -328,14 +384,19 @@ def find_in_like_steps(
         if longer >= THRESHOLDS.main_share * usual_longer
     ]
     ranks = tuple(sorted(member.rank for member in members))
-    subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
-    sentence = (
-        f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
-        f"{'first' if event.is_drift else 'other'} steps: the loss, which compares ranks within a step, does not "
-        "contain it"
+    every = sum(len(team.ranks) for team in teams)
+    sentence = _describe_longer_steps(len(steps), gain, ranks, every, is_drift=event.is_drift)
+    finding = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
+    return replace(finding, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))
+
+
+def _describe_longer_steps(steps: int, gain_ns: float, ranks: Sequence[int], every: int, *, is_drift: bool) -> str:
+    """Say how much longer so many steps are for these ranks; all of them are `every` one."""
+    subject = "all ranks" if len(ranks) == every else f"ranks {format_numbers(ranks)}"
+    return (
+        f"in {format_count(steps, 'step')} {subject} take {format_time(gain_ns / steps)} longer than in the "
+        f"{'first' if is_drift else 'other'} steps: the loss, which compares ranks within a step, does not contain it"
     )
-    found = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
-    return replace(found, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))
 
 
 class _LongerSteps(NamedTuple):
@@ -401,6 +462,13 @@ def _find_longer_steps(base: Floats, sigma_ns: Floats, least_ns: float = 0.0) ->
     return _LongerSteps(slow, excess, float((excess / noise)[slow].max()), chance, grows, first_ns is not None)
 
 
+def _slow_in_part(part_ns: Floats, slow: Bools, excess_ns: Floats) -> Bools:
+    """Return which slow steps, (steps,), are longer in this part of their time, by at least half of their excess."""
+    above_ns = part_ns - known_median(part_ns[~slow])
+    in_part: Bools = slow & (above_ns >= THRESHOLDS.main_share * excess_ns)
+    return in_part
+
+
 def _add_less_slow(longer: _LongerSteps, base: Floats, sigma_ns: Floats, part_ns: Floats) -> tuple[Bools, Floats]:
     """Return, (steps,) each, which steps are slow, and by how much: some of the others, too, for which these are noise.
 
@@ -413,8 +481,7 @@ def _add_less_slow(longer: _LongerSteps, base: Floats, sigma_ns: Floats, part_ns
         further = _find_longer_steps(np.where(slow[:, None], np.nan, base), sigma_ns, least_ns)
         if further is None or further.grows:
             return slow, excess
-        of_part_ns = part_ns - known_median(part_ns[~(slow | further.slow)])
-        more = further.slow & (of_part_ns >= THRESHOLDS.main_share * further.excess_ns)
+        more = _slow_in_part(np.where(slow, np.nan, part_ns), further.slow, further.excess_ns)
         if not more.any():
             return slow, excess
         usual_ns = known_median(base[~slow, 0] - further.excess_ns[~slow])

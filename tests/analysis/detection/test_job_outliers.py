@@ -37,7 +37,9 @@ def team(gpu_ns: np.ndarray, usual_ns: np.ndarray | None = None) -> TeamDeviatio
 
 def slow_steps(teams: list[TeamDeviations], step_ns: np.ndarray, loss_ns: np.ndarray | None = None) -> Finding | None:
     loss_ns = np.full(len(step_ns), 1e4) if loss_ns is None else loss_ns
-    return find_in_like_steps(teams, step_ns, loss_ns, np.arange(len(step_ns)))
+    found = find_in_like_steps(teams, step_ns, loss_ns, np.arange(len(step_ns)))
+    assert len(found) < 2
+    return found[0] if found else None
 
 
 def gpus(seed: int, ranks: int, spread: float) -> np.ndarray:
@@ -180,6 +182,37 @@ def test_less_slow_steps_are_found_beside_the_slowest_ones():
     assert found is not None
     assert (found.part, found.steps) == (TimePart.GPU, (1, 2, 6, 7, 11, 12))
     assert found.known_gain_ns == pytest.approx(3 * (0.19 + 0.12) * STEP, rel=0.05)
+
+
+def test_two_causes_in_different_steps_are_two_findings():
+    """Loading in half of the steps, slow GPUs in a third: there are three lengths of steps, and few fast ones."""
+    rng = np.random.default_rng(6)
+    loading, slow = [2, 3, 6, 7, 10, 11, 14, 15], [1, 4, 5, 9, 12]
+    own = 0.8 * STEP * (1 + 0.003 * rng.standard_normal((16, 8)))
+    steps, usual = STEP + rng.normal(0, 3e3, 16), np.full((3, 16, 1), 0.8 * STEP)
+    for part, here, longer in ((TimePart.START, loading, 0.28), (TimePart.GPU, slow, 0.13)):
+        varied = longer * STEP * rng.uniform(0.95, 1.05, len(here))
+        usual[part, here, 0] += varied
+        steps[here] += varied
+    both = replace(team(own), usual_ns=usual)
+    found = find_in_like_steps([both], steps, np.full(16, 1e4), np.arange(16))
+    assert [(one.part, one.steps) for one in found] == [
+        (TimePart.START, tuple(loading)),
+        (TimePart.GPU, tuple(slow)),
+    ]
+    gains = [one.known_gain_ns for one in found]
+    assert gains == pytest.approx([8 * 0.28 * STEP, 5 * 0.13 * STEP], rel=0.05)
+
+
+def test_slow_steps_of_several_kinds_are_one_finding(tmp_path: Path):
+    """Every second step has twice as many micro-batches: the loading of both kinds is mended at once."""
+    job = small(ranks=4, steps=16)
+    stalls = [Fault.parse(f"late_start:ranks=0-3,step={step},ms=3") for step in (5, 8, 11, 14)]
+    longer = [Fault.parse(f"extra_kernel:ranks=0-3,step={step},kernel=3,ms=0.5") for step in range(1, 16, 2)]
+    run = simulate(job, stalls + longer)
+    found = [one for one in ingest_run(run, tmp_path).diagnose().culprits if one.cause == "late_start"]
+    assert [(one.rung, one.seen.steps) for one in found] == [("steps", 4)]
+    assert found[0].gain_ns == pytest.approx(true_gain_ns(run, *stalls), rel=0.05)
 
 
 def test_what_ranks_vary_by_in_slow_steps_is_saved_with_them(tmp_path: Path):

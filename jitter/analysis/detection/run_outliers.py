@@ -236,7 +236,8 @@ def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOut
     steps, run = measured.steps, measured.steps.run
     found = [
         finding
-        for numbers in steps.alike.but_for_batches
+        for like in steps.alike.but_for_batches
+        for numbers in _of_same_ranks(measured.deviations, like)
         for finding in find_in_like_steps(*_at_usual_size(measured, numbers), account.loss_ns, numbers)
     ]
     # steps of several kinds, as with unlike numbers of micro-batches, are slow for one reason
@@ -277,6 +278,20 @@ def _at_usual_size(measured: MeasuredRun, numbers: Ints) -> tuple[list[TeamDevia
     growth = np.maximum(np.nan_to_num(growth_with_size(gpu_ns, step_ns[numbers, None])), 0.0)
     step_ns[numbers] -= np.nan_to_num(growth * (gpu_ns - known_medians(gpu_ns)))[:, 0]
     return [team.with_equal_batches() for team in teams], step_ns
+
+
+def _of_same_ranks(teams: Sequence[TeamDeviations], numbers: Ints) -> list[Ints]:
+    """Divide like steps by the ranks that recorded them; those of few steps go with the most.
+
+    The median rank and the loss of a step are those of the ranks that have it.
+    """
+    if not teams:
+        return [numbers]
+    has_step = np.concatenate([~np.isnan(team.total_ns[TimePart.GPU, numbers]) for team in teams], axis=1)
+    of_ranks = sorted(by_key((of_step.tobytes(), at) for at, of_step in enumerate(has_step)).values(), key=len)
+    few = [at for steps in of_ranks[:-1] if len(steps) < THRESHOLDS.min_steps for at in steps]
+    large = [steps for steps in of_ranks[:-1] if len(steps) >= THRESHOLDS.min_steps]
+    return [numbers[sorted(steps)] for steps in (*large, of_ranks[-1] + few)]
 
 
 def _join_kinds(found: Sequence[Finding], ranks: int) -> Finding:

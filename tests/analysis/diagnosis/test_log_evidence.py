@@ -346,6 +346,25 @@ def test_clocks(slow: dict[str, Any], said: list[str], certainty: str):
     assert all((one.ranks, one.certainty) == ((1,), certainty) for one in found)
 
 
+def test_files_of_unknown_hosts_stand_for_them():
+    """GPU 3 of two nodes is two GPUs: the samples of one would halve what the other one lost."""
+    rows = [
+        clock(gpu, 1200.0 if (node, gpu) == (1, 3) else 1980.0) | {"source": f"logs/node{node}/smi.csv"}
+        for node in range(2)
+        for gpu in range(8)
+        for _ in range(4)
+    ]
+    places = {rank: RankPlace(f"host{rank // 8}", rank % 8) for rank in range(16)}
+    assert words(JobLogs(gpu_clocks=rows, places=places), "gpu_clock") == [
+        "GPU 3 in node1/smi.csv: 1,200 of 1,980 MHz, the other GPUs' median"
+    ]
+    one_file = [row | {"source": "logs/smi.csv"} for row in rows if "node1" in row["source"]]
+    one_node = {rank: place for rank, place in places.items() if rank >= 8}
+    assert "GPU 3 of host1 (rank 11): 1,200 of 1,980 MHz, the other GPUs' median" in words(
+        JobLogs(gpu_clocks=one_file, places=one_node), "gpu_clock"
+    )
+
+
 def test_proxies_speak_for_a_slow_network_and_are_no_item():
     (fact,) = find_facts(JobLogs(proxied=[{"duration_ns": 1000, "proxy_ns": 900, "kernel_ns": 950}]))
     assert fact.words == "network proxies work for 90.0% of the time of 1 collective (median), kernels for 95.0%"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
@@ -92,6 +93,19 @@ class JobLogs:
             return next(iter(self._hosts)) if len(self._hosts) == 1 else None
         node = short_host(host)
         return node if any(is_same_host(host, name) for name in self._hosts.get(node, ())) else None
+
+    def file_of(self, row: Mapping[str, Any]) -> str | None:
+        """Return the file of a row where it stands for a host: of a job of several nodes, files of unknown hosts do."""
+        source = row.get("source")
+        if source is None or row["host"] is not None or self.node_of(None) is not None:
+            return None
+        return "/".join(PurePath(source).parts[-2:]) if len(self._nameless_files) > 1 else None
+
+    @cached_property
+    def _nameless_files(self) -> set[str]:
+        """The files with samples, errors of GPUs or links whose host is not known."""
+        rows = (*self.gpu_clocks, *self.gpu_errors, *self.links)
+        return {row["source"] for row in rows if row["host"] is None and row.get("source") is not None}
 
     @cached_property
     def _hosts(self) -> dict[object, set[str | None]]:

@@ -408,7 +408,7 @@ def _links_down(logs: JobLogs, unused: AbstractSet[str]) -> Iterator[_OddLink]:
     for row in logs.links:
         if row["state"] is not None:
             is_down = row["state"] not in _WORKING
-            link = row["host"], row["device"], f"{_name_of_link(row)} {row['state'].lower() if is_down else ''}"
+            link = row["host"], row["device"], f"{_name_of_link(logs, row)} {row['state'].lower() if is_down else ''}"
             by_name[row["nic"], row["device"] is None, row.get("link")][link] = is_down
     if all(is_down for links in by_name.values() for is_down in links.values()):
         return
@@ -429,7 +429,7 @@ def _slower_links(logs: JobLogs, unused: AbstractSet[str]) -> Iterator[_OddLink]
         is_width = row["counter"] in _WIDTHS
         kind, speed = (row["counter"], row["count"]) if is_width else (row["nic"], row.get("gb_per_s"))
         if speed and row["state"] in (None, *_WORKING):
-            speeds, of_link = by_kind[kind], (row["host"], row["device"], _name_of_link(row), row.get("link"))
+            speeds, of_link = by_kind[kind], (row["host"], row["device"], _name_of_link(logs, row), row.get("link"))
             speeds[of_link] = max(speeds[of_link], speed)
     for kind, speeds in by_kind.items():
         is_doubtful = kind == PCIE_GENERATION or kind in unused  # idle GPUs lower the generation
@@ -444,7 +444,7 @@ def _slower_links(logs: JobLogs, unused: AbstractSet[str]) -> Iterator[_OddLink]
 def _links_with_events(logs: JobLogs) -> Iterator[_OddLink]:
     """Yield links of which a log states events, as that they went down."""
     events = by_key(
-        ((row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"), row)
+        ((row["host"], row["device"], f"{_name_of_link(logs, row)}: {row['counter']}"), row)
         for row in logs.links
         if row.get("is_event")
     )
@@ -459,11 +459,12 @@ _WORKING: Final = ("active", "Active")
 _WIDTHS: Final = (LANES, PCIE_GENERATION)
 
 
-def _name_of_link(row: Mapping[str, Any]) -> str:
+def _name_of_link(logs: JobLogs, row: Mapping[str, Any]) -> str:
+    file = logs.file_of(row)
     counter, is_adapter = row["counter"] or "", row["device"] is None
     kind = "" if _OF_CLOCK in counter else "port of " if is_adapter else "NVLink of "
     subject = row["nic"] or "a NIC" if is_adapter else f"GPU {row['device']}"
-    return f"{'PCIe link of ' if counter.startswith('PCIe') else kind}{subject}"
+    return f"{'PCIe link of ' if counter.startswith('PCIe') else kind}{subject}{'' if file is None else f' in {file}'}"
 
 
 def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int, bool]]:
@@ -474,7 +475,7 @@ def _odd_counters(logs: JobLogs) -> Iterator[tuple[_Link, int, bool]]:
     readings: dict[tuple[str, _Link, object, object], dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for row in logs.links:
         if row["counter"] not in (None, *_WIDTHS) and not row.get("is_event") and row["count"] is not None:
-            link = row["host"], row["device"], f"{_name_of_link(row)}: {row['counter']}"
+            link = row["host"], row["device"], f"{_name_of_link(logs, row)}: {row['counter']}"
             counts = readings[row["counter"], link, row["nic"], row.get("link")]
             at = row.get("source"), row.get("time_ns")
             counts[at] = max(counts[at], row["count"])
@@ -508,6 +509,8 @@ class _Gpu(NamedTuple):
     host: str | None
     device: int | None
     bus_id: str | None
+    file: str | None = None
+    """The file that stands for its host: see `JobLogs.file_of`."""
 
     def numbered(self, logs: JobLogs, ranks: Sequence[int]) -> "_Gpu":
         """Return it with the number that the recording of its rank states, where that is known."""
@@ -516,7 +519,7 @@ class _Gpu(NamedTuple):
     def name(self, ranks: Sequence[int] = ()) -> str:
         """Return what messages call it, with its ranks where they are known."""
         subject = f"GPU {self.device}" if self.device is not None else f"the GPU at {self.bus_id}"
-        of_host = f" of {self.host}" if self.host is not None else ""
+        of_host = f" of {self.host}" if self.host is not None else "" if self.file is None else f" in {self.file}"
         return f"{subject}{of_host}{_of_known_ranks(ranks)}"
 
 
@@ -529,7 +532,15 @@ def _clock_rows(logs: JobLogs) -> dict[_Gpu, list[Mapping[str, Any]]]:
     hosts = {place.host for place in logs.places.values() if place.host is not None}
     only = next(iter(hosts)) if len(hosts) == 1 else None
     by_gpu = by_key(
-        (_Gpu(row["host"] or only, row["device"], row.get("bus_id") if row["device"] is None else None), row)
+        (
+            _Gpu(
+                row["host"] or only,
+                row["device"],
+                row.get("bus_id") if row["device"] is None else None,
+                logs.file_of(row),
+            ),
+            row,
+        )
         for row in logs.gpu_clocks
     )
     return {gpu: rows for gpu, rows in by_gpu.items() if gpu.device is not None or gpu.bus_id is not None}
@@ -678,7 +689,7 @@ def _power_caps(logs: JobLogs) -> Iterator[Statement]:
     usual = max(counts, key=lambda cap: (counts[cap], cap), default=0.0)
     alike = by_key(((gpu.host, cap), gpu) for gpu, (cap, _) in caps.items() if cap < THRESHOLDS.whole_share * usual)
     for (host, cap), gpus in sorted(alike.items(), key=str):
-        ranks = tuple(sorted({rank for gpu in gpus for rank in logs.ranks_of_gpu(*gpu)}))
+        ranks = tuple(sorted({rank for gpu in gpus for rank in logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id)}))
         drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
         is_at_cap = bool(drawn) and median(drawn) >= THRESHOLDS.whole_share * cap
         where = f" of {host}" if host is not None else ""
@@ -758,7 +769,7 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
         (_Gpu(row["host"], row.get("device"), row["bus_id"]), row) for row in logs.gpu_errors if row["code"] is not None
     )
     for gpu_of_rows, rows in sorted(by_gpu.items(), key=lambda gpu_rows: (-len(gpu_rows[1]), str(gpu_rows[0]))):
-        (host, device, bus_id), codes = gpu_of_rows, _count_codes(rows, is_of_one_host=gpu_of_rows.host is not None)
+        (host, device, bus_id, _), codes = gpu_of_rows, _count_codes(rows, is_of_one_host=gpu_of_rows.host is not None)
         files = {PurePath(row["source"]).name if row.get("source") else "a kernel log" for row in rows}
         ranks = logs.ranks_of_gpu(host, device, bus_id)
         device = gpu_of_rows.numbered(logs, ranks).device
@@ -803,14 +814,14 @@ def _count_codes(rows: Rows, *, is_of_one_host: bool) -> Counter[int]:
 def _memory(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs with errors of their memory that could not be corrected; without a time, of the GPU's whole life."""
     by_gpu = by_key(
-        (_Gpu(row["host"], row["device"], row["bus_id"]), row)
+        (_Gpu(row["host"], row["device"], row["bus_id"], logs.file_of(row)), row)
         for row in logs.gpu_errors
         if row.get("memory") is not None
     )
     for gpu, rows in sorted(by_gpu.items(), key=lambda gpu_rows: str(gpu_rows[0])):
         errors = by_key((row["memory"], row["count"] or 0) for row in rows)
         counts = {what: max(of_kind) for what, of_kind in errors.items()}
-        ranks = logs.ranks_of_gpu(*gpu)
+        ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id)
         gpu = gpu.numbered(logs, ranks)  # noqa: PLW2901
         what = ", ".join(f"{what} {count:,}" for what, count in counts.items())
         source = "" if all(": " in what for what in counts) else " (nvidia-smi)"  # the others name theirs

@@ -19,7 +19,7 @@ from tests.accuracy.irregular.job import IrregularJob
 from tests.accuracy.irregular.scoring import ingest_job
 from tests.analysis.detection.test_deviations import find_outliers
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.simulated import ingest_run, run_ns, small, true_gain_ns
+from tests.support.simulated import ingest_partial_run, ingest_run, run_ns, small, true_gain_ns
 
 STEP = 1e6
 
@@ -213,6 +213,15 @@ def test_slow_steps_of_several_kinds_are_one_finding(tmp_path: Path):
     found = [one for one in ingest_run(run, tmp_path).diagnose().culprits if one.cause == "late_start"]
     assert [(one.rung, one.seen.steps) for one in found] == [("steps", 4)]
     assert found[0].gain_ns == pytest.approx(true_gain_ns(run, *stalls), rel=0.05)
+
+
+def test_steps_that_a_node_did_not_record_are_no_slow_ones(tmp_path: Path):
+    """A node that is always slow seemed to become so for all ranks where the other one, its baseline, is missing."""
+    run = simulate(small(ranks=8, steps=14, gpus_per_node=4), [Fault.parse("slow_gpu:rank=0-3,factor=1.15")])
+    lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: rank < 4 or step < 7)
+    found = [one for one in lake.diagnose().culprits if one.rung != "overlap"]
+    assert [one.ranks for one in found if one.rung == "ranks"] == [(0, 1, 2, 3)]
+    assert not [one for one in found if one.rung == "steps"]
 
 
 def test_what_ranks_vary_by_in_slow_steps_is_saved_with_them(tmp_path: Path):

@@ -190,7 +190,8 @@ class Thresholds(NamedTuple):
     late in the same steps, or is more than the clocks err by. What happens less often than in so many steps explains
     no late ones."""
     most_share: float = 0.6
-    """Of a group. At least this part of a host's ranks, of a kernel's runs or of long gaps must show the same."""
+    """Of a group. At least this part of a host's ranks, of the steps in which these are late, of a kernel's runs or of
+    long gaps must show the same."""
     always_share: float = 0.9
     """Of the times that something may happen. From here on it always happens, and up to the rest of it never."""
     whole_share: float = 0.95

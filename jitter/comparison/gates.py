@@ -68,8 +68,8 @@ def parse_losses(text: str) -> dict[Rung, float]:
     """
     limits: dict[Rung, float] = {}
     for word in text.split(","):
-        name, _, limit = word.rpartition("=")
-        rung = next((known for known in RUNG_WORDS if known == (name.strip() or JITTER)), None)
+        name, equals, limit = word.rpartition("=")
+        rung = next((known for known in RUNG_WORDS if known == (name.strip() if equals else JITTER)), None)
         if rung is None:
             raise UsageError(f"--max-loss: no rung is called {name.strip()!r}", f"there are {', '.join(RUNG_WORDS)}")
         if rung in limits:

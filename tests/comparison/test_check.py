@@ -325,7 +325,7 @@ def test_limits_of_rungs(text, limits):
     assert parse_losses(text) == pytest.approx(limits)
 
 
-@pytest.mark.parametrize("text", ["5%,", "5%,6%", "recorded=5%", "jitter=5%", "steps=", "steps=1%,steps=2%"])
+@pytest.mark.parametrize("text", ["5%,", "=5%", "5%,6%", "recorded=5%", "jitter=5%", "steps=", "steps=1%,steps=2%"])
 def test_unreadable_limits_of_rungs(text):
     with pytest.raises(UsageError, match="--max-loss"):
         parse_losses(text)

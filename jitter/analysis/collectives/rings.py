@@ -46,7 +46,7 @@ def tell_rings(
     clocks = {
         group: shared
         for group, of_rank in exchanges.items()
-        if _are_alike(group, of_rank) and (shared := _shared_places(of_rank.keys(), common))
+        if _are_alike(group, of_rank, team_of.keys()) and (shared := _shared_places(of_rank.keys(), common))
     }
     # groups that exchange at the same places do so alike, and some may have no rank that waits
     families: dict[tuple[object, ...], list[Group]] = defaultdict(list)
@@ -63,13 +63,14 @@ def tell_rings(
             family_times.extend([np.stack(whole)] if len(whole) == len(family) else [])
     rings: dict[Group | None, Group] = {}
     for family, family_times in zip(families.values(), seen, strict=True):
+        # that of whose ranks more tell it, of those with both neighbours, and then the one that fits best
         fitting = [
-            (variation_ns, is_open)
+            (-_count_known(family_times[0], is_open=is_open), variation_ns, is_open)
             for is_open in (False, True)
             if family_times and (variation_ns := _vary(np.stack(family_times), is_open=is_open)) is not None
         ]
         if fitting:
-            rings.update({group: group._replace(is_ring=True, is_open=min(fitting)[1]) for group in family})
+            rings.update({group: group._replace(is_ring=True, is_open=min(fitting)[-1]) for group in family})
     return {
         rank: [
             (place, rings[group] if group in rings and (rank, place) in peerless else group)
@@ -115,7 +116,9 @@ def tell_unstated_rings(
                 common[group][rank].append(place)
     every = Group(tuple(sorted(exchanges)))
     clocks = (
-        _shared_places(exchanges.keys(), common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
+        _shared_places(exchanges.keys(), common)
+        if _are_alike(every, exchanges, team_of.keys()) and all(exchanges.values())
+        else []
     )
     ranks = every.ranks or ()
     seen = [_on_one_clock(ranks, team_of, step, exchanges, clocks) for step in (steps if clocks else ())]
@@ -139,11 +142,11 @@ def tell_unstated_rings(
     }
 
 
-def _are_alike(group: Group, places: Mapping[int, Sequence[int]]) -> bool:
-    """Return whether three or more ranks of a group are recorded, and all have as many collectives in it."""
+def _are_alike(group: Group, places: Mapping[int, Sequence[int]], recorded: Set[int]) -> bool:
+    """Return whether three or more ranks of a group are recorded, and all of these have as many collectives in it."""
     return (
         len(places) >= _NEIGHBOURHOOD
-        and places.keys() <= set(group.ranks or ())
+        and places.keys() == set(group.ranks or ()) & recorded
         and len({len(rank_places) for rank_places in places.values()}) == 1
     )
 
@@ -204,10 +207,7 @@ def _vary(times: Floats, *, is_open: bool = False) -> float | None:
     start, end = times[:, :, 0], times[:, :, 1]
     if start.shape[0] * start.shape[2] < THRESHOLDS.min_repeats:
         return None
-    before, after = np.roll(start, 1, axis=-1), np.roll(start, -1, axis=-1)
-    if is_open:
-        before[..., 0] = after[..., -1] = -np.inf
-    before, after = np.maximum(start, before), np.maximum(start, after)
+    before, after = _up_to_neighbours(start, is_open=is_open)
     both, whole = np.maximum(before, after), np.fmax.reduce(start, axis=-1, keepdims=True)
     end = np.where(np.isnan(both), np.nan, end)
     if np.isnan(end).all() or (end <= both).any():
@@ -218,6 +218,20 @@ def _vary(times: Floats, *, is_open: bool = False) -> float | None:
         return None
     is_whole = start.shape[-1] > _NEIGHBOURHOOD and not (end <= whole).any()
     return None if is_whole and _variation(end - whole - _links(end - whole)) <= variation_ns else variation_ns
+
+
+def _up_to_neighbours(start: Floats, *, is_open: bool) -> tuple[Floats, Floats]:
+    """Return (…, ranks) when a rank and the one before it have started, and it and the next; NaN where one has none."""
+    before, after = np.roll(start, 1, axis=-1), np.roll(start, -1, axis=-1)
+    if is_open:
+        before[..., 0] = after[..., -1] = -np.inf
+    return np.maximum(start, before), np.maximum(start, after)
+
+
+def _count_known(times: Floats, *, is_open: bool) -> int:
+    """Return how many ranks, of groups, start/end, exchanges and ranks, have all neighbours recorded."""
+    known: Bools = ~np.isnan(sum(_up_to_neighbours(times[:, 0, 0], is_open=is_open)))
+    return int(known.sum())
 
 
 def _links(transfer: Floats) -> Floats:

@@ -133,7 +133,8 @@ def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> Launch
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
     if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
-    if not varies_on_all_ranks(total, deviations.usual_ns[TimePart.GPU]):
+    varying = share_of_varying_ranks(total, deviations.usual_ns[TimePart.GPU])
+    if varying < THRESHOLDS.main_share:
         return None
     operations = len(steps.run.programs[deviations.team].operations)
     most = THRESHOLDS.max_cells // (operations * ranks)
@@ -142,6 +143,8 @@ def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> Launch
     chosen: list[int] = spread_positions(len(total), most).tolist()
     few = _read_steps(steps, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
     is_sized = _tells_work(few, few.threads)
+    if not is_sized and varying <= THRESHOLDS.main_share:
+        return None  # work varies on all ranks: where the times of half of them do, these are slow at times
     read = _read_steps(steps, deviations, chosen, deviations.ranks)
     sharing = find_shared_work(read.gpu_ns, _partitions(steps, deviations))
     # ranks with unlike numbers of micro-batches run unlike numbers of the same kernels
@@ -167,19 +170,21 @@ def compare_launched_work(steps: RunSteps, deviations: TeamDeviations) -> Launch
     )
 
 
-def varies_on_all_ranks(total: Floats, usual_ns: Floats) -> bool:
-    """Return whether GPU times vary as work does: on the usual rank, beside the others, by more than GPUs do.
+def share_of_varying_ranks(total: Floats, usual_ns: Floats) -> float:
+    """Return on which part of the ranks GPU times, beside the others', vary by more than GPUs do, as work may.
 
-    Where they do on half of the ranks, these are slow at times. `total` (steps, ranks) is above the median of the
-    others, `usual_ns` (steps, 1) the time of the usual one.
+    `total` (steps, ranks) is above the median of the others, `usual_ns` (steps, 1) the time of the usual one. Ranks
+    that lack most steps tell nothing.
     """
     apart = compare_with_one_rank(total)
     apart -= lower_median(apart)
-    varies = lower_median(qn_sigma(apart)) >= THRESHOLDS.gpu_spread_share * np.nanmedian(usual_ns)
+    varies = qn_sigma(apart) >= THRESHOLDS.gpu_spread_share * np.nanmedian(usual_ns)
     # as many micro-batches as usual in most steps, and one more in some
     is_other = np.abs(apart - known_medians(apart)) > THRESHOLDS.tolerance_share * usual_ns
-    is_often_other = lower_median(is_other.mean(axis=0)) >= 1 - THRESHOLDS.always_share
-    return bool((varies | is_often_other).any())
+    count = (~np.isnan(apart)).sum(axis=0)
+    varies |= is_other.sum(axis=0) >= (1 - THRESHOLDS.always_share) * np.maximum(count, 1)
+    tells = count >= THRESHOLDS.min_repeats
+    return float(varies[tells].mean()) if tells.any() else 0.0
 
 
 def _tells_work(few: "_Read", sizes: Floats | Bools) -> bool:

@@ -4,7 +4,7 @@ Steps in which all recorded ranks are slow are findings of their own, as the los
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -240,25 +240,27 @@ def find_slow_steps(measured: MeasuredRun, account: RunAccount, outliers: RunOut
         for numbers in _of_same_ranks(measured.deviations, like)
         for finding in find_in_like_steps(*_at_usual_size(measured, numbers), account.loss_ns, numbers)
     ]
-    # steps of several kinds, as with unlike numbers of micro-batches, are slow for one reason
-    kinds = [steps.alike.kinds[finding.steps[0]] for finding in found]
-    of_reason = by_key(
-        ((finding.part, finding.ranks, number if kind in ON_REQUEST else None), finding)
-        for number, (kind, finding) in enumerate(zip(kinds, found, strict=True))
-    )
-    every = [_join_kinds(alike, len(run.team_of)) for alike in of_reason.values()]
-    idle = [finding for finding in every if may_be_idle(steps, finding)]
+    idle = [finding for finding in found if may_be_idle(steps, finding)]
     slow = [
         finding
-        for finding in every
+        for finding in found
         if finding not in idle and not all(run.follows(late.team, late.part) for late in finding.members)
     ]
     timed = np.flatnonzero(~np.isnan(measured.step_ns))
-    is_first = [
-        finding.steps == tuple(timed[: len(finding.steps)].tolist()) and len(finding.ranks) == len(run.team_of)
+    first = [
+        finding
         for finding in slow
+        if finding.steps == tuple(timed[: len(finding.steps)].tolist()) and len(finding.ranks) == len(run.team_of)
     ]
-    warm_up = slow.pop(is_first.index(True)) if any(is_first) else None
+    # steps of several kinds, as with unlike numbers of micro-batches, are slow for one reason
+    of_reason = by_key(
+        ((finding.part, finding.ranks, finding.steps[0] if kind in ON_REQUEST else None), finding)
+        for finding in slow
+        if finding not in first
+        for kind in [steps.alike.kinds[finding.steps[0]]]
+    )
+    slow = [_join_kinds(alike, len(run.team_of)) for alike in of_reason.values()]
+    warm_up = max(first, key=lambda finding: finding.excess_ns, default=None)
     after_idle = [*(finding.steps for finding in idle), *(late.steps for late in outliers.idle_moments)]
     slow = [blame_awaited_ranks(finding, measured, account.charges) or finding for finding in slow]
     return SlowSteps(slow, warm_up, sorted(set().union(*after_idle)))
@@ -303,8 +305,12 @@ def _join_kinds(found: Sequence[Finding], ranks: int) -> Finding:
     members = [replace(member, steps=steps, excess_ns=gain_ns) for member in found[0].members]
     sentence = _describe_longer_steps(len(steps), gain_ns, found[0].ranks, ranks, is_drift=False)
     joined = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain_ns)
-    excess_of_step = {step: excess_ns for one in found for step, excess_ns in one.excess_of_step.items()}
-    return replace(joined, excess_of_step=excess_of_step)
+    return replace(
+        joined,
+        sigmas=max(one.sigmas for one in found),
+        chance=max(one.chance for one in found),
+        excess_of_step={step: excess_ns for one in found for step, excess_ns in one.excess_of_step.items()},
+    )
 
 
 def find_in_like_steps(
@@ -329,45 +335,103 @@ def find_in_like_steps(
         return []  # a single rank cannot be told from all of them
     # a short step after a long one has a negative loss, which does not make it a slow one
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[numbers][:, None]
+    sigma_ns = _sigma_of_medians(largest)
     usual_ns = largest.usual_ns[..., 0]
     above_ns = [np.nan_to_num(of_part - known_median(of_part[find_reference_times(of_part)])) for of_part in usual_ns]
-
-    def find_in(part: TimePart, others: Iterable[TimePart]) -> Finding | None:
-        at_usual = sum((above_ns[other] for other in others if other is not part), np.zeros(len(base)))
-        return _find_event(teams, base - at_usual[:, None], numbers, part)
-
-    by_itself = {part: finding for part in OWN_PARTS if (finding := find_in(part, OWN_PARTS)) is not None}
-    apart = dict[TimePart, Finding]()
-    for part, finding in sorted(by_itself.items(), key=lambda of_part: -of_part[1].excess_ns):
+    by_itself = list[_Event]()
+    for part in OWN_PARTS:
+        of_others = np.sum([above_ns[other] for other in OWN_PARTS if other is not part], axis=0)
+        event = _find_event(teams, base - of_others[:, None], numbers, sigma_ns, part)
+        by_itself += [] if event is None else [event]
+    apart = list[_Event]()
+    for event in sorted(by_itself, key=lambda event: -event.gain_ns):
         # what else takes longer in these steps is of the same event
-        if not any(are_same_steps(finding.steps, larger.steps) for larger in apart.values()):
-            apart[part] = finding
-    if apart:
-        return [find_in(part, apart) or finding for part, finding in apart.items()]
-    whole = _find_event(teams, base, numbers)
-    return [] if whole is None else [whole]
+        if not any(are_same_steps(np.flatnonzero(event.slow), np.flatnonzero(larger.slow)) for larger in apart):
+            apart.append(event)
+    events = _price_apart(apart, base[:, 0], above_ns)
+    told = np.any([event.slow for event in events], axis=0) if events else np.zeros(len(base), np.bool_)
+    # other steps may be longer by what no part alone, or another team, shows
+    rest = _find_event(teams, np.where(told[:, None], np.nan, base), numbers, sigma_ns)
+    if rest is not None and not (rest.here & told).any():
+        events.append(rest)
+    return [_as_finding(event, teams, numbers) for event in events]
+
+
+class _Event(NamedTuple):
+    """Like steps that are longer than usual in one part of the ranks' time; arrays are (steps,)."""
+
+    part: TimePart
+    team: TeamDeviations
+    """Whose usual rank shows it."""
+    is_known: Bools
+    """The steps that were compared."""
+    slow: Bools
+    """The longer steps."""
+    here: Bools
+    """Where the time is: in these, or in the steps before them."""
+    excess_ns: Floats
+    """How much longer than usual each step is."""
+    sigmas: float
+    chance: float
+    is_drift: bool
+
+    @property
+    def gain_ns(self) -> float:
+        """How much longer these steps are together."""
+        return float(self.excess_ns[self.slow].sum())
+
+
+def _price_apart(apart: Sequence[_Event], base_ns: Floats, above_ns: Sequence[Floats]) -> list[_Event]:
+    """Return events of single parts with what steps are longer by in all that no other one of them explains.
+
+    Their steps were judged with the other parts at their usual times, which may make up for it: then the step as a
+    whole, `base_ns` (steps,), is no longer. `above_ns` (steps,) is each part's time above its usual one. No step is
+    longer by more than it is.
+    """
+    if not apart:
+        return []
+    told, parts = np.any([event.slow for event in apart], axis=0), [event.part for event in apart]
+    unexplained = np.sum([above_ns[part] for part in OWN_PARTS if part not in parts] or [np.zeros(len(told))], axis=0)
+    unexplained = unexplained - known_median(unexplained[~told])
+    priced = [event._replace(excess_ns=event.excess_ns + unexplained) for event in apart]
+    longer = [
+        event.slow & (with_rest.excess_ns >= THRESHOLDS.main_share * event.excess_ns)
+        for event, with_rest in zip(apart, priced, strict=True)
+    ]
+    whole_ns = np.nan_to_num(base_ns - known_median(base_ns[~told]))
+    claimed_ns = np.sum(
+        [np.where(slow, event.excess_ns, 0.0) for event, slow in zip(priced, longer, strict=True)], axis=0
+    )
+    is_shared = np.sum(longer, axis=0) > 1
+    share = np.where(is_shared & (claimed_ns > whole_ns), np.maximum(whole_ns, 0.0) / np.maximum(claimed_ns, 1.0), 1.0)
+    return [
+        event._replace(slow=slow, here=slow, excess_ns=event.excess_ns * share)
+        for event, slow in zip(priced, longer, strict=True)
+        if slow.any()
+    ]
 
 
 def _find_event(
-    teams: Sequence[TeamDeviations], base: Floats, numbers: Ints, only: TimePart | None = None
-) -> Finding | None:
+    teams: Sequence[TeamDeviations], base: Floats, numbers: Ints, sigma_ns: Floats, only: TimePart | None = None
+) -> _Event | None:
     """Return the longer ones of like steps, in the part of their time in which most of it lies, or in `only` this one.
 
-    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
-    Others as of `find_in_like_steps` and `_find_longer_steps`.
+    Of a single part, those whose time lies in it. Others as of `find_in_like_steps` and `_find_longer_steps`.
     """
-    largest = max(teams, key=lambda team: len(team.ranks))
-    is_known, sigma_ns = ~np.isnan(base[:, 0]), _sigma_of_medians(largest)
-    event = _find_longer_steps(base, sigma_ns)
-    if event is None:
+    largest = max(len(team.ranks) for team in teams)
+    is_known = ~np.isnan(base[:, 0])
+    longer = _find_longer_steps(base, sigma_ns)
+    if longer is None:
         return None
-    slow, excess = event.slow, event.excess_ns
+    slow, excess = longer.slow, longer.excess_ns
+    # of two ranks that pause at different places the median pauses at none: another team tells
+    like_largest = [team for team in teams if len(team.ranks) == largest]
     if only is not None:
-        slow = _slow_in_part(largest.usual_ns[only, :, 0], slow, excess)
+        above = [_above_ns(team.usual_ns[only, :, 0], is_known & ~slow) for team in like_largest]
+        in_part = [slow & (above_ns >= THRESHOLDS.main_share * excess) for above_ns in above]
+        slow = max(in_part, key=lambda of_team: int(of_team.sum()))
         if not slow.any():
             return None
-    # of two ranks that pause at different places the median pauses at none: another team tells
-    like_largest = [team for team in teams if len(team.ranks) == len(largest.ranks)]
     gain = float(excess[slow].sum())
     before: Bools = np.append(slow[1:] & (np.diff(numbers) == 1), np.False_)
     # what a step does after its last collective makes the next one longer
@@ -377,32 +441,51 @@ def _find_event(
             np.nan_to_num(team.usual_ns[:, here, 0] - lower_median(team.usual_ns[:, others, 0])).sum(axis=1)
             for team in like_largest
         ]
-        largest, excess_of_part = max(zip(like_largest, excess_of, strict=True), key=lambda of_team: of_team[1].max())
+        team, excess_of_part = max(
+            zip(like_largest, excess_of, strict=True),
+            key=lambda of_team: of_team[1].max() if only is None else of_team[1][only],
+        )
         part = TimePart(int(np.argmax(excess_of_part))) if only is None else only
         if excess_of_part[part] >= THRESHOLDS.main_share * gain:
             break
     else:
         return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
-    if here is slow and not event.grows:
-        part_ns = largest.usual_ns[part, :, 0]
-        event = event._replace(slow=_slow_in_part(part_ns, slow, excess))
-        slow, excess = _add_less_slow(event, base, sigma_ns, part_ns)
-        here, gain = slow, float(excess[slow].sum())
-    steps = tuple(numbers[here].tolist())
-    usual_longer = float(np.median(_longer_in_slow_steps(largest, part, here, is_known)))
+    if here is slow and not longer.grows:
+        slow, excess = _add_less_slow(longer._replace(slow=slow), base, sigma_ns, team.usual_ns[part, :, 0])
+        here = slow
+    return _Event(part, team, is_known, slow, here, excess, longer.sigmas, longer.chance, longer.is_drift)
+
+
+def _above_ns(part_ns: Floats, others: Bools) -> Floats:
+    """Return, (steps,), how much longer a part is than in the usual one of the `others`; 0 where unknown."""
+    above_ns: Floats = (
+        np.nan_to_num(part_ns - lower_median(part_ns[others], axis=0)[0]) if others.any() else 0 * part_ns
+    )
+    return above_ns
+
+
+def _as_finding(event: _Event, teams: Sequence[TeamDeviations], numbers: Ints) -> Finding:
+    """Return an event as a finding about the ranks of all teams that are slow then.
+
+    Those that are slower by at least half of what slows the usual rank of the team that shows it.
+    """
+    steps, gain_ns = tuple(numbers[event.here].tolist()), event.gain_ns
+    usual_longer = float(np.median(_longer_in_slow_steps(event.team, event.part, event.here, event.is_known)))
     members = [
-        Outlier(team.team, rank, part, steps, gain, event.sigmas, event.chance, is_of_all_ranks=True)
+        Outlier(team.team, rank, event.part, steps, gain_ns, event.sigmas, event.chance, is_of_all_ranks=True)
         for team in teams
         for rank, longer in zip(
-            team.ranks.tolist(), _longer_in_slow_steps(team, part, here, is_known).tolist(), strict=True
+            team.ranks.tolist(),
+            _longer_in_slow_steps(team, event.part, event.here, event.is_known).tolist(),
+            strict=True,
         )
         if longer >= THRESHOLDS.main_share * usual_longer
     ]
     ranks = tuple(sorted(member.rank for member in members))
     every = sum(len(team.ranks) for team in teams)
-    sentence = _describe_longer_steps(len(steps), gain, ranks, every, is_drift=event.is_drift)
-    finding = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
-    return replace(finding, excess_of_step=dict(zip(numbers.tolist(), excess.tolist(), strict=True)))
+    sentence = _describe_longer_steps(len(steps), gain_ns, ranks, every, is_drift=event.is_drift)
+    finding = join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain_ns)
+    return replace(finding, excess_of_step=dict(zip(numbers.tolist(), event.excess_ns.tolist(), strict=True)))
 
 
 def _describe_longer_steps(steps: int, gain_ns: float, ranks: Sequence[int], every: int, *, is_drift: bool) -> str:
@@ -477,13 +560,6 @@ def _find_longer_steps(base: Floats, sigma_ns: Floats, least_ns: float = 0.0) ->
     return _LongerSteps(slow, excess, float((excess / noise)[slow].max()), chance, grows, first_ns is not None)
 
 
-def _slow_in_part(part_ns: Floats, slow: Bools, excess_ns: Floats) -> Bools:
-    """Return which slow steps, (steps,), are longer in this part of their time, by at least half of their excess."""
-    above_ns = part_ns - known_median(part_ns[~slow])
-    in_part: Bools = slow & (above_ns >= THRESHOLDS.main_share * excess_ns)
-    return in_part
-
-
 def _add_less_slow(longer: _LongerSteps, base: Floats, sigma_ns: Floats, part_ns: Floats) -> tuple[Bools, Floats]:
     """Return, (steps,) each, which steps are slow, and by how much: some of the others, too, for which these are noise.
 
@@ -496,8 +572,9 @@ def _add_less_slow(longer: _LongerSteps, base: Floats, sigma_ns: Floats, part_ns
         further = _find_longer_steps(np.where(slow[:, None], np.nan, base), sigma_ns, least_ns)
         if further is None or further.grows:
             return slow, excess
-        more = _slow_in_part(np.where(slow, np.nan, part_ns), further.slow, further.excess_ns)
-        if not more.any():
+        above_ns = _above_ns(part_ns, ~np.isnan(base[:, 0]) & ~(slow | further.slow))
+        more = further.slow & (above_ns >= THRESHOLDS.main_share * further.excess_ns)
+        if not more.any() or 2 * (slow | more).sum() > len(base):
             return slow, excess
         usual_ns = known_median(base[~slow, 0] - further.excess_ns[~slow])
         slow, excess = slow | more, np.where(np.isnan(base[:, 0]), 0.0, base[:, 0] - usual_ns)

@@ -90,7 +90,9 @@ def find_slow_collectives(
     chance = np.concatenate([test.chance for test in tests])
     groups = [(ranks, family.groups[:, at].tolist()) for family in families for at, ranks in enumerate(family.ranks)]
     of_families = np.split(np.arange(len(groups)), np.cumsum([len(family.ranks) for family in families])[:-1])
-    usual_ns = [float(np.nansum(np.stack(usual)[:, family.groups].mean(axis=2))) for family in families]
+    # of a group without a baseline no time is known
+    usual_of_run = np.nan_to_num(np.stack(usual))
+    usual_ns = [float(usual_of_run[:, family.groups].max(axis=2).sum()) for family in families]
     of_kinds_too = [
         [at for at, family in enumerate(families) if exchanges[family.groups[0, 0]] == is_exchange]
         for is_exchange in (False, True)
@@ -140,7 +142,7 @@ def find_slow_collectives(
 
 
 def _share_a_node(families: Iterable[_Family], nodes: Mapping[int, object]) -> bool:
-    """Return whether ranks of one node are in each group: its link to the others may explain them."""
+    """Return whether ranks of one node are in each group, or may be: its link to the others may explain them."""
     return bool(
         set.intersection(*({nodes.get(rank) for rank in ranks} for family in families for ranks in family.ranks))
     )
@@ -397,7 +399,8 @@ class AlikeTransfers(NamedTuple):
 def number_alike(run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
     """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
 
-    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, and collectives of whose
+    They are the groups of one collective, also where it has another kernel in other steps, as when the communication
+    library chooses another algorithm. Exchanges of two ranks, as of pipeline stages, and collectives of whose
     groups one node takes part in most, as of a stage on two nodes, are compared with those of other groups of the
     operation, as many ranks, one size and as many nodes, if these are at least `min_repeats` groups: the fastest of
     each group, the next ones, and so on, as those of one direction may take longer on all links. Where sizes were not
@@ -405,17 +408,18 @@ def number_alike(run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTr
     pipeline has most of the links. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
-    size_of, alike = np.diff(arrays.first_in_group), arrays.collective
+    size_of, alike, same = np.diff(arrays.first_in_group), arrays.collective, _find_replaced(run, seen)
     have_assumed_sizes, are_reference = np.zeros(len(alike), np.bool_), np.ones(len(alike), np.bool_)
     nodes = run.reader.nodes
     meet_at_one = meeting_at_one(arrays, alike, number_places(nodes.get(rank) for rank in run.rank_numbers.tolist()))
     meet_at_one &= (size_of > 1) & (size_of < len(run.rank_numbers))
-    chosen, member = np.flatnonzero((size_of == 2) | meet_at_one), run.rank_numbers[arrays.rank[arrays.by_group]]
+    is_chosen = ((size_of == 2) | meet_at_one) & (same == np.arange(len(same)))
+    chosen, member = np.flatnonzero(is_chosen), run.rank_numbers[arrays.rank[arrays.by_group]]
     ascending = member[np.lexsort((member, arrays.awaiting))].tolist()
     first = arrays.first_in_group.tolist()
     members = [tuple(ascending[first[group] : first[group + 1]]) for group in chosen.tolist()]
     if len(set(members)) < 2:
-        return AlikeTransfers(alike, have_assumed_sizes, are_reference)
+        return AlikeTransfers(alike[same], have_assumed_sizes, are_reference)
     kinds = _kinds(run, key)
     links_by_kind: dict[tuple[_Kind, int, tuple[int, ...]], list[int]] = {}
     for group, ranks in zip(chosen.tolist(), members, strict=True):
@@ -442,7 +446,31 @@ def number_alike(run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTr
                 alike[ascending] = count + np.arange(len(of_pair)) * parts // len(of_pair)
                 have_assumed_sizes[of_pair] = is_assumed
             count += parts
-    return AlikeTransfers(alike, have_assumed_sizes, are_reference)
+    return AlikeTransfers(alike[same], have_assumed_sizes[same], are_reference[same])
+
+
+def _find_replaced(run: RunModel, seen: Sequence[Floats]) -> Ints:
+    """Return, (groups of all collectives,), the group in whose place each one meets: itself, or one of other steps.
+
+    A collective replaces the one before it in the program that is the same operation of the same ranks and sizes, if no
+    step has both. `seen` is as in `number_alike`.
+    """
+    arrays, is_there = run.collective_arrays, ~np.isnan(np.stack(seen))
+    same = np.arange(is_there.shape[1])
+    if not len(same):
+        return same
+    has = np.logical_or.reduceat(is_there, arrays.first_group[:-1], axis=1)
+    are_in_turn = has[:, :-1].any(axis=0) & has[:, 1:].any(axis=0) & ~(has[:, :-1] & has[:, 1:]).any(axis=0)
+    for before in np.flatnonzero(are_in_turn).tolist():
+        pair = [slice(*arrays.first_group[at : at + 2].tolist()) for at in (before, before + 1)]
+        operations = [run.operations_of_collective(at) for at in (before, before + 1)]
+        ranks = [[run.ranks_of_group(group) for group in range(groups.start, groups.stop)] for groups in pair]
+        if operations[0] == operations[1] and None not in operations[0] and ranks[0] == ranks[1]:
+            keys = [run.keys[int(has[:, at].argmax())] for at in (before, before + 1)]
+            size, other_size = (_sizes_of_groups(run, key)[groups] for key, groups in zip(keys, pair, strict=True))
+            if np.array_equal(size, other_size, equal_nan=True):
+                same[pair[1]] = same[pair[0]]
+    return same
 
 
 def slow_in_every_step(seen: Floats, expected: Sequence[Floats]) -> Bools:

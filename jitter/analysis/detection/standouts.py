@@ -184,6 +184,7 @@ class Standouts:
             is_late=self.is_late.copy(),
             is_event=self.is_event.copy(),
             is_persistent=self.is_persistent.copy(),
+            usual_sigmas=self.usual_sigmas.copy(),
             chance=self.chance.copy(),
         )
         for place in places:
@@ -195,7 +196,9 @@ class Standouts:
             joins &= (here & ~is_late).any(axis=0)
             late.is_late[:, place] |= here & joins
             late.is_event[:, place] |= here & joins & self.is_event[:, place].any(axis=1, keepdims=True)
-            late.is_persistent[place[joins]] |= 2 * is_persistent.sum() > len(place)
+            if 2 * is_persistent.sum() > len(place):
+                late.is_persistent[place[joins]] = True
+                late.usual_sigmas[place[joins]] = np.median(self.usual_sigmas[place[is_persistent]])
             late.chance[place[joins]] = np.minimum(self.chance[place[joins]], np.median(self.chance[place]))
         return late
 
@@ -277,7 +280,7 @@ def chances_of_places(deviations: TeamDeviations, places: Sequence[Ints], tests:
 def _are_apart(values: Floats, others: Floats) -> bool:
     """Return whether ascending values, which may vary more, lie apart from as many others next below, and above."""
     below, above = np.sort(others[others < values[0]]), np.sort(others[others > values[-1]])
-    if not len(below) or len(below) + len(above) < len(others):
+    if len(below) < 2 or len(below) + len(above) < len(others):
         return False
     is_above = bool(separate_clusters(below[-len(values) :], values[:1]))
     return is_above and (not len(above) or bool(separate_clusters(values, above[: len(values)])))

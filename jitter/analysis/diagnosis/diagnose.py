@@ -111,11 +111,11 @@ def _price_beside(evidence: Evidence, group: FindingGroup) -> FindingGroup:
     known_ns = group.known_gain_ns or 0.0
     shown = together(late.repair for event in group.candidates for late in evidence.pricing.shown_by(event))
     varied = together(map(evidence.pricing.variation_in, group.candidates))
-    more_ns, varied_ns = evidence.analysis.gains([shown, varied])
-    if varied_ns < THRESHOLDS.tolerance_share * known_ns:  # as in other steps
-        varied_ns = 0.0
+    shown_ns, both_ns = evidence.analysis.gains([shown, together([shown, varied])])
+    # ranks vary by a little in all steps
+    more_ns = both_ns if both_ns - shown_ns >= THRESHOLDS.tolerance_share * known_ns else shown_ns
     # within the loss: a GPU that need not wait makes up for its late host
-    more_ns = cap_gain(max(more_ns + varied_ns, 0.0), float(np.nansum(evidence.analysis.account.loss_ns)))
+    more_ns = cap_gain(max(more_ns, 0.0), float(np.nansum(evidence.analysis.account.loss_ns)))
     return replace(group, gain_ns=known_ns + more_ns, share_ns=known_ns)
 
 
@@ -132,7 +132,7 @@ def _price_with_hidden(
     ]
     gains = iter(analysis.gains(repairs))
     return [
-        replace(culprit, gain_with_hidden_ns=max(round(next(gains)), 0)) if hidden_with else culprit
+        replace(culprit, gain_with_hidden_ns=max(round(next(gains)), culprit.gain_ns)) if hidden_with else culprit
         for culprit, hidden_with in zip(culprits, hidden, strict=True)
     ]
 
@@ -174,15 +174,22 @@ def _price_together(
 ) -> int:
     """Return what fixing the `groups`, which save `all_gain_ns`, saves with the findings beside the loss, ns.
 
-    Longer pipeline stages and the ranks that they hide are priced in one replay. Of what no replay tells, as slow
-    steps and a slow majority of the ranks may overlap, the largest counts; a network's benchmark is a rung of its own.
+    Longer pipeline stages and the ranks that they hide are priced in one replay, and so is what ranks vary by in slow
+    steps. Of what no replay tells, as slow steps and a slow majority of the ranks may overlap, the largest counts; a
+    network's benchmark is a rung of its own.
     """
     stages = [group for group in beside if group.is_of_stages]
-    others = [group.gain_ns for group in beside if group.parts and not group.is_of_stages]
+    others = [group for group in beside if group.parts and not group.is_of_stages]
+    varied = [evidence.pricing.variation_in(event) for group in others for event in group.candidates]
     saved_ns: float = cap_gain(all_gain_ns, loss.ns)
-    if stages:
-        (saved_ns,) = evidence.analysis.gains([together(group.scenario for group in (*groups, *stages))])
-    return round(max(saved_ns, 0.0) + max(others, default=0.0))
+    if stages or any(scenario.repairs for scenario in varied):
+        (saved_ns,) = evidence.analysis.gains([together([*(group.scenario for group in (*groups, *stages)), *varied])])
+        saved_ns = saved_ns if stages else max(cap_gain(saved_ns, loss.ns), cap_gain(all_gain_ns, loss.ns))
+    # slow steps of one part of the time share nothing with those of another one
+    is_of_steps = [all(event.kind == "slow_steps" for event in group.candidates) for group in others]
+    of_steps = sum(group.share_ns for group, is_one in zip(others, is_of_steps, strict=True) if is_one)
+    of_others = [group.gain_ns for group, is_one in zip(others, is_of_steps, strict=True) if not is_one]
+    return round(max(saved_ns, 0.0) + max([*of_others, of_steps]))
 
 
 def _gain_ranges(evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float]) -> list[GainRange | None]:

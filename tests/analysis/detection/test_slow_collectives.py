@@ -1,5 +1,6 @@
 """Collectives that are slow though all have arrived: everywhere, in one group, behind one rank; and chance."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from jitter.simulate import Fault, simulate
 from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 from tests.support.programs import program
-from tests.support.simulated import ingest_run, small, true_gain_ns
+from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns, write_traces
 
 STEPS = 12
 STEP_NS = np.full(STEPS, 1e6)
@@ -129,6 +130,28 @@ def test_of_a_network_that_is_slow_for_all_its_messages(slow_ones, nodes, findin
     assert [(one.ranks, one.steps, len(one.transfers)) for one in slow] == [
         (tuple(range(8)), (4, 5), count) for count in findings
     ]
+
+
+@pytest.mark.parametrize("is_resized", [False, True])
+def test_an_algorithm_that_is_slower_is_compared_with_the_one_before_it(tmp_path: Path, *, is_resized: bool):
+    """The kernel has another name from step 6 on, the collective is the same, unless its messages have another size."""
+    slow = Fault.parse("slow_collective:steps=6-11,factor=4")
+    run = simulate(small(ranks=4, steps=12), [slow])
+    for path in write_traces(run, tmp_path / "traces"):
+        trace = json.loads(path.read_text())
+        kernels = [event for event in trace["traceEvents"] if "AllReduce_Sum_bf16_RING" in event["name"]]
+        for kernel in sorted(kernels, key=lambda kernel: kernel["ts"])[len(kernels) // 2 :]:
+            kernel["name"] = kernel["name"].replace("RING", "TREE")
+            kernel["args"]["In msg nelems"] *= 4 if is_resized else 1
+            kernel["args"]["Out msg nelems"] *= 4 if is_resized else 1
+        path.write_text(json.dumps(trace))
+    culprits = [one for one in ingest_traces(tmp_path).diagnose().culprits if one.rung == "ranks"]
+    saved_ns = true_gain_ns(run, slow)
+    if is_resized:  # what is left are transfers that vary
+        assert sum(one.gain_ns for one in culprits) < 0.1 * saved_ns
+    else:
+        assert [(one.cause, one.scope, one.seen.steps) for one in culprits] == [("communication", "job", 6)]
+        assert culprits[0].gain_ns == pytest.approx(saved_ns, rel=0.05)
 
 
 def test_of_one_group_all_along():

@@ -102,13 +102,14 @@ def _judge(analysis: RunAnalysis, steps: RunSteps, first: int, last: int) -> Low
 
 
 def _slow_steps_of_teams(analysis: RunAnalysis) -> dict[int, set[int]]:
-    """Return by team the positions of the steps in which findings call all its ranks slow."""
-    teams = analysis.run.team_of
-    every = {step for finding in analysis.slow_steps.findings for step in finding.steps}
-    slow = {team: set(every) for team in analysis.run.programs}
-    for stage in (stage for stage in analysis.long_stages if stage.kind == "stage_slow_at_times"):
-        for rank, steps in stage.steps_of_rank.items():
-            slow[teams[rank]].update(steps)
+    """Return by team the positions of the steps that findings about all ranks, or all of a stage, call slow."""
+    teams, slow = analysis.run.team_of, dict[int, set[int]]()
+    stages = (stage for stage in analysis.long_stages if stage.kind == "stage_slow_at_times")
+    for finding in (*analysis.slow_steps.findings, *stages):
+        # all ranks wait for those that are awaited
+        ranks = teams if finding.kind == "awaited" else finding.ranks
+        for team in {teams[rank] for rank in ranks}:
+            slow.setdefault(team, set()).update(finding.steps)
     return slow
 
 
@@ -175,7 +176,7 @@ def _are_same_links(larger: Culprit, culprit: Culprit) -> bool:
 RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
     {
         "ranks": "jitter",
-        "steps": "steps that are slow for all ranks",
+        "steps": "steps that are slow for all ranks or a pipeline stage",
         "network": "a slow network",
         "sync": "calls in which hosts wait for GPUs",
         "launch": "late launches",

@@ -394,11 +394,12 @@ def _price_apart(apart: Sequence[_Event], base_ns: Floats, above_ns: Sequence[Fl
     unexplained = np.sum([above_ns[part] for part in OWN_PARTS if part not in parts] or [np.zeros(len(told))], axis=0)
     unexplained = unexplained - known_median(unexplained[~told])
     priced = [event._replace(excess_ns=event.excess_ns + unexplained) for event in apart]
+    others_ns = base_ns[~told & ~np.isnan(base_ns)]
+    whole_ns = np.nan_to_num(base_ns - (np.median(others_ns) if len(others_ns) else np.nanmin(base_ns)))
     longer = [
-        event.slow & (with_rest.excess_ns >= THRESHOLDS.main_share * event.excess_ns)
+        event.slow & (np.minimum(with_rest.excess_ns, whole_ns) >= THRESHOLDS.main_share * event.excess_ns)
         for event, with_rest in zip(apart, priced, strict=True)
     ]
-    whole_ns = np.nan_to_num(base_ns - known_median(base_ns[~told]))
     claimed_ns = np.sum(
         [np.where(slow, event.excess_ns, 0.0) for event, slow in zip(priced, longer, strict=True)], axis=0
     )

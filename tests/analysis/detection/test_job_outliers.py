@@ -204,6 +204,55 @@ def test_two_causes_in_different_steps_are_two_findings():
     assert gains == pytest.approx([8 * 0.28 * STEP, 5 * 0.13 * STEP], rel=0.05)
 
 
+def of_parts(steps_ns: np.ndarray, **usual_ns: np.ndarray) -> list[Finding]:
+    """Return the slow steps of 8 equal ranks with these times of steps, and of the usual rank by part."""
+    rng, count = np.random.default_rng(7), len(steps_ns)
+    usual = np.full((3, count, 1), 0.1 * STEP)
+    for part, part_ns in usual_ns.items():
+        usual[TimePart[part], :, 0] = part_ns
+    ranks = replace(team(0.8 * STEP * (1 + 0.003 * rng.standard_normal((count, 8)))), usual_ns=usual)
+    return find_in_like_steps([ranks], steps_ns, np.full(count, 1e4), np.arange(count))
+
+
+def test_a_part_that_takes_longer_beside_another_one_makes_no_step_slow():
+    """The loader sets the pace of each step, and waits for the GPU where that takes longer."""
+    longer = np.where(np.arange(16) % 2, 0.25 * STEP, 0.0)
+    assert of_parts(np.full(16, STEP), START=0.4 * STEP - longer, GPU=0.6 * STEP + longer) == []
+
+
+def test_steps_that_another_part_makes_slow_are_not_cleared_by_those_of_one():
+    """What hosts do beside their GPUs varies by far more than the GPUs are slow by in six steps."""
+    rng, slow, late = np.random.default_rng(8), [1, 4, 7, 9, 12, 14], [3, 10]
+    hidden = rng.normal(0.4, 0.03, 16) * STEP
+    more = np.zeros((2, 16))
+    more[0, slow], more[1, late] = 0.1 * STEP, 0.4 * STEP
+    found = of_parts(STEP + more.sum(axis=0) + rng.normal(0, 1e3, 16), START=hidden + more[1], GPU=0.6 * STEP + more[0])
+    assert sorted(step for one in found for step in one.steps) == sorted(slow + late)
+    assert sum(one.known_gain_ns or 0.0 for one in found) == pytest.approx(6 * 0.1 * STEP + 2 * 0.4 * STEP, rel=0.1)
+
+
+def test_time_in_steps_of_two_findings_is_told_once():
+    """Beside both the network takes longer in the steps that they share: these are longer by no more than they are."""
+    start, launches = np.zeros(20), np.zeros(20)
+    start[[2, 5, 8, 11, 14, 17]], launches[[3, 5, 7, 11, 13, 17, 18]] = 0.3 * STEP, 0.3 * STEP
+    both = (start > 0) & (launches > 0)
+    more = start + launches + np.where(both, 0.25 * STEP, 0.0)
+    rng = np.random.default_rng(9)
+    found = of_parts(STEP + more + rng.normal(0, 1e3, 20), START=0.1 * STEP + start, CPU=0.1 * STEP + launches)
+    assert {one.part for one in found} == {TimePart.START, TimePart.CPU}
+    assert sum(one.known_gain_ns or 0.0 for one in found) <= 1.02 * more.sum()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_noisy_steps_have_findings_with_steps(seed: int):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 17))
+    parts = {part: 0.3 * STEP * rng.lognormal(0, 0.4, count) for part in ("START", "CPU", "GPU")}
+    steps_ns = 0.2 * STEP + sum(parts.values()) + 0.3 * STEP * rng.lognormal(0, 0.5, count)
+    steps_ns[0] = np.nan
+    assert all(one.steps and (one.known_gain_ns or 0.0) > 0 for one in of_parts(steps_ns, **parts))
+
+
 def test_slow_steps_of_several_kinds_are_one_finding(tmp_path: Path):
     """Every second step has twice as many micro-batches: the loading of both kinds is mended at once."""
     job = small(ranks=4, steps=16)

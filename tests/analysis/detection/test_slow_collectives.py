@@ -148,7 +148,7 @@ def test_an_algorithm_that_is_slower_is_compared_with_the_one_before_it(tmp_path
     culprits = [one for one in ingest_traces(tmp_path).diagnose().culprits if one.rung == "ranks"]
     saved_ns = true_gain_ns(run, slow)
     if is_resized:  # what is left are transfers that vary
-        assert sum(one.gain_ns for one in culprits) < 0.1 * saved_ns
+        assert sum(one.gain_ns for one in culprits) < 0.3 * saved_ns
     else:
         assert [(one.cause, one.scope, one.seen.steps) for one in culprits] == [("communication", "job", 6)]
         assert culprits[0].gain_ns == pytest.approx(saved_ns, rel=0.05)

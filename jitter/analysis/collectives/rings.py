@@ -63,7 +63,7 @@ def tell_rings(
             family_times.extend([np.stack(whole)] if len(whole) == len(family) else [])
     rings: dict[Group | None, Group] = {}
     for family, family_times in zip(families.values(), seen, strict=True):
-        # that of whose ranks more tell it, of those with both neighbours, and then the one that fits best
+        # the one that more ranks can tell, as their neighbours are recorded; of two that as many can, the better fit
         fitting = [
             (-_count_known(family_times[0], is_open=is_open), variation_ns, is_open)
             for is_open in (False, True)
@@ -229,7 +229,7 @@ def _up_to_neighbours(start: Floats, *, is_open: bool) -> tuple[Floats, Floats]:
 
 
 def _count_known(times: Floats, *, is_open: bool) -> int:
-    """Return how many ranks, of groups, start/end, exchanges and ranks, have all neighbours recorded."""
+    """Return how many ranks have all their neighbours recorded; `times` are those of one step, as in `_vary`."""
     known: Bools = ~np.isnan(sum(_up_to_neighbours(times[:, 0, 0], is_open=is_open)))
     return int(known.sum())
 

@@ -466,9 +466,9 @@ def _above_ns(part_ns: Floats, others: Bools) -> Floats:
 
 
 def _as_finding(event: _Event, teams: Sequence[TeamDeviations], numbers: Ints) -> Finding:
-    """Return an event as a finding about the ranks of all teams that are slow then.
+    """Return an event as a finding about the ranks that are slow then, of all teams.
 
-    Those that are slower by at least half of what slows the usual rank of the team that shows it.
+    A rank is slow if what slows it is at least half of what slows the usual rank of the event's team.
     """
     steps, gain_ns = tuple(numbers[event.here].tolist()), event.gain_ns
     usual_longer = float(np.median(_longer_in_slow_steps(event.team, event.part, event.here, event.is_known)))

@@ -175,9 +175,10 @@ class Standouts:
         return late
 
     def with_rest_of_places(self, places: Sequence[Ints]) -> "Standouts":
-        """Return these with the other ranks of a place in the steps in which most of its ranks stand out.
+        """Return these with more late ranks of a place, in the steps in which most of its ranks stand out.
 
-        Those that are at least half as late as these in most of such steps. `places` are the columns of their ranks.
+        A rank is late with them if it is at least half as late as they are, in most of these steps. `places` are the
+        columns of their ranks.
         """
         late = replace(
             self,

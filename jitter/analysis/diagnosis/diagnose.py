@@ -122,7 +122,10 @@ def _price_beside(evidence: Evidence, group: FindingGroup) -> FindingGroup:
 def _price_with_hidden(
     culprits: Sequence[Culprit], scenarios: Sequence[Scenario], analysis: RunAnalysis
 ) -> list[Culprit]:
-    """Return findings with what fixing each saves together with those that hide it; `scenarios` are their repairs."""
+    """Return findings, each with the saving of one repair of it and of all that hide it.
+
+    `scenarios` are the findings' own repairs.
+    """
     repair_of = dict(zip(map(id, culprits), scenarios, strict=True))
     hidden = [find_hidden_with(culprit, culprits) for culprit in culprits]
     repairs = [

@@ -106,7 +106,7 @@ def _slow_steps_of_teams(analysis: RunAnalysis) -> dict[int, set[int]]:
     teams, slow = analysis.run.team_of, dict[int, set[int]]()
     stages = (stage for stage in analysis.long_stages if stage.kind == "stage_slow_at_times")
     for finding in (*analysis.slow_steps.findings, *stages):
-        # all ranks wait for those that are awaited
+        # a finding about awaited ranks is about a step in which all others wait for these
         ranks = teams if finding.kind == "awaited" else finding.ranks
         for team in {teams[rank] for rank in ranks}:
             slow.setdefault(team, set()).update(finding.steps)
